@@ -1,0 +1,74 @@
+# One verb per target; `make` alone lists them. Whatever a verb needs is installed into .venv by itself,
+# and again only when pyproject.toml or constraints.txt changes. ARGS="..." is passed on to the program.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install -qq -c constraints.txt
+
+.PHONY: help serve test check bench format install constraints wheel clean
+
+help:  ## List the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+# `exec`: with no shell in between, make sees the broker end with 0 on Ctrl-C and has nothing to complain about.
+serve: $(VENV)/core.stamp  ## Run the broker (ARGS="--port 61613")
+	@exec $(BIN)/stompbroker serve $(ARGS)
+
+test: $(VENV)/dev.stamp  ## Run all tests (ARGS="-k cursor")
+	@$(BIN)/pytest $(ARGS)
+
+check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/pytest --quiet tests/architecture
+
+bench: $(VENV)/dev.stamp  ## Measure throughput and latency
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+format: $(VENV)/dev.stamp  ## Format the code and mend what the linter can
+	@$(BIN)/ruff check --fix --exit-zero
+	@$(BIN)/ruff format
+
+install: $(VENV)/dev.stamp  ## Install all that development needs into .venv
+
+# A dry run downloads and resolves, but installs nothing. The header of the file is kept.
+constraints: $(VENV)/dev.stamp  ## Resolve all dependencies anew into constraints.txt
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+		|| { echo "Pins are made on Python 3.11: make clean constraints PYTHON=python3.11" >&2; exit 1; }
+	@$(BIN)/pip install -qq --dry-run --ignore-installed --report $(VENV)/resolved.json '.[analytics,dev,postgres]'
+	@{ grep '^#' constraints.txt; $(BIN)/python -c "$$PINS" < $(VENV)/resolved.json; } > $(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt constraints.txt
+
+define PINS
+import json, sys
+found = [package["metadata"] for package in json.load(sys.stdin)["install"]]
+pins = {package["name"].lower().replace("_", "-"): package["version"] for package in found}
+print(*(f"{name}=={pins[name]}" for name in sorted(pins) if name != "stompbroker"), sep="\n")
+endef
+constraints: export PINS := $(PINS)
+
+wheel: $(VENV)/dev.stamp  ## Build the wheel into dist/
+	@$(BIN)/python -m build --wheel
+
+clean:  ## Remove .venv, dist/ and all caches
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/core.stamp: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "Installing stompbroker into $(VENV)"
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "Installing stompbroker and the development tools into $(VENV)"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $(VENV)/core.stamp $@
+
+# pip is the last thing venv puts in place, so its presence says that the environment is whole.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "stompbroker needs Python 3.11 or later; name one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) \
+		|| { echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }

@@ -1,0 +1,44 @@
+"""The exception tree, split by who is to blame.
+
+Law: an error says whose fault it is and carries the sentence that person should read. Nothing here knows
+how an error is shown: the session turns a `PeerViolation` into an ERROR frame, the command line prints an
+`OperatorError`, and everything else is a bug of ours and brings the nursery down.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BrokerError", "InvalidDestination", "OperatorError", "PeerViolation"]
+
+
+class BrokerError(Exception):
+    """Root of everything this project raises on purpose."""
+
+
+class PeerViolation(BrokerError):
+    """A client broke the protocol or a limit; it is told so in an ERROR frame and disconnected.
+
+    `summary` becomes the ERROR's `message` header, `detail` its body: what was wrong and what is allowed.
+    `receipt` is the receipt the offending frame asked for, and `headers` are further ERROR headers.
+    """
+
+    def __init__(
+        self,
+        summary: str,
+        detail: str = "",
+        *,
+        receipt: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(f"{summary}: {detail}" if detail else summary)
+        self.summary = summary
+        self.detail = detail
+        self.receipt = receipt
+        self.headers = headers
+
+
+class InvalidDestination(BrokerError):
+    """A destination or pattern that cannot be one; the text says why and what is allowed."""
+
+
+class OperatorError(BrokerError):
+    """Something the person who runs the broker has to mend: settings, ports, files."""

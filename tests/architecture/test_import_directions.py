@@ -1,0 +1,234 @@
+"""Who may import whom inside `stompbroker`.
+
+Law: the table `RULES` is the architecture; everything else here only reads imports and compares. Imports inside
+functions and under TYPE_CHECKING count too: a dependency in types alone still ties two packages together.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "stompbroker"
+
+# Places. Names are written as in a relative import: `.topics` is `stompbroker.topics` and all in it, `.` is all of
+# ours, `trio` is somebody else's; `.topics.*` is the modules inside `.topics` without its surface, the `__init__`.
+STDLIB = "the standard library"
+THIRD_PARTY = "third-party packages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Modules in `who`, save those in `save`, import nothing in `never`; or, besides `who` itself, `only` that."""
+
+    who: str
+    save: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    why: str
+
+    def is_broken_by(self, importer: str, imported: str) -> bool:
+        if not is_in(importer, self.who) or is_in_any(importer, self.save):
+            return False
+        return is_in_any(imported, self.never) or bool(self.only and not is_in_any(imported, (self.who, *self.only)))
+
+    def __str__(self) -> str:
+        who = in_full(self.who) + (f" outside {listed(self.save)}" if self.save else "")
+        what = f"imports only {listed(self.only)}" if self.only else f"never imports {listed(self.never)}"
+        return f"{who} {what}: {self.why}"
+
+
+RULES = (
+    Rule(who=".stomp", only=(STDLIB, ".errors"), why="the protocol is bytes in, frames out"),
+    Rule(who=".stomp", never=("socket", "sqlite3", "time"), why="the caller brings bytes and supplies `now`"),
+    Rule(who=".commitlog", only=(STDLIB, ".errors", ".ids", ".message"), why="logs and cursors are plain data"),
+    Rule(who=".commitlog", never=("socket", "time"), why="the caller supplies `now`"),
+    Rule(
+        who=".topics",
+        never=(".actors", ".broker", ".cli", ".management", ".session", ".storage", ".transport"),
+        why="the stores are shared by all above and know none of them",
+    ),
+    Rule(who=".transport", only=(STDLIB, THIRD_PARTY, ".errors"), why="a transport ends as a stream of bytes"),
+    Rule(who=".actors", never=(".broker", ".cli", ".management"), why="the broker starts actors, not they it"),
+    Rule(who=".actors.*", never=(".actors",), why="actors meet only in the stores"),
+    Rule(who=".session", never=(".actors", ".cli", ".transport"), why="a session sees a stream, whatever its kind"),
+    Rule(who=".control", never=(".actors", ".cli"), why="what one can ask of a broker is not who asks or answers"),
+    Rule(who=".", save=(".storage",), never=("sqlalchemy",), why="SQL lives in one place"),
+    Rule(who=".", save=(".__main__", ".broker", ".cli"), never=(".broker", ".cli"), why="they are the way in"),
+    Rule(who=".", save=(".stomp",), never=(".stomp.*",), why="import the package, not its insides"),
+    Rule(who=".", save=(".commitlog",), never=(".commitlog.*",), why="import the package, not its insides"),
+    Rule(who=".", save=(".topics",), never=(".topics.*",), why="import the package, not its insides"),
+)
+
+#: Names that say nothing about what is inside, so nobody finds or owns it.
+EMPTY_NAMES = {"common", "helpers", "utils"}
+
+
+def in_full(place: str) -> str:
+    return PACKAGE + place.rstrip(".") if place.startswith(".") else place
+
+
+def listed(places: Iterable[str]) -> str:
+    return ", ".join(map(in_full, places))
+
+
+def is_in(module: str, place: str) -> bool:
+    top_level = module.partition(".")[0]
+    if place == STDLIB:
+        return top_level in sys.stdlib_module_names
+    if place == THIRD_PARTY:
+        return top_level not in sys.stdlib_module_names and top_level != PACKAGE
+    if place.endswith(".*"):
+        return module.startswith(in_full(place).removesuffix("*"))
+    return f"{module}.".startswith(f"{in_full(place)}.")
+
+
+def is_in_any(module: str, places: Iterable[str]) -> bool:
+    return any(is_in(module, place) for place in places)
+
+
+def module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(path: str, source: str, modules: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Line and module of each import. `from x import y` is the module `x.y` if there is one, else `x`."""
+    name = module_name(path)
+    package = name if path.endswith("/__init__.py") else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source, path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                inner = f"{origin}.{alias.name}"
+                yield node.lineno, inner if inner in modules else origin
+
+
+def broken_rules(sources: Mapping[str, str]) -> list[str]:
+    """One sentence per import that breaks a rule; `sources` maps the path of each module to its text."""
+    modules = {module_name(path) for path in sources}
+    return [
+        f"{path}:{line}: imports {imported}, but {rule}"
+        for path, source in sources.items()
+        for line, imported in imports(path, source, modules)
+        for rule in RULES
+        if rule.is_broken_by(module_name(path), imported)
+    ]
+
+
+def empty_names(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if EMPTY_NAMES & set(path.removesuffix(".py").split("/"))]
+
+
+def python_files(folder: str) -> dict[str, Path]:
+    return {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+def test_imports_follow_the_rules() -> None:
+    files = python_files(PACKAGE)
+    assert f"{PACKAGE}/__init__.py" in files  # otherwise we looked in the wrong place and would find nothing wrong
+
+    broken = broken_rules({name: path.read_text() for name, path in files.items()})
+
+    if broken:
+        pytest.fail("\n".join(broken), pytrace=False)
+
+
+def test_no_module_has_an_empty_name() -> None:
+    assert empty_names([*python_files(PACKAGE), *python_files("benchmarks"), *python_files("tests")]) == []
+
+
+# From here on: the checker itself can fail.
+
+EXAMPLE_TREE = dict.fromkeys(
+    [
+        "stompbroker/__init__.py",
+        "stompbroker/actors/__init__.py",
+        "stompbroker/actors/listener.py",
+        "stompbroker/broker.py",
+        "stompbroker/commitlog/__init__.py",
+        "stompbroker/commitlog/cursor.py",
+        "stompbroker/errors.py",
+        "stompbroker/stomp/__init__.py",
+        "stompbroker/stomp/frame_reader.py",
+        "stompbroker/topics/__init__.py",
+        "stompbroker/topics/registry.py",
+    ],
+    "",
+)
+
+BREAKING = [
+    ("stompbroker/stomp/frame.py", "import trio", "stompbroker.stomp imports only"),
+    ("stompbroker/stomp/frame.py", "from stompbroker.ids import Offset", "stompbroker.stomp imports only"),
+    ("stompbroker/stomp/frame.py", "from .. import broker", "stompbroker.stomp imports only"),
+    ("stompbroker/stomp/frame.py", "import os, time", "stompbroker.stomp never imports"),
+    ("stompbroker/stomp/frame.py", "from socket import AF_INET", "stompbroker.stomp never imports"),
+    ("stompbroker/stomp/frame.py", "import sqlite3", "stompbroker.stomp never imports"),
+    ("stompbroker/commitlog/segment.py", "import trio", "stompbroker.commitlog imports only"),
+    ("stompbroker/commitlog/segment.py", "from stompbroker import stomp", "stompbroker.commitlog imports only"),
+    ("stompbroker/commitlog/segment.py", "from time import monotonic", "stompbroker.commitlog never imports"),
+    ("stompbroker/topics/topic.py", "from stompbroker.storage import Page", "stompbroker.topics never imports"),
+    ("stompbroker/topics/topic.py", "def f():\n    import stompbroker.session", "stompbroker.topics never imports"),
+    ("stompbroker/transport/tcp.py", "from stompbroker.config import Config", "stompbroker.transport imports only"),
+    ("stompbroker/actors/worker.py", "from stompbroker import broker", "stompbroker.actors never imports"),
+    ("stompbroker/actors/worker.py", "from . import listener", "stompbroker.actors.* never imports"),
+    ("stompbroker/actors/worker.py", "from .listener import run", "stompbroker.actors.* never imports"),
+    ("stompbroker/session.py", "if TYPE_CHECKING:\n    from .transport import Tcp", "stompbroker.session never"),
+    ("stompbroker/control.py", "from stompbroker.actors.listener import run", "stompbroker.control never imports"),
+    ("stompbroker/ledger/lake.py", "import sqlalchemy.orm", "stompbroker outside stompbroker.storage never"),
+    ("stompbroker/config.py", "from .cli import main", "stompbroker outside stompbroker.__main__, stompbroker.broker"),
+    ("stompbroker/session.py", "from .stomp.frame_reader import x", "stompbroker outside stompbroker.stomp never"),
+    ("stompbroker/session.py", "from .stomp import frame_reader", "stompbroker outside stompbroker.stomp never"),
+    ("stompbroker/broker.py", "import stompbroker.commitlog.cursor", "stompbroker outside stompbroker.commitlog never"),
+    ("stompbroker/broker.py", "from .topics import registry", "stompbroker outside stompbroker.topics never"),
+]
+
+
+@pytest.mark.parametrize(("path", "source", "rule"), BREAKING)
+def test_breaking_import_is_reported_with_file_line_and_rule(path: str, source: str, rule: str) -> None:
+    line = len(source.splitlines())
+
+    broken = broken_rules(EXAMPLE_TREE | {path: source})
+
+    assert any(text.startswith(f"{path}:{line}: imports ") and f"but {rule}" in text for text in broken), broken
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_each_rule_has_a_breaking_example(rule: Rule) -> None:
+    assert any(str(rule).startswith(start) for _, _, start in BREAKING)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("stompbroker/stomp/__init__.py", "from stompbroker.stomp.frame_reader import FrameReader"),
+        ("stompbroker/stomp/frame.py", "import enum\nfrom ..errors import PeerViolation"),
+        ("stompbroker/topics/topic.py", "import trio\nfrom stompbroker.commitlog import Cursor"),
+        ("stompbroker/transport/tcp.py", "import socket, trio\nfrom stompbroker import errors"),
+        ("stompbroker/actors/worker.py", "from stompbroker.topics import Registry"),
+        ("stompbroker/session.py", "from stompbroker.stomp import Connection"),
+        ("stompbroker/storage/schema.py", "from sqlalchemy import MetaData"),
+        ("stompbroker/broker.py", "from stompbroker.actors import listener"),
+        ("stompbroker/cli/serve.py", "from stompbroker import broker"),
+        ("stompbroker/commitlog_reader.py", "import time"),  # a longer name is not inside the shorter one
+    ],
+)
+def test_permitted_import_is_not_reported(path: str, source: str) -> None:
+    assert broken_rules(EXAMPLE_TREE | {path: source}) == []
+
+
+def test_empty_name_is_reported_for_a_module_and_for_a_package() -> None:
+    paths = ["stompbroker/utils.py", "tests/helpers/peer.py", "stompbroker/common_sense.py"]
+
+    assert empty_names(paths) == ["stompbroker/utils.py", "tests/helpers/peer.py"]
