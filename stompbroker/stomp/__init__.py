@@ -1,0 +1,48 @@
+"""STOMP 1.0, 1.1 and 1.2 without I/O: bytes in, frames out, and back.
+
+Law: no clock, no sockets, no event loop, nothing of ours but `errors`. Neighbours import from here only.
+"""
+
+from stompbroker.stomp.commands import forbid_body
+from stompbroker.stomp.connection import Connection, Greeting
+from stompbroker.stomp.frame import Frame, Head
+from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
+from stompbroker.stomp.frame_writer import (
+    HEART_BEAT,
+    MESSAGE_TAIL,
+    delivery_prefix,
+    message_tail,
+    render_error,
+    render_frame,
+    render_passed_through,
+    render_receipts,
+)
+from stompbroker.stomp.heartbeat import HeartBeats
+from stompbroker.stomp.limits import Limits
+from stompbroker.stomp.states import State
+from stompbroker.stomp.transactions import Transactions, weight_bytes
+from stompbroker.stomp.versions import Version
+
+__all__ = [
+    "HEART_BEAT",
+    "MAX_FRAMES_PER_CALL",
+    "MESSAGE_TAIL",
+    "Connection",
+    "Frame",
+    "FrameReader",
+    "Greeting",
+    "Head",
+    "HeartBeats",
+    "Limits",
+    "State",
+    "Transactions",
+    "Version",
+    "delivery_prefix",
+    "forbid_body",
+    "message_tail",
+    "render_error",
+    "render_frame",
+    "render_passed_through",
+    "render_receipts",
+    "weight_bytes",
+]

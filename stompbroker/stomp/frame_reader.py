@@ -1,0 +1,281 @@
+r"""Bytes → frames.
+
+Law: one chunk in, all its frames out, in one call; any cut of the byte stream gives the same frames. No clock, no
+socket, no meaning: what a frame may carry and when is checked by the `check` it is given, once per distinct
+head.
+
+Hot path. The loop in `receive` runs once per frame and is written flat: one search for the end of the headers, one
+look-up of the whole block in the memo, one slice for the body. `receipt` is cut out before the look-up, since with a
+receipt per SEND no block would ever repeat. `make bench` (topic 1→1) guards it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.errors import PeerViolation
+from stompbroker.stomp.frame import Frame, Head
+from stompbroker.stomp.head_memo import HeadMemo
+from stompbroker.stomp.head_parser import parse_head, parse_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.stomp.limits import Limits
+    from stompbroker.stomp.versions import Version
+
+__all__ = ["MAX_FRAMES_PER_CALL", "FrameReader"]
+
+#: Frames returned by one call. A batch is also the unit of unfairness: this many SENDs take about 1 ms.
+MAX_FRAMES_PER_CALL: Final = 512
+
+_LF: Final = 0x0A
+_CR: Final = 0x0D
+_RECEIPT: Final = b"\nreceipt:"
+_LF_SEPARATOR: Final = b"\n\n"
+_CRLF_SEPARATOR: Final = b"\n\r\n"
+#: After these the rest of the chunk means something else (another version) or nothing at all (DISCONNECT).
+_TURNING_POINTS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED", "DISCONNECT"})
+
+
+class _Awaits(Enum):
+    """What must come before it is worth looking at an incomplete frame again; it saves rescanning long ones."""
+
+    ANYTHING = "any byte may complete something"
+    LINE_END = "the header block is not complete"
+    NUL = "the body has no content-length and ends at a NUL"
+    LENGTH = "the body's content-length is not reached"
+
+
+def _accept_any(_head: Head) -> None:
+    """The default check."""
+
+
+@final
+class FrameReader:
+    """Reads the frames of one connection, in one direction.
+
+    Invariants:
+        pending_bytes == total length of _pieces; it holds at most one incomplete frame, unless `has_more`
+        an incomplete frame is never longer than the header limit plus the body limit plus one chunk
+        no block in the memo holds a separator, so a hit proves that its separator was the first one
+    """
+
+    __slots__ = (
+        "_awaits",
+        "_check",
+        "_failure",
+        "_frame_bound",
+        "_limits",
+        "_memo",
+        "_pieces",
+        "_separator",
+        "_version",
+        "has_more",
+        "pending_bytes",
+    )
+
+    def __init__(self, limits: Limits, check: Callable[[Head], None] = _accept_any) -> None:
+        self._limits = limits
+        self._check = check
+        self._version: Version | None = None
+        self._memo = HeadMemo()
+        self._pieces: list[bytes] = []
+        self._awaits = _Awaits.ANYTHING
+        #: Bytes of the incomplete frame: with LENGTH, how many make it complete; otherwise how many it may have.
+        self._frame_bound = limits.max_header_bytes
+        #: The empty line of the last head read: a client ends its lines one way, and so the search starts with that.
+        self._separator = _LF_SEPARATOR
+        self._failure: PeerViolation | None = None
+        #: Bytes received that are not yet part of a returned frame.
+        self.pending_bytes = 0
+        #: Whether `receive(b"")` may return more frames at once.
+        self.has_more = False
+
+    @property
+    def version(self) -> Version | None:
+        """None until it is negotiated; from then on it decides line ends, escapes and trimming."""
+        return self._version
+
+    @version.setter
+    def version(self, version: Version) -> None:
+        self._version = version
+        self._memo.clear()
+
+    def receive(self, chunk: bytes) -> list[Frame]:
+        """All frames completed by this chunk, up to MAX_FRAMES_PER_CALL; `has_more` says whether to call again.
+
+        Raises PeerViolation. Frames that stood before the bad one are returned first and the violation is raised by
+        the next call, so that what was sent before a mistake still counts.
+        """
+        if self._failure is not None:
+            raise self._failure
+        frames: list[Frame] = []
+        if chunk:
+            self._pieces.append(chunk)
+            self.pending_bytes += len(chunk)
+        if self._is_worth_a_look(chunk):
+            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            consumed = 0
+            try:
+                consumed = self._read_frames(data, frames)
+            except PeerViolation as violation:
+                self._failure = violation
+            self.pending_bytes = len(data) - consumed
+            self._pieces = [data[consumed:]] if self.pending_bytes else []
+        if self._failure is None:
+            self._failure = self._excess()
+        if self._failure is not None:
+            self.has_more = True
+            if not frames:
+                raise self._failure
+        return frames
+
+    def _is_worth_a_look(self, chunk: bytes) -> bool:
+        match self._awaits:
+            case _Awaits.LINE_END:
+                return b"\n" in chunk
+            case _Awaits.NUL:
+                return b"\0" in chunk
+            case _Awaits.LENGTH:
+                return self.pending_bytes >= self._frame_bound
+            case _Awaits.ANYTHING:
+                return self.pending_bytes > 0
+
+    def _read_frames(self, data: bytes, frames: list[Frame]) -> int:
+        """The hot loop: append the frames in `data` to `frames` and return how many bytes they took."""
+        find = data.find
+        known = self._memo.known
+        separator = self._separator
+        end = len(data)
+        position = 0
+        self._awaits = _Awaits.ANYTHING
+        self.has_more = False
+        for _ in range(MAX_FRAMES_PER_CALL):
+            # Inlined: most clients send one LF after a frame. Anything longer is left to the function.
+            if position < end and data[position] == _LF:
+                position += 1
+            if position < end and data[position] <= _CR:
+                position = self._after_empty_lines(data, position)
+            if position == end:
+                return position
+            head = None
+            receipt = None
+            head_end = find(separator, position)
+            if head_end >= 0:
+                block = data[position:head_end]
+                receipt_at = block.find(_RECEIPT)
+                if receipt_at < 0:
+                    head = known.get(block)
+                else:
+                    receipt_end = block.find(b"\n", receipt_at + 1)
+                    if receipt_end < 0:
+                        receipt_end = len(block)
+                    head = known.get(block[:receipt_at] + block[receipt_end:])
+                    if head is not None:
+                        receipt = parse_value(block[receipt_at + 9 : receipt_end], self._version)
+            is_new = head is None
+            if head is not None:
+                body_at = head_end + len(separator)
+            else:
+                found = self._read_unknown_head(data, position)
+                if found is None:
+                    self._await(_Awaits.LINE_END, self._limits.max_header_bytes)
+                    return position
+                head, receipt, body_at = found
+                separator = self._separator
+            length = head.content_length
+            if length >= 0:
+                body_end = body_at + length
+                if body_end >= end:
+                    self._await(_Awaits.LENGTH, body_end + 1 - position)
+                    return position
+                if data[body_end] != 0:
+                    raise PeerViolation(
+                        "body does not end where its content-length says",
+                        f"{head.command} announced {length} bytes of body; the byte after them must be NUL",
+                        receipt=receipt,
+                    )
+            else:
+                body_end = find(b"\0", body_at)
+                if body_end < 0:
+                    self._await(_Awaits.NUL, body_at + self._limits.max_body_bytes - position)
+                    return position
+                if body_end - body_at > self._limits.max_body_bytes:
+                    raise self._body_too_large(receipt)
+            frames.append(Frame(head, data[body_at:body_end], receipt))
+            position = body_end + 1
+            if is_new and head.command in _TURNING_POINTS:
+                break
+        self.has_more = position < end
+        return position
+
+    def _after_empty_lines(self, data: bytes, position: int) -> int:
+        """Skip the line ends that may stand between frames; they are also the heart-beats."""
+        accepts_crlf = self._version is None or self._version.accepts_crlf
+        while True:
+            if data.startswith(b"\n", position):
+                position += 1
+            elif accepts_crlf and data.startswith(b"\r\n", position):
+                position += 2
+            else:
+                return position
+
+    def _read_unknown_head(self, data: bytes, position: int) -> tuple[Head, str | None, int] | None:
+        """Find and parse a head that the memo does not know: (head, receipt, where its body begins), or None if the
+        empty line that ends it has not come yet."""
+        head_end = data.find(_LF_SEPARATOR, position)
+        separator = _LF_SEPARATOR
+        if self._version is None or self._version.accepts_crlf:
+            crlf_at = data.find(_CRLF_SEPARATOR, position, head_end if head_end >= 0 else len(data))
+            if crlf_at >= 0:
+                head_end, separator = crlf_at, _CRLF_SEPARATOR
+        if head_end < 0:
+            return None
+        if head_end - position > self._limits.max_header_bytes:
+            raise self._head_too_large()
+        block = data[position:head_end]
+        receipt = None
+        receipt_at = block.find(_RECEIPT)
+        if receipt_at >= 0:
+            receipt_end = block.find(b"\n", receipt_at + 1)
+            if receipt_end < 0:
+                receipt_end = len(block)
+            receipt = parse_value(block[receipt_at + 9 : receipt_end], self._version)
+            block = block[:receipt_at] + block[receipt_end:]
+        try:
+            head = parse_head(block, self._version, self._limits)
+            self._check(head)
+        except PeerViolation as violation:
+            violation.receipt = violation.receipt or receipt
+            raise
+        self._separator = separator
+        # Of all client frames only SEND repeats its headers often enough to be worth a place.
+        if head.command == "SEND":
+            self._memo.offer(block, head)
+        return head, receipt, head_end + len(separator)
+
+    def _await(self, what: _Awaits, frame_bound: int) -> None:
+        self._awaits = what
+        self._frame_bound = frame_bound
+
+    def _excess(self) -> PeerViolation | None:
+        """What is wrong with the size of the incomplete frame, if anything."""
+        if self._awaits is _Awaits.LINE_END and self.pending_bytes > self._frame_bound:
+            return self._head_too_large()
+        if self._awaits is _Awaits.NUL and self.pending_bytes > self._frame_bound:
+            return self._body_too_large(None)
+        return None
+
+    def _head_too_large(self) -> PeerViolation:
+        return PeerViolation(
+            "headers too large",
+            f"command and headers of a frame may take {self._limits.max_header_bytes} bytes together, and no empty "
+            "line came within them",
+        )
+
+    def _body_too_large(self, receipt: str | None) -> PeerViolation:
+        return PeerViolation(
+            "body too large", f"at most {self._limits.max_body_bytes} bytes are allowed", receipt=receipt
+        )
