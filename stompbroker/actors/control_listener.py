@@ -1,0 +1,75 @@
+"""Answers whoever asks through the control socket in the data directory.
+
+Law: one JSON object per line in, one per line out: `{"method": …, "params": {…}}`, then `{"result": …}` or
+`{"error": {"message": …}}`. It decides nothing: everything goes to `Control`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+import trio
+
+from stompbroker.control import ControlError
+
+if TYPE_CHECKING:
+    from stompbroker.control import Control
+
+__all__ = ["run"]
+
+#: Longest request. Questions are short.
+MAX_REQUEST_BYTES: Final = 64 * 1024
+#: People and scripts asking at the same time.
+MAX_CLIENTS: Final = 32
+#: How long one may think before its next question, or take to read an answer.
+IDLE_S: Final = 60.0
+
+log = structlog.get_logger()
+
+
+async def run(
+    listener: trio.SocketListener, control: Control, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer until cancelled."""
+    clients = trio.CapacityLimiter(MAX_CLIENTS)
+
+    async def answer_one(stream: trio.SocketStream) -> None:
+        async with stream, clients:
+            try:
+                await _answer(stream, control)
+            except trio.BrokenResourceError:
+                pass  # nobody waits for the answer any more
+            except Exception:
+                # The boundary for questions: a bug in one must not take the broker down.
+                log.exception("a control request failed")
+
+    task_status.started()
+    await trio.serve_listeners(answer_one, [listener])
+
+
+async def _answer(stream: trio.SocketStream, control: Control) -> None:
+    pending = b""
+    while True:
+        with trio.move_on_after(IDLE_S):
+            chunk = await stream.receive_some()
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                await stream.send_all(json.dumps(_respond(line, control)).encode() + b"\n")
+            if len(pending) > MAX_REQUEST_BYTES:
+                return
+            continue
+        return
+
+
+def _respond(line: bytes, control: Control) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+        return {"result": control.call(str(request["method"]), dict(request.get("params", {})))}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {"error": {"message": 'a request is one line: {"method": NAME, "params": {}}'}}
+    except ControlError as error:
+        return {"error": {"message": str(error)}}

@@ -1,0 +1,84 @@
+"""Accepts connections and has each served by a worker of its own.
+
+Law: accepts, counts, refuses what is too many with an ERROR frame, and never spins when the system has run out of
+descriptors. Cancelling it stops accepting and touches no connection.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from stompbroker.errors import PeerViolation
+from stompbroker.stomp import Version, render_error
+from stompbroker.transport import close_gently, tune
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+__all__ = ["run"]
+
+#: What accept says when the process or the system has no room for another connection.
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+#: How long to wait then before the next try: long enough not to burn a core, short enough not to be noticed.
+RETRY_S: Final = 0.1
+#: How long we take over telling a client that there is no room.
+REFUSAL_S: Final = 1.0
+
+log = structlog.get_logger()
+
+
+async def run(
+    listener: trio.SocketListener,
+    connections: trio.Nursery,
+    serve: Callable[[trio.SocketStream], Awaitable[None]],
+    *,
+    max_connections: int,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Accept until cancelled; connections live in the nursery given."""
+    task_status.started()
+    is_out_of_room = False
+    while True:
+        try:
+            stream = await listener.accept()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            if not is_out_of_room:
+                is_out_of_room = True
+                log.error("cannot accept connections", reason=error.strerror, open=len(connections.child_tasks))
+            await trio.sleep(RETRY_S)
+            continue
+        if is_out_of_room:
+            is_out_of_room = False
+            log.info("accepting connections again")
+        if len(connections.child_tasks) >= max_connections:
+            connections.start_soon(_refuse, stream, max_connections)
+        else:
+            connections.start_soon(_serve_tuned, serve, stream)
+
+
+async def _serve_tuned(serve: Callable[[trio.SocketStream], Awaitable[None]], stream: trio.SocketStream) -> None:
+    try:
+        tune(stream)
+    except OSError:
+        # The client was gone before we came to look at it.
+        await trio.aclose_forcefully(stream)
+        return
+    await serve(stream)
+
+
+async def _refuse(stream: trio.SocketStream, max_connections: int) -> None:
+    violation = PeerViolation("too many connections", f"the broker serves {max_connections} at a time; try again later")
+    try:
+        with trio.move_on_after(REFUSAL_S):
+            await stream.send_all(render_error(violation, Version.V1_0))
+            await close_gently(stream)
+    except trio.BrokenResourceError:
+        pass
+    finally:
+        await trio.aclose_forcefully(stream)

@@ -1,0 +1,39 @@
+"""Looks at every session when its time has come: heart-beats both ways, and the limits that are times.
+
+Law: one task for all connections, since a task and a timer for each would cost an idle connection more than everything
+else it has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from stompbroker.clock import NANOSECONDS
+
+if TYPE_CHECKING:
+    from stompbroker.clock import Clock
+    from stompbroker.sessions import Rhythm
+
+__all__ = ["run"]
+
+#: Sessions looked at between two checkpoints; each takes a few microseconds.
+SESSIONS_PER_TURN: Final = 256
+
+
+async def run(rhythm: Rhythm, clock: Clock, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Keep time until cancelled."""
+    task_status.started()
+    while True:
+        next_at_ns = rhythm.next_at_ns
+        if next_at_ns is None:
+            await rhythm.changed.wait()
+            continue
+        with trio.move_on_after(max(0.0, (next_at_ns - clock.now_ns()) / NANOSECONDS)):
+            await rhythm.changed.wait()
+        now_ns = clock.now_ns()
+        for session in rhythm.take_due(now_ns, SESSIONS_PER_TURN):
+            again_at_ns = session.beat(now_ns)
+            if again_at_ns is not None:
+                rhythm.schedule(session, again_at_ns)

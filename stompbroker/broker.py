@@ -1,0 +1,215 @@
+"""Composition root: makes the stores, opens the listeners, starts the actors, and says in which order all of it ends.
+
+Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
+
+    services        distributor, garbage collector, pacemaker, control listener
+      connections   one worker per client
+        accepting   one listener per address
+
+1. Accepting ends at once: nobody new comes in.
+2. Every client is told so by an ERROR frame behind whatever it is still owed, and has `shutdown_grace_s` to read it.
+   The services must still run: what is owed may need the distributor, and time limits the pacemaker.
+3. Then the services end. The data directory, and with it the lock, is let go last.
+
+A second signal cancels everything at once.
+"""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from stompbroker import __version__
+from stompbroker.actors import control_listener, distributor, garbage_collector, listener, pacemaker, worker
+from stompbroker.clock import NANOSECONDS, Clock
+from stompbroker.control import Control
+from stompbroker.data_directory import hold
+from stompbroker.errors import PeerViolation
+from stompbroker.ids import ConnectionId
+from stompbroker.memory_budget import MemoryBudget
+from stompbroker.sessions import MessageIds, Rhythm, Session, SessionSettings, Surroundings
+from stompbroker.stomp import Limits
+from stompbroker.topics import MemoryJournal, Registry
+from stompbroker.totals import Totals
+from stompbroker.transport import ChunkSizes, open_listeners, raise_descriptor_limit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from stompbroker.config import Settings
+
+__all__ = ["Broker", "run", "serve"]
+
+_NS_PER_MS = NANOSECONDS // 1000
+
+log = structlog.get_logger()
+
+
+class Broker:
+    """The parts of one running broker, for those who start, stop and look at it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = Clock()
+        self.budget = MemoryBudget(settings.memory_limit)
+        self.totals = Totals()
+        self.registry = Registry(settings.policies(), self.budget, self.totals)
+        self.sessions: dict[ConnectionId, Session] = {}
+        self.control = Control(self.registry, self.sessions, self.totals, self.clock)
+        self.rhythm = Rhythm()
+        self.chunk_sizes = ChunkSizes()
+        self.around = Surroundings(
+            registry=self.registry,
+            journal=MemoryJournal(self.clock),
+            budget=self.budget,
+            clock=self.clock,
+            rhythm=self.rhythm,
+            message_ids=MessageIds.for_memory(),
+            settings=_session_settings(settings),
+            server=f"stompbroker/{__version__}",
+        )
+        #: Set to stop gracefully, and when that is done.
+        self.stop = trio.Event()
+        self.stopped = trio.Event()
+        #: What it listens on, once it does.
+        self.addresses: list[tuple[str, int]] = []
+
+    async def serve_connection(self, stream: trio.abc.Stream, peer: str) -> None:
+        """Serve one client from its first byte to its last."""
+        self.totals.connections_opened += 1
+        connection_id = ConnectionId(self.totals.connections_opened)
+        session = Session(self.around, connection_id, peer)
+        self.sessions[connection_id] = session
+        try:
+            await worker.run(
+                stream,
+                session,
+                chunk_sizes=self.chunk_sizes,
+                budget=self.budget,
+                block_timeout_s=self.settings.block_timeout_s,
+            )
+        finally:
+            del self.sessions[connection_id]
+            self.totals.bytes_in += session.bytes_in
+            self.totals.bytes_out += session.outbox.sent_bytes
+
+    async def serve_socket(self, stream: trio.SocketStream) -> None:
+        try:
+            host, port, *_ = stream.socket.getpeername()
+        except OSError:
+            # It was reset before we came to look at it.
+            await trio.aclose_forcefully(stream)
+            return
+        await self.serve_connection(stream, f"{host}:{port}")
+
+    def dismiss_clients(self) -> None:
+        violation = PeerViolation("broker is shutting down", "connect again when it is back")
+        for session in list(self.sessions.values()):
+            session.fail(violation)
+
+
+async def serve(settings: Settings, *, on_ready: Callable[[str, int, Path], None] | None = None) -> None:
+    """Run a broker until SIGTERM or SIGINT. Raises OperatorError when it cannot start."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            broker: Broker = await nursery.start(run, settings)
+            if on_ready is not None:
+                on_ready(*broker.addresses[0], settings.data)
+            nursery.start_soon(_stop_on_signals, signals, broker, nursery.cancel_scope)
+            await broker.stopped.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def _stop_on_signals(signals: AsyncIterator[int], broker: Broker, everything: trio.CancelScope) -> None:
+    """The first signal asks, the second one does not."""
+    log.info("stopping, because of a signal", signal=signal.Signals(await anext(signals)).name)
+    broker.stop.set()
+    await anext(signals)
+    log.warning("stopping at once, because of a second signal")
+    everything.cancel()
+
+
+async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
+    """Run a broker until its `stop` is set. Tells its parent the `Broker` once it listens."""
+    descriptors = raise_descriptor_limit()
+    with hold(settings.data) as directory:
+        broker = Broker(settings)
+        listeners = await open_listeners(settings.host, settings.port)
+        control_socket = trio.SocketListener(trio.socket.from_stdlib_socket(directory.listen_for_control()))
+        broker.addresses = [each.socket.getsockname()[:2] for each in listeners]
+        log.info(
+            "broker is starting",
+            version=__version__,
+            listening=[f"{host}:{port}" for host, port in broker.addresses],
+            data=str(settings.data),
+            max_connections=settings.max_connections,
+            open_files=descriptors,
+        )
+        async with trio.open_nursery() as services:
+            await services.start(distributor.run, broker.registry, broker.clock)
+            await services.start(
+                partial(garbage_collector.run, topic_idle_ns=int(settings.topic_idle_s * NANOSECONDS)),
+                broker.registry,
+                broker.clock,
+            )
+            await services.start(pacemaker.run, broker.rhythm, broker.clock)
+            await services.start(control_listener.run, control_socket, broker.control)
+            await _serve_clients(broker, listeners, task_status)
+            services.cancel_scope.cancel()
+        directory.remove_control_socket()
+        log.info("broker has stopped")
+        broker.stopped.set()
+
+
+async def _serve_clients(
+    broker: Broker, listeners: list[trio.SocketListener], task_status: trio.TaskStatus[Broker]
+) -> None:
+    """Accept and serve until told to stop; then see everybody off."""
+    async with trio.open_nursery() as connections:
+        async with trio.open_nursery() as accepting:
+            for each in listeners:
+                await accepting.start(
+                    partial(listener.run, max_connections=broker.settings.max_connections),
+                    each,
+                    connections,
+                    broker.serve_socket,
+                )
+            task_status.started(broker)
+            await broker.stop.wait()
+            accepting.cancel_scope.cancel()
+        broker.control.is_stopping = True
+        for each in listeners:
+            await each.aclose()
+        log.info("broker is stopping", connections=len(broker.sessions), grace_s=broker.settings.shutdown_grace_s)
+        broker.dismiss_clients()
+        connections.cancel_scope.deadline = trio.current_time() + broker.settings.shutdown_grace_s
+
+
+def _session_settings(settings: Settings) -> SessionSettings:
+    return SessionSettings(
+        limits=Limits(
+            max_header_count=settings.max_header_count,
+            max_header_bytes=settings.max_header_bytes,
+            max_body_bytes=settings.max_body_bytes,
+            max_transactions=settings.max_transactions,
+            max_transaction_frames=settings.max_transaction_frames,
+            max_transaction_bytes=settings.max_transaction_bytes,
+        ),
+        heart_beat_send_ms=settings.heart_beat_send_ms,
+        heart_beat_want_ms=settings.heart_beat_want_ms,
+        heart_beat_margin=settings.heart_beat_margin,
+        connect_timeout_ns=int(settings.connect_timeout_s * NANOSECONDS),
+        max_subscriptions=settings.max_subscriptions,
+        default_prefetch=settings.default_prefetch,
+        max_prefetch=settings.max_prefetch,
+        max_waiting=settings.max_waiting,
+        nack_delay_ns=settings.nack_delay_ms * _NS_PER_MS,
+        transaction_timeout_ns=int(settings.transaction_timeout_s * NANOSECONDS),
+        parking_bytes=settings.parking_bytes,
+        block_timeout_ns=int(settings.block_timeout_s * NANOSECONDS),
+    )

@@ -1,0 +1,77 @@
+"""Arguments that several commands share.
+
+Law: an option that means the same in two commands is written once, here. Only Typer at import time.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "ConfigOption",
+    "HeaderOption",
+    "HostOption",
+    "JsonOption",
+    "PortOption",
+    "broker_address",
+    "read_headers",
+    "require_utf8",
+]
+
+HostOption = Annotated[
+    str | None, typer.Option("--host", help="Host of the broker.", show_default="from the settings, 127.0.0.1")
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option("--port", "-p", min=1, max=65535, help="Port of the broker.", show_default="from the settings, 61613"),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="Settings file.", show_default="stompbroker.toml if it exists"),
+]
+HeaderOption = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="A further header; can be repeated.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+
+#: Addresses one listens on and cannot connect to, and where such a listener is reached from the same machine.
+_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def broker_address(host: str | None, port: int | None) -> tuple[str, int]:
+    """Where a client finds the broker: as given, and what is not given as a broker started here would have it."""
+    if host is not None and port is not None:
+        return host, port
+    from stompbroker.config import load
+
+    settings = load()
+    host = host or _REACHED_AT.get(settings.host, settings.host)
+    port = port or settings.port
+    if port == 0:
+        raise typer.BadParameter(
+            "the settings let the broker take any free port, so name the one it has taken", param_hint="--port"
+        )
+    return host, port
+
+
+def read_headers(given: list[str] | None, *, reserved: dict[str, str]) -> list[tuple[str, str]]:
+    """Pairs from NAME:VALUE texts. `reserved` are headers the command sets itself, and what to use instead."""
+    headers = []
+    for text in given or []:
+        require_utf8(text, "--header")
+        name, colon, value = text.partition(":")
+        if not colon or not name:
+            raise typer.BadParameter(f'"{text}" is not of the form NAME:VALUE', param_hint="--header")
+        if name in reserved:
+            raise typer.BadParameter(f'the header "{name}" is set by {reserved[name]}', param_hint="--header")
+        headers.append((name, value))
+    return headers
+
+
+def require_utf8(text: str, parameter: str) -> None:
+    """Refuse what the shell passed on and no frame can carry: bytes that are not UTF-8 arrive as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("is not valid UTF-8", param_hint=parameter) from None

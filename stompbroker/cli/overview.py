@@ -1,0 +1,117 @@
+"""The statistics of a broker as tables for a person.
+
+Law: pure; from two answers of the broker to things Rich can print. The busiest entries come first, and what does
+not fit is counted, never silently left out.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from stompbroker.config import bytes_as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+__all__ = ["overview"]
+
+#: Rows of each table: what a person looks at. `--json` has everything the broker tells.
+MAX_ROWS = 20
+
+
+def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """All parts from top to bottom. If both are the same answer, there are no rates."""
+    interval_s = second["broker"]["uptime_s"] - first["broker"]["uptime_s"]
+    broker, totals = second["broker"], second["totals"]
+    uptime = timedelta(seconds=round(broker["uptime_s"]))
+    yield Text(f"stompbroker {broker['version']}, {broker['state']}, up {uptime} since {broker['started_at']}", "bold")
+    used, limit = broker["memory_used_bytes"], broker["memory_limit_bytes"]
+    yield Text(f"memory     {bytes_as_text(used)} of {bytes_as_text(limit)} ({used / limit:.0%})")
+    for name in ("published", "delivered"):
+        rate = _rate(first["totals"][name], totals[name], interval_s)
+        yield Text(f"{name:10} {totals[name]:,}" + (f", {rate} a second" if rate else ""))
+    yield Text(f"traffic    {bytes_as_text(totals['bytes_in'])} in, {bytes_as_text(totals['bytes_out'])} out")
+    yield from _topics(first, second, interval_s)
+    yield from _subscriptions(second)
+    yield from _connections(second)
+
+
+def _rate(before: int, after: int, interval_s: float) -> str:
+    """Messages a second, as text; empty if there is no interval to measure over."""
+    return f"{(after - before) / interval_s:,.0f}" if interval_s else ""
+
+
+def _topics(first: Mapping[str, Any], second: Mapping[str, Any], interval_s: float) -> Iterator[RenderableType]:
+    published_before = {topic["name"]: topic["published"] for topic in first["topics"]}
+    columns = ("topic", "published", "a second", "subscribers", "kept", "kept bytes", "publishers")
+    rows = [
+        (
+            topic["name"],
+            f"{topic['published']:,}",
+            # A topic that was not there before has no rate yet.
+            _rate(published_before.get(topic["name"], topic["published"]), topic["published"], interval_s),
+            str(topic["subscribers"]),
+            f"{topic['kept_messages']:,}",
+            bytes_as_text(topic["kept_bytes"]),
+            "held back" if topic["blocked"] else "",
+        )
+        for topic in sorted(second["topics"], key=lambda topic: -topic["published"])
+    ]
+    yield from _table("topics", columns, rows, second.get("topics_total", len(rows)))
+
+
+def _subscriptions(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
+    columns = (
+        "subscription", "connection", "ack", "backlog", "in flight", "waiting", "delivered", "redelivered", "dropped",
+    )  # fmt: skip
+    rows = [
+        (
+            one["destination"],
+            str(one["connection"]),
+            one["ack"],
+            f"{one['backlog']:,}",
+            f"{one['in_flight']:,} of {one['prefetch']:,}",
+            *(f"{one[key]:,}" for key in ("waiting", "delivered", "redelivered", "dropped")),
+        )
+        for one in sorted(answer["subscriptions"], key=lambda one: (-one["backlog"], -one["delivered"]))
+    ]
+    yield from _table("subscriptions", columns, rows, answer.get("subscriptions_total", len(rows)))
+
+
+def _connections(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
+    columns = ("connection", "peer", "STOMP", "subscriptions", "in", "out", "since")
+    rows = [
+        (
+            str(one["id"]),
+            str(one["peer"]),
+            str(one["version"] or ""),
+            f"{one['subscriptions']:,}",
+            bytes_as_text(one["bytes_in"]),
+            bytes_as_text(one["bytes_out"]),
+            str(one["connected_at"]),
+        )
+        for one in sorted(answer["connections"], key=lambda one: -(one["bytes_in"] + one["bytes_out"]))
+    ]
+    yield from _table("connections", columns, rows, answer.get("connections_total", len(rows)))
+
+
+def _table(what: str, columns: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> Iterator[RenderableType]:
+    """Names are the broker's clients' to choose, so they are text, never markup."""
+    if not rows:
+        yield Text(f"\nno {what}")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", title=None)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    for row in rows[:MAX_ROWS]:
+        table.add_row(*(Text(cell) for cell in row))
+    yield Text("")
+    yield table
+    if total > MAX_ROWS:
+        yield Text(f"… and {total - MAX_ROWS:,} more {what}; --json tells of up to 1,000", "dim")

@@ -1,0 +1,98 @@
+"""`stompbroker publish`: send messages.
+
+Law: arguments in, `publication.Publication` out; then a summary of what was published and confirmed.
+"""
+
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from stompbroker.cli.options import (
+    HeaderOption,
+    HostOption,
+    JsonOption,
+    PortOption,
+    broker_address,
+    read_headers,
+    require_utf8,
+)
+
+__all__ = ["publish"]
+
+#: Fewer messages than this are gone before a progress bar can be read, unless their rate is limited.
+PROGRESS_FROM_COUNT = 10_000
+
+
+def publish(
+    destination: Annotated[str, typer.Argument(metavar="DEST", help="Where to, for example /topic/greetings.")],
+    body: Annotated[
+        str | None, typer.Argument(metavar="BODY", help="The message; - or nothing reads it from standard input.")
+    ] = None,
+    header: HeaderOption = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Send it this many times.")] = 1,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="At most this many messages a second.", show_default="as fast as possible"),
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="One message for each line of standard input.")] = False,
+    number: Annotated[bool, typer.Option("--number", help="Replace {n} in the body by the message's number.")] = False,
+    receipt: Annotated[
+        bool, typer.Option("--receipt/--no-receipt", help="Wait until the broker has confirmed every message.")
+    ] = True,
+    host: HostOption = None,
+    port: PortOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send messages to a destination.
+
+    Examples:
+
+    $ stompbroker publish /topic/greetings "Hello, world"
+    $ stompbroker publish /topic/prices "price {n}" --count 1000 --rate 50 --number
+    $ stompbroker publish /topic/orders -H content-type:application/json < order.json
+    $ tail -f access.log | stompbroker publish /topic/access --lines
+    """
+    reads_input = body is None or body == "-"
+    if lines and not reads_input:
+        raise typer.BadParameter("reads standard input; leave BODY out", param_hint="--lines")
+    if lines and count != 1:
+        raise typer.BadParameter("sends each line once; leave --count out", param_hint="--lines")
+    reserved = {
+        "destination": "the argument DEST",
+        "receipt": "--receipt",
+        "content-length": "the length of the body",
+    }
+    require_utf8(destination, "DEST")
+    headers = read_headers(header, reserved=reserved)
+    address = broker_address(host, port)
+
+    from stompbroker.cli.outcome import run
+    from stompbroker.cli.publication import Publication, publish_all, repeated, typed_lines
+
+    if reads_input and sys.stdin.isatty():
+        what = "messages, one a line" if lines else "message"
+        typer.echo(f"Type the {what}; Ctrl-D on an empty line ends.", err=True)
+    if lines:
+        bodies = typed_lines()
+    else:
+        content = sys.stdin.buffer.read() if reads_input else os.fsencode(body or "")
+        bodies = repeated(content, count)
+    is_long = sys.stderr.isatty() and (count >= PROGRESS_FROM_COUNT or (rate is not None and count > rate))
+    publication = Publication(
+        destination=destination,
+        headers=headers,
+        bodies=bodies,
+        count=None if lines else count,
+        rate=rate,
+        is_numbered=number,
+        wants_receipts=receipt,
+        shows_progress=is_long and not as_json,
+    )
+    summary = run(publish_all, address, publication)
+    if as_json:
+        typer.echo(json.dumps(summary.as_json(), indent=2))
+        return
+    typer.echo(summary.as_text())

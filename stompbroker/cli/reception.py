@@ -1,0 +1,140 @@
+"""One subscription on the command line, from SUBSCRIBE to DISCONNECT.
+
+Law: what was received in one go is written out, and then acknowledged. Waiting for messages is the only thing
+that Ctrl-C, a count or a timeout cut short, so no frame is ever left half sent and DISCONNECT can always follow.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+import trio
+import typer
+
+from stompbroker.cli.outcome import CommandFailed
+from stompbroker.cli.stomp_client import StompClient, connect
+from stompbroker.stomp import Frame, render_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+__all__ = ["Reception", "receive_all"]
+
+_SUBSCRIPTION_ID = "1"
+_SUBSCRIBE_RECEIPT = "subscribe"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reception:
+    """What to receive, how to write it, and when to stop."""
+
+    destination: str
+    headers: list[tuple[str, str]]
+    ack: str
+    count: int | None
+    timeout_s: float | None
+    render: Callable[[Frame], bytes]
+
+
+class _End(Enum):
+    INTERRUPTED = "Ctrl-C or SIGTERM"
+    COUNT_REACHED = "--count messages were written"
+    TIMED_OUT = "no message for --timeout seconds"
+    NOBODY_READS = "stdout was closed by whoever read it"
+
+
+async def receive_all(address: tuple[str, int], reception: Reception) -> None:
+    """Until something ends it. Raises CommandFailed if that is not what was asked for."""
+    async with connect(*address) as client:
+        async with trio.open_nursery() as nursery:
+            receiver = _Receiver(client, reception)
+            await nursery.start(receiver.stop_on_signal)
+            end = await receiver.run()
+            await client.disconnect()
+            nursery.cancel_scope.cancel()
+    if end is _End.TIMED_OUT and reception.count is not None:
+        raise CommandFailed(
+            f"No message came for {reception.timeout_s:g} seconds; {receiver.written} of {reception.count} received."
+        )
+
+
+@final
+class _Receiver:
+    """Writes and acknowledges the messages of one subscription.
+
+    Invariant: every message acknowledged has been written before.
+    """
+
+    def __init__(self, client: StompClient, reception: Reception) -> None:
+        self._client = client
+        self._reception = reception
+        self._waiting: trio.CancelScope | None = None
+        self._is_interrupted = False
+        self.written = 0
+
+    async def stop_on_signal(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The first signal ends the waiting; a second one, when even the goodbye hangs, ends everything."""
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            await anext(signals)
+            self._is_interrupted = True
+            if self._waiting is not None:
+                self._waiting.cancel()
+            await anext(signals)
+            raise KeyboardInterrupt
+
+    async def run(self) -> _End:
+        reception = self._reception
+        headers = [("id", _SUBSCRIPTION_ID), ("destination", reception.destination), ("ack", reception.ack)]
+        headers += [*reception.headers, ("receipt", _SUBSCRIBE_RECEIPT)]
+        await self._client.send(render_frame("SUBSCRIBE", headers))
+        received = await self._wait(partial(self._client.wait_receipt, _SUBSCRIBE_RECEIPT))
+        if not isinstance(received, _End):
+            typer.echo(f"Subscribed to {reception.destination}; Ctrl-C ends.", err=True)
+        while not isinstance(received, _End):
+            end = await self._write([frame for frame in received if frame.command == "MESSAGE"])
+            received = end or await self._wait(self._client.receive)
+        return received
+
+    async def _wait(self, frames: Callable[[], Awaitable[list[Frame]]]) -> list[Frame] | _End:
+        """Frames, or why there are none."""
+        timeout_s = self._reception.timeout_s
+        with trio.CancelScope() as self._waiting:
+            if self._is_interrupted:
+                self._waiting.cancel()
+            with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+                return await frames()
+        self._waiting = None
+        return _End.INTERRUPTED if self._is_interrupted else _End.TIMED_OUT
+
+    async def _write(self, messages: list[Frame]) -> _End | None:
+        """Write, then acknowledge. Beyond the count nothing is written: the broker keeps it or sends it again."""
+        if self._reception.count is not None:
+            messages = messages[: self._reception.count - self.written]
+        try:
+            # In a thread: whoever reads (a pager, say) may take its time, and heart-beats must go on meanwhile.
+            content = b"".join(map(self._reception.render, messages))
+            await trio.to_thread.run_sync(_write_out, content, abandon_on_cancel=True)
+        except BrokenPipeError:
+            return _End.NOBODY_READS
+        self.written += len(messages)
+        acknowledgements = [
+            render_frame("ACK", [("id", message.headers["ack"])]) for message in messages if "ack" in message.headers
+        ]
+        if acknowledgements:
+            await self._client.send(b"".join(acknowledgements))
+        return _End.COUNT_REACHED if self.written == self._reception.count else None
+
+
+def _write_out(content: bytes) -> None:
+    """All of it to stdout, past Python's buffer: a thread abandoned inside that would hold its lock at exit."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(sys.stdout.fileno(), rest) :]

@@ -1,0 +1,90 @@
+"""`stompbroker serve`: run the broker.
+
+Law: settings, logs, then the broker; nothing of its own but the words it greets with.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stompbroker.cli.options import ConfigOption
+
+__all__ = ["announce", "serve"]
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes any free one.", show_default="61613")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Data directory, one broker each.", show_default="./data")
+    ] = None,
+    config: ConfigOption = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.", show_default="info")
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="human, json, or auto: human on a terminal and json otherwise.", show_default="auto"
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; can be repeated. See: stompbroker config"),
+    ] = None,
+) -> None:
+    """Run the broker until Ctrl-C or SIGTERM.
+
+    Settings come from a TOML file, from environment variables such as STOMPBROKER_PORT, and from these options.
+    "stompbroker config" shows them all, and where each came from.
+
+    Examples:
+
+    $ stompbroker serve
+    $ stompbroker serve --port 7000 --data /var/lib/stompbroker
+    $ stompbroker serve --set memory_limit="2 GiB" --set max_connections=50000
+    """
+    from functools import partial
+
+    from stompbroker import broker, logs
+    from stompbroker.cli.outcome import ExitCode, run
+    from stompbroker.config import load
+
+    options: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "data": data,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    settings = load(
+        config,
+        flags={key: value for key, value in options.items() if value is not None},
+        assignments=assignments or [],
+    )
+    logs.configure(settings.log_level, settings.log_format)
+    run(partial(broker.serve, settings, on_ready=announce), code=ExitCode.OPERATOR)
+
+
+def announce(host: str, port: int, data: Path) -> None:
+    """Say on stdout that the broker is ready, where, and how to try it. Its first line is for scripts to wait for."""
+    from stompbroker import __version__
+    from stompbroker.config import Settings
+
+    in_url = f"[{host}]" if ":" in host else host
+    where = "" if port == Settings.model_fields["port"].default else f" --port {port}"
+    if host not in (Settings.model_fields["host"].default, "0.0.0.0", "::", "localhost"):
+        where = f" --host {host}{where}"
+    lines = [
+        f"stompbroker {__version__} is ready at stomp://{in_url}:{port} (data in {data})",
+        "Try it, each in a terminal of its own:",
+        f"  stompbroker subscribe{where} /topic/greetings",
+        f'  stompbroker publish{where} /topic/greetings "Hello, world"',
+    ]
+    # Whoever started us may have stopped reading; that is no reason to stop serving.
+    with suppress(BrokenPipeError):
+        print("\n".join(lines), flush=True)

@@ -1,0 +1,198 @@
+"""A STOMP 1.2 client that is just large enough for `publish` and `subscribe`.
+
+Law: bytes ↔ frames over one TCP connection, with its heart-beats kept and watched. What frames mean is the command's
+business; every way a conversation can fail is a `CommandFailed` with a sentence for the person at the terminal.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from stompbroker.cli.outcome import CommandFailed
+from stompbroker.errors import PeerViolation
+from stompbroker.stomp import HEART_BEAT, Frame, FrameReader, Head, Limits, Version, render_frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["DISCONNECT_RECEIPT", "StompClient", "connect", "render_disconnect"]
+
+#: Time for TCP and CONNECTED together, in seconds. A broker answers at once; a firewall that drops packets never.
+CONNECT_TIMEOUT_S = 10.0
+
+#: Time for the receipt of DISCONNECT, in seconds: it comes after everything sent before it was dealt with.
+DISCONNECT_TIMEOUT_S = 10.0
+
+#: What we ask for in both directions, in milliseconds. A person does not notice a dead broker sooner.
+HEART_BEAT_MS = 10_000
+
+#: The broker counts as lost after this many heart-beat intervals of silence.
+HEART_BEAT_MARGIN = 2.0
+
+#: As much as a broker can be set to allow: what it delivered must not fail here.
+LIMITS = Limits(max_header_count=65_536, max_header_bytes=16 * 1024**2, max_body_bytes=1024**3)
+
+#: The receipt of DISCONNECT: after it nothing more comes.
+DISCONNECT_RECEIPT = "disconnect"
+
+_SERVER_COMMANDS = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
+_CHUNK_BYTES = 256 * 1024
+
+
+@final
+class StompClient:
+    """One connection after CONNECTED. Any task may send; one at a time receives.
+
+    Invariant: `_error`, once set, is raised by every further `receive`; nothing is received after it.
+    """
+
+    def __init__(self, stream: trio.SocketStream, address: str) -> None:
+        self._stream = stream
+        self._address = address
+        self._reader = FrameReader(LIMITS, _require_server_command)
+        self._sending = trio.Lock()  # keeps one frame's bytes together: heart-beats come from a task of their own
+        self._error: CommandFailed | None = None
+        self._sends_every_s = float("inf")
+        self._silence_limit_s = CONNECT_TIMEOUT_S
+
+    async def send(self, content: bytes) -> None:
+        """Rendered frames. Cancelling this may leave half a frame on the wire; only closing helps then."""
+        try:
+            async with self._sending:
+                await self._stream.send_all(content)
+        except trio.BrokenResourceError:
+            # The broker's last words, probably an ERROR, are better than ours: whoever receives gets them.
+            return
+
+    async def receive(self) -> list[Frame]:
+        """One or more frames. Raises CommandFailed on ERROR, silence or a lost connection; cancelling loses nothing."""
+        while True:
+            if self._error is not None:
+                raise self._error
+            chunk = b"" if self._reader.has_more else await self._receive_chunk()
+            try:
+                frames = self._reader.receive(chunk)
+            except PeerViolation as violation:
+                raise CommandFailed(
+                    f"What answers at {self._address} does not speak STOMP: {violation}."
+                ) from violation
+            for position, frame in enumerate(frames):
+                if frame.command == "ERROR":
+                    self._error = _refusal(frame)
+                    frames = frames[:position]
+                    break
+            if frames:
+                return frames
+
+    async def _receive_chunk(self) -> bytes:
+        try:
+            with trio.fail_after(self._silence_limit_s):
+                chunk = await self._stream.receive_some(_CHUNK_BYTES)
+        except trio.TooSlowError as error:
+            silence = f"{self._address} has said nothing for {self._silence_limit_s:g} seconds"
+            guess = "is it a STOMP broker?" if self._reader.version is None else "the broker or the network hangs."
+            raise CommandFailed(f"{silence}; {guess}") from error
+        except trio.BrokenResourceError as error:
+            raise CommandFailed(f"The connection to the broker at {self._address} was lost.") from error
+        if not chunk:
+            raise CommandFailed(f"The broker at {self._address} closed the connection.")
+        return bytes(chunk)
+
+    async def wait_receipt(self, receipt: str) -> list[Frame]:
+        """Wait for one RECEIPT; returns the other frames that came in the meantime, in order."""
+        others: list[Frame] = []
+        while True:
+            frames = await self.receive()
+            is_found = False
+            for frame in frames:
+                if frame.command == "RECEIPT" and frame.headers.get("receipt-id") == receipt:
+                    is_found = True
+                else:
+                    others.append(frame)
+            if is_found:
+                return others
+
+    async def disconnect(self) -> None:
+        """Say goodbye and wait until the broker has dealt with all that was sent before."""
+        await self.send(render_disconnect())
+        with trio.move_on_after(DISCONNECT_TIMEOUT_S) as scope:
+            await self.wait_receipt(DISCONNECT_RECEIPT)
+        if scope.cancelled_caught:
+            raise CommandFailed(f"The broker at {self._address} did not confirm the end of the conversation.")
+
+    async def greet(self, host: str) -> None:
+        """CONNECT and wait for CONNECTED."""
+        interval = f"{HEART_BEAT_MS},{HEART_BEAT_MS}"
+        await self.send(render_frame("CONNECT", [("accept-version", "1.2"), ("host", host), ("heart-beat", interval)]))
+        connected = (await self.receive())[0]
+        if connected.command != "CONNECTED":
+            raise CommandFailed(
+                f"What answers at {self._address} does not speak STOMP: {connected.command} came first."
+            )
+        self._reader.version = Version.V1_2
+        self._sends_every_s, self._silence_limit_s = _intervals(connected.headers.get("heart-beat", "0,0"))
+
+    async def send_heart_beats(self) -> None:
+        """Until cancelled; at twice the agreed rate, so that none is ever late."""
+        while True:
+            await trio.sleep(self._sends_every_s / 2)
+            await self.send(HEART_BEAT)
+
+
+def _require_server_command(head: Head) -> None:
+    """Asked by the reader for every kind of frame as soon as its headers are there, body or not."""
+    if head.command not in _SERVER_COMMANDS:
+        raise PeerViolation(f"it says {head.command[:40]!r}")
+
+
+def render_disconnect() -> bytes:
+    return render_frame("DISCONNECT", [("receipt", DISCONNECT_RECEIPT)])
+
+
+def _intervals(heart_beat: str) -> tuple[float, float]:
+    """How often we must send, and after what silence the broker is lost; in seconds, infinite where not agreed."""
+    server_sends_ms, server_wants_ms = (int(part) for part in heart_beat.split(","))
+    sends_every_s = max(HEART_BEAT_MS, server_wants_ms) / 1000 if server_wants_ms else float("inf")
+    hears_every_s = max(HEART_BEAT_MS, server_sends_ms) / 1000 if server_sends_ms else float("inf")
+    return sends_every_s, hears_every_s * HEART_BEAT_MARGIN
+
+
+def _refusal(error: Frame) -> CommandFailed:
+    summary = error.headers.get("message", "no reason given")
+    detail = error.body.decode(errors="replace").strip()
+    return CommandFailed(f"The broker refused: {summary}" + (f"\n  {detail}" if detail and detail != summary else ""))
+
+
+@asynccontextmanager
+async def connect(host: str, port: int) -> AsyncIterator[StompClient]:
+    """A connected client; the connection is closed at the end of the block, politely only after `disconnect`."""
+    address = f"{host}:{port}"
+    with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
+        stream = await _open(host, port)
+    if scope.cancelled_caught:
+        raise CommandFailed(f"{address} does not answer. {_WHAT_TO_DO}")
+    async with stream:
+        client = StompClient(stream, address)
+        await client.greet(host)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_heart_beats)
+            yield client
+            nursery.cancel_scope.cancel()
+
+
+_WHAT_TO_DO = (
+    'Start a broker with "stompbroker serve" (in a checkout: make serve), or name another one with --host and --port.'
+)
+
+
+async def _open(host: str, port: int) -> trio.SocketStream:
+    try:
+        return await trio.open_tcp_stream(host, port)
+    except socket.gaierror as error:
+        raise CommandFailed(f'There is no host called "{host}" ({error.strerror}). {_WHAT_TO_DO}') from error
+    except OSError as error:
+        raise CommandFailed(f"No broker listens on {host}:{port}. {_WHAT_TO_DO}") from error

@@ -1,0 +1,35 @@
+"""The one clock seam.
+
+Law: wall time at start plus what trio's clock has counted since. A jump of the wall clock moves nothing that is already
+scheduled, and a test with a mock clock moves everything. Read once per chunk, not per message.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, final
+
+import trio
+
+__all__ = ["NANOSECONDS", "Clock"]
+
+#: Nanoseconds in a second.
+NANOSECONDS: Final = 1_000_000_000
+
+
+@final
+class Clock:
+    """Must be made inside a trio run."""
+
+    __slots__ = ("_started_at_ns", "_started_at_s")
+
+    def __init__(self) -> None:
+        self._started_at_ns = time.time_ns()
+        self._started_at_s = trio.current_time()
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the epoch."""
+        return self._started_at_ns + int((trio.current_time() - self._started_at_s) * NANOSECONDS)
+
+    async def sleep_until(self, at_ns: int) -> None:
+        await trio.sleep(max(0.0, (at_ns - self.now_ns()) / NANOSECONDS))

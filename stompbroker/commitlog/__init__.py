@@ -1,0 +1,10 @@
+"""Log, offset ranges and cursors: plain synchronous data structures with written invariants.
+
+Law: no event loop, no clock, no storage, no protocol.
+"""
+
+from stompbroker.commitlog.cursor import Cursor, Settlement
+from stompbroker.commitlog.log import Log
+from stompbroker.commitlog.offset_ranges import OffsetRanges
+
+__all__ = ["Cursor", "Log", "OffsetRanges", "Settlement"]

@@ -1,0 +1,190 @@
+"""Where one subscription stands in one log.
+
+Law: this file knows offsets and nothing else. No clock, no waiting, no storage; whoever moves a cursor is responsible
+for making the move durable. Every change is one synchronous call.
+
+Below `next_offset` every offset is in exactly one of four states; above it, it is unsent:
+
+    in flight ──settle──► settled          sent, not yet answered
+        │  ▲                 ▲
+   set_aside take_lowest_free  settle (a late ACK)
+        ▼  │                 │
+    waiting ──release──► free              waits for its time; may go again at once
+
+"In flight" is what is left over: it is derived, not kept, so a thousand deliveries in order cost two numbers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from stompbroker.commitlog.offset_ranges import OffsetRanges
+from stompbroker.ids import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Cursor", "Settlement"]
+
+
+class Settlement(NamedTuple):
+    """How many offsets a settling took out of each state; the rest of its range was settled before."""
+
+    in_flight: int
+    waiting: int
+    free: int
+
+    @property
+    def total(self) -> int:
+        return self.in_flight + self.waiting + self.free
+
+
+@final
+class Cursor:
+    """
+    Invariants:
+        ack_floor <= next_offset; every offset below ack_floor is settled
+        every settled range starts above ack_floor (otherwise the floor would have moved) and ends by next_offset
+        waiting, free and settled share no offset, and all are below next_offset
+        in_flight == next_offset - ack_floor - settled above the floor - waiting - free
+    """
+
+    __slots__ = ("_free", "_settled", "_waiting", "ack_floor", "next_offset")
+
+    def __init__(self, position: Offset) -> None:
+        #: Everything below it is settled.
+        self.ack_floor = position
+        #: The lowest offset that was never sent.
+        self.next_offset = position
+        self._settled = OffsetRanges()
+        self._waiting: set[int] = set()
+        #: Sorted.
+        self._free: list[int] = []
+
+    @property
+    def in_flight(self) -> int:
+        return self.next_offset - self.ack_floor - self._settled.count - len(self._waiting) - len(self._free)
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def free_count(self) -> int:
+        return len(self._free)
+
+    @property
+    def settled_ranges(self) -> Iterable[tuple[int, int]]:
+        """Above the ack floor."""
+        return iter(self._settled)
+
+    def is_settled(self, start: int, stop: int) -> bool:
+        """Whether every offset o with start <= o < stop is settled."""
+        return stop <= self.ack_floor or self._settled.covers(max(start, self.ack_floor), stop)
+
+    def is_waiting(self, offset: int) -> bool:
+        return offset in self._waiting
+
+    def is_in_flight(self, offset: int) -> bool:
+        if not self.ack_floor <= offset < self.next_offset or offset in self._settled or offset in self._waiting:
+            return False
+        index = bisect_left(self._free, offset)
+        return index == len(self._free) or self._free[index] != offset
+
+    def unsettled(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The ranges of sent and unsettled offsets within [start, stop)."""
+        return self._settled.gaps(max(start, self.ack_floor), min(stop, self.next_offset))
+
+    def advance(self, stop: Offset) -> None:
+        """Everything from next_offset up to `stop` was sent and is now in flight."""
+        assert stop >= self.next_offset
+        self.next_offset = stop
+
+    def step_over(self, stop: Offset) -> None:
+        """Everything unsent below `stop` will never be sent: it is settled in one go."""
+        if stop > self.next_offset:
+            start = self.next_offset
+            self.next_offset = stop
+            self._settle_range(start, stop)
+
+    def settle(self, start: int, stop: int) -> Settlement:
+        """What was sent of [start, stop) is done with, whatever state it was in."""
+        start = max(start, self.ack_floor)
+        stop = min(stop, self.next_offset)
+        waiting = self._take_from_waiting(start, stop) if self._waiting else 0
+        free = self._take_from_free(start, stop) if self._free else 0
+        added = self._settle_range(start, stop)
+        return Settlement(added - waiting - free, waiting, free)
+
+    def set_aside(self, offset: int) -> bool:
+        """In flight → waiting. False if the offset was not in flight."""
+        if not self.is_in_flight(offset):
+            return False
+        self._waiting.add(offset)
+        return True
+
+    def release(self, offset: int) -> bool:
+        """Waiting → free. False if the offset was not waiting (any more)."""
+        if offset not in self._waiting:
+            return False
+        self._waiting.remove(offset)
+        insort(self._free, offset)
+        return True
+
+    def release_in_flight(self) -> list[tuple[int, int]]:
+        """In flight → free, all of it; returns the ranges. For a consumer that is gone."""
+        lost = self.in_flight_ranges()
+        for start, stop in lost:
+            self._free.extend(range(start, stop))
+        self._free.sort()
+        return lost
+
+    def in_flight_ranges(self) -> list[tuple[int, int]]:
+        if not self._waiting and not self._free:
+            return self._settled.gaps(self.ack_floor, self.next_offset)
+        elsewhere = OffsetRanges()
+        for start, stop in self._settled:
+            elsewhere.add(start, stop)
+        for offset in (*self._waiting, *self._free):
+            elsewhere.add(offset, offset + 1)
+        return elsewhere.gaps(self.ack_floor, self.next_offset)
+
+    def take_lowest_free(self) -> int:
+        """Free → in flight."""
+        return self._free.pop(0)
+
+    def _settle_range(self, start: int, stop: int) -> int:
+        if start >= stop:
+            return 0
+        if start == self.ack_floor and not self._settled:
+            self.ack_floor = Offset(stop)
+            return stop - start
+        added = self._settled.add(start, stop)
+        self.ack_floor = Offset(self._settled.pop_first_if_starting_at(self.ack_floor))
+        return added
+
+    def _take_from_waiting(self, start: int, stop: int) -> int:
+        if stop - start <= len(self._waiting):
+            settled = [offset for offset in range(start, stop) if offset in self._waiting]
+        else:
+            settled = [offset for offset in self._waiting if start <= offset < stop]
+        self._waiting.difference_update(settled)
+        return len(settled)
+
+    def _take_from_free(self, start: int, stop: int) -> int:
+        first, last = bisect_left(self._free, start), bisect_left(self._free, stop)
+        del self._free[first:last]
+        return last - first
+
+    def check_invariants(self) -> None:
+        self._settled.check_invariants()
+        assert self.ack_floor <= self.next_offset
+        for start, stop in self._settled:
+            assert self.ack_floor < start < stop <= self.next_offset
+        assert self._free == sorted(set(self._free))
+        assert not self._waiting.intersection(self._free)
+        for offset in (*self._waiting, *self._free):
+            assert self.ack_floor <= offset < self.next_offset
+            assert offset not in self._settled
+        assert self.in_flight == sum(stop - start for start, stop in self.in_flight_ranges())

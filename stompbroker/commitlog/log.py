@@ -1,0 +1,153 @@
+"""The messages of one topic that are kept in memory, by offset.
+
+Law: appends at the end, reads from anywhere, drops any range; every offset is given once. What has been dropped is a
+gap that readers step over. Who still needs what, and how much may be kept, is decided by the owner.
+
+Hot path: everything works on runs. A segment is a list of messages in a row; an append extends the last segment, a read
+is a slice of one segment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.ids import Offset
+from stompbroker.message import MESSAGE_OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from stompbroker.message import Message
+
+__all__ = ["Log"]
+
+#: Messages in a segment before the next one is begun. Dropping from the front of a segment moves its rest, so segments
+#: are kept short; reads end at a segment's end, so not too short.
+SEGMENT_MESSAGES: Final = 1024
+
+
+@final
+class _Segment:
+    """A run of messages without a gap: `messages[i]` has offset `base + i`."""
+
+    __slots__ = ("base", "messages", "size_bytes")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.messages: list[Message] = []
+        self.size_bytes = 0
+
+    @property
+    def stop(self) -> int:
+        return self.base + len(self.messages)
+
+
+@final
+class Log:
+    """
+    Invariants:
+        segments are sorted, not empty, do not overlap, and end at or below end_offset
+        message_count and size_bytes are the sums over all segments
+        end_offset never falls
+    """
+
+    __slots__ = ("_bases", "_segments", "end_offset", "message_count", "size_bytes")
+
+    def __init__(self, end_offset: Offset) -> None:
+        self._segments: list[_Segment] = []
+        #: The segments' bases, for bisection.
+        self._bases: list[int] = []
+        #: The offset the next message will get.
+        self.end_offset = end_offset
+        self.message_count = 0
+        self.size_bytes = 0
+
+    @property
+    def start_offset(self) -> Offset:
+        """The lowest offset that is held; end_offset when none is."""
+        return Offset(self._bases[0]) if self._bases else self.end_offset
+
+    def append(self, messages: Sequence[Message]) -> Offset:
+        """Give the messages the next offsets and keep them; returns the first of those offsets."""
+        first = self.end_offset
+        count = len(messages)
+        size_bytes = sum([len(message.tail) for message in messages]) + count * MESSAGE_OVERHEAD_BYTES
+        segment = self._segments[-1] if self._segments else None
+        if segment is None or segment.stop != first or len(segment.messages) >= SEGMENT_MESSAGES:
+            segment = _Segment(first)
+            self._segments.append(segment)
+            self._bases.append(first)
+        segment.messages.extend(messages)
+        segment.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+        self.message_count += count
+        self.end_offset = Offset(first + count)
+        return first
+
+    def skip(self, count: int) -> None:
+        """Give out `count` offsets for messages that nobody needs kept."""
+        self.end_offset = Offset(self.end_offset + count)
+
+    def read(self, offset: int, limit: int) -> tuple[Offset, list[Message]]:
+        """The next messages at or after `offset`, without a gap among them, at most `limit`.
+
+        Returns the first one's offset with them; if that is higher than asked for, what lies between is gone. Nothing
+        left: (end_offset, []).
+        """
+        index = bisect_right(self._bases, offset) - 1
+        if index >= 0:
+            segment = self._segments[index]
+            skip = offset - segment.base
+            if skip < len(segment.messages):
+                return Offset(offset), segment.messages[skip : skip + limit]
+        if index + 1 < len(self._segments):
+            segment = self._segments[index + 1]
+            return Offset(segment.base), segment.messages[:limit]
+        return self.end_offset, []
+
+    def get(self, offset: int) -> Message | None:
+        first, found = self.read(offset, 1)
+        return found[0] if found and first == offset else None
+
+    def drop(self, start: int, stop: int) -> None:
+        """Forget the messages at offsets [start, stop)."""
+        index = max(bisect_right(self._bases, start) - 1, 0)
+        first = index
+        replacement: list[_Segment] = []
+        while index < len(self._segments) and self._segments[index].base < stop:
+            segment = self._segments[index]
+            index += 1
+            dropped = segment.messages[max(start - segment.base, 0) : stop - segment.base]
+            if not dropped:
+                replacement.append(segment)
+                continue
+            self.message_count -= len(dropped)
+            self.size_bytes -= segment.size_bytes
+            for base, messages in (
+                (segment.base, segment.messages[: max(start - segment.base, 0)]),
+                (stop, segment.messages[max(stop - segment.base, 0) :]),
+            ):
+                if messages:
+                    kept = _Segment(base)
+                    kept.messages = messages
+                    kept.size_bytes = sum([message.size_bytes for message in messages])
+                    self.size_bytes += kept.size_bytes
+                    replacement.append(kept)
+        self._segments[first:index] = replacement
+        self._bases[first:index] = [segment.base for segment in replacement]
+
+    def __iter__(self) -> Iterator[tuple[Offset, Message]]:
+        for segment in self._segments:
+            for index, message in enumerate(segment.messages):
+                yield Offset(segment.base + index), message
+
+    def check_invariants(self) -> None:
+        assert self._bases == [segment.base for segment in self._segments]
+        assert all(segment.messages for segment in self._segments)
+        stops = [segment.stop for segment in self._segments]
+        assert all(stop <= base for stop, base in zip(stops, [*self._bases[1:], self.end_offset], strict=True))
+        assert self.message_count == sum(len(segment.messages) for segment in self._segments)
+        assert self.size_bytes == sum(segment.size_bytes for segment in self._segments)
+        for segment in self._segments:
+            assert segment.size_bytes == sum(message.size_bytes for message in segment.messages)

@@ -1,0 +1,105 @@
+"""Settings that are fine alone and cannot work together.
+
+Law: only what really cannot work is refused, each with a sentence that says why and what to do. What is merely
+unwise, such as a max_transaction_bytes below max_body_bytes (the largest bodies then go outside of transactions
+only), is the operator's choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from stompbroker.config.quantities import bytes_as_text
+from stompbroker.errors import InvalidDestination
+from stompbroker.topics import Pattern, SlowSubscriber, parse_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from stompbroker.config.settings import Settings, TopicSettings
+
+__all__ = ["Contradicting", "Contradiction", "contradictions"]
+
+#: A body or a transaction is held whole while it arrives. As a divisor of `memory_limit`: a few clients that send
+#: their largest at the same moment must not fill the budget all connections live on.
+LARGEST_PIECE_DIVISOR = 4
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """The keys that do not go together, and the sentence about them."""
+
+    keys: tuple[str, ...]
+    sentence: str
+
+
+class Contradicting(ValueError):
+    """Carries what was found through pydantic, which knows only ValueErrors."""
+
+    def __init__(self, found: Sequence[Contradiction]) -> None:
+        super().__init__(" ".join(one.sentence for one in found))
+        self.found = found
+
+
+def contradictions(settings: Settings) -> Iterator[Contradiction]:
+    if settings.default_prefetch > settings.max_prefetch:
+        yield Contradiction(
+            ("default_prefetch", "max_prefetch"),
+            f"default_prefetch ({settings.default_prefetch}) is above max_prefetch ({settings.max_prefetch}): "
+            "a subscriber that names no number would get more than is allowed; lower the one or raise the other.",
+        )
+    yield from _too_large_for_memory(settings)
+    for number, table in enumerate((None, *settings.topics)):
+        yield from _unworkable_policy(settings, number, table)
+    yield from _useless_patterns(settings.topics)
+
+
+def _too_large_for_memory(settings: Settings) -> Iterator[Contradiction]:
+    largest_bytes = settings.memory_limit // LARGEST_PIECE_DIVISOR
+    pieces = {"max_body_bytes": settings.max_body_bytes, "max_transaction_bytes": settings.max_transaction_bytes}
+    for key, size in pieces.items():
+        if size > largest_bytes:
+            yield Contradiction(
+                (key, "memory_limit"),
+                f"{key} ({bytes_as_text(size)}) is above a quarter of memory_limit "
+                f"({bytes_as_text(settings.memory_limit)}): a few clients could take the memory of all; "
+                f"lower it to {bytes_as_text(largest_bytes)} or raise memory_limit.",
+            )
+
+
+def _unworkable_policy(settings: Settings, number: int, table: TopicSettings | None) -> Iterator[Contradiction]:
+    """The general policy has no table; a table is blamed only for what it sets itself."""
+    policy = settings.policy(table)
+    place, in_topics = ("", ()) if table is None else (f'topics table {number} ("{table.pattern}"): ', ("topics",))
+    if policy.window_bytes > settings.memory_limit and (table is None or table.window_bytes is not None):
+        yield Contradiction(
+            (*in_topics, "window_bytes", "memory_limit"),
+            f"{place}window_bytes ({bytes_as_text(policy.window_bytes)}) is above memory_limit "
+            f"({bytes_as_text(settings.memory_limit)}): one slow subscriber would stop the publishers of all topics "
+            "before the window of its own is full; lower the one or raise the other.",
+        )
+    sets_blocking = table is None or table.slow_subscriber is not None or table.block_timeout_s is not None
+    if policy.slow_subscriber is SlowSubscriber.BLOCK and policy.block_timeout_s == 0 and sets_blocking:
+        yield Contradiction(
+            (*in_topics, "slow_subscriber", "block_timeout_s"),
+            f'{place}slow_subscriber "block" with a block_timeout_s of 0 would block nobody, but disconnect every '
+            'subscriber that falls behind; say so with slow_subscriber "disconnect", or give it time.',
+        )
+
+
+def _useless_patterns(topics: Sequence[TopicSettings]) -> Iterator[Contradiction]:
+    first_with: dict[Pattern, int] = {}
+    for number, table in enumerate(topics, start=1):
+        try:
+            earlier = first_with.setdefault(parse_pattern(table.pattern), number)
+        except InvalidDestination as error:
+            yield Contradiction(("topics",), f'topics table {number}: pattern "{table.pattern}": {error}')
+            continue
+        if earlier != number:
+            yield Contradiction(
+                ("topics",),
+                f'topics table {number}: pattern "{table.pattern}" matches the same topics as table {earlier} '
+                f'("{topics[earlier - 1].pattern}"), which comes first and wins; remove one of them.',
+            )

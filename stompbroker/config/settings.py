@@ -1,0 +1,200 @@
+"""All settings: key, kind, default, range, reason.
+
+Law: this file only says what there is. Where values come from is `loading.py`, what cannot work together is
+`contradictions.py`, and how a kind of value is read and shown is `quantities.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from stompbroker.config.contradictions import Contradicting, contradictions
+from stompbroker.config.quantities import (
+    DAY_S,
+    GIB,
+    HOUR_MS,
+    HOUR_S,
+    KIB,
+    MIB,
+    TIB,
+    ByteSize,
+    Count,
+    DirectoryPath,
+    Factor,
+    Kind,
+    Milliseconds,
+    Seconds,
+)
+from stompbroker.config.sources import Source
+from stompbroker.topics import SlowSubscriber, TopicPolicies, TopicPolicy, parse_pattern
+
+__all__ = [
+    "ENVIRONMENT_PREFIX",
+    "LogFormat",
+    "LogLevel",
+    "Settings",
+    "TopicSettings",
+]
+
+ENVIRONMENT_PREFIX = "STOMPBROKER_"
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    AUTO = "auto"
+    HUMAN = "human"
+    JSON = "json"
+
+
+# What can be overridden for a topic has its range in the type, so that it is the same in both places.
+WindowBytes = Annotated[ByteSize, Field(ge=KIB, le=TIB)]
+WindowMessages = Annotated[Count, Field(ge=1, le=100_000_000)]
+BlockTimeout = Annotated[Seconds, Field(ge=0, le=DAY_S)]
+
+
+class TopicSettings(BaseModel):
+    """One `[[topics]]` table: for the topics that match `pattern`, what differs from the general settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pattern: Annotated[str, Field(min_length=1), Kind('a destination or a pattern such as "prices.*"')]
+    slow_subscriber: SlowSubscriber | None = None
+    window_bytes: WindowBytes | None = None
+    window_messages: WindowMessages | None = None
+    block_timeout_s: BlockTimeout | None = None
+
+
+def _read_tables(value: object) -> object:
+    """A file gives tables; an environment variable or a flag can only give text, so there it is JSON."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _setting(default: object, reason: str, *, ge: float | None = None, le: float | None = None) -> Any:
+    return Field(default, description=reason, ge=ge, le=le)
+
+
+class Settings(BaseSettings):
+    """All settings of one broker. Durations end in `_s` or `_ms`, sizes are in bytes, the rest are counts or words."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX)
+
+    #: Where each value that is no default came from; filled by `load`.
+    _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
+
+    host: Annotated[str, Field(min_length=1), Kind("a host name or an address")] = _setting(
+        "127.0.0.1", "Address to listen on; only this machine by default, because there is no login yet"
+    )
+    port: Count = _setting(61613, "TCP port for STOMP; 0 takes any free one", ge=0, le=65_535)
+    data: DirectoryPath = _setting(Path("./data"), "Directory of the broker's lock and control socket; one broker each")
+    max_connections: Count = _setting(10_000, "Clients at the same time; more are turned away", ge=1, le=1_000_000)
+    memory_limit: ByteSize = _setting(
+        512 * MIB, "For all messages, buffers and transactions together", ge=16 * MIB, le=64 * TIB
+    )
+    connect_timeout_s: Seconds = _setting(
+        10.0, "Time a new connection has for its CONNECT before it is closed", ge=0.1, le=HOUR_S
+    )
+
+    heart_beat_send_ms: Milliseconds = _setting(
+        100, "Shortest interval at which we promise to send heart-beats", ge=1, le=HOUR_MS
+    )
+    heart_beat_want_ms: Milliseconds = _setting(
+        1_000, "Interval at which we would like to get heart-beats", ge=1, le=HOUR_MS
+    )
+    heart_beat_margin: Factor = _setting(
+        2.0, "A client counts as lost after this many intervals without a byte", ge=1, le=100
+    )
+
+    max_header_count: Count = _setting(256, "Header lines in one frame", ge=4, le=65_536)
+    max_header_bytes: ByteSize = _setting(
+        32 * KIB, "Command and headers of one frame; real clients stay under 2 KiB", ge=256, le=16 * MIB
+    )
+    max_body_bytes: ByteSize = _setting(16 * MIB, "Body of one message", ge=1, le=GIB)
+    max_subscriptions: Count = _setting(1_024, "Subscriptions of one connection", ge=1, le=1_000_000)
+    max_transactions: Count = _setting(64, "Open transactions of one connection", ge=0, le=65_536)
+    max_transaction_frames: Count = _setting(
+        1_024, "Frames in one transaction; COMMIT applies them in one step", ge=1, le=1_000_000
+    )
+    max_transaction_bytes: ByteSize = _setting(16 * MIB, "All frames of one transaction", ge=1, le=TIB)
+    transaction_timeout_s: Seconds = _setting(
+        600.0, "Age at which an open transaction is given up", ge=0.1, le=7 * DAY_S
+    )
+
+    default_prefetch: Count = _setting(
+        1_000, "Unacknowledged messages for a subscriber that names no number", ge=1, le=1_000_000
+    )
+    max_prefetch: Count = _setting(65_535, "Most unacknowledged messages a subscriber may ask for", ge=1, le=1_000_000)
+    max_waiting: Count = _setting(
+        10_000, "Refused messages of one subscription that wait to be sent again", ge=1, le=10_000_000
+    )
+    nack_delay_ms: Milliseconds = _setting(1_000, "Time before a refused message is sent again", ge=0, le=24 * HOUR_MS)
+
+    slow_subscriber: SlowSubscriber = _setting(
+        SlowSubscriber.BLOCK, "What happens when a subscriber falls out of the window; block holds back publishers"
+    )
+    window_bytes: WindowBytes = _setting(8 * MIB, "What a topic keeps for subscribers that are behind")
+    window_messages: WindowMessages = _setting(50_000, "Messages a topic keeps for subscribers that are behind")
+    block_timeout_s: BlockTimeout = _setting(
+        30.0, "How long one subscriber may hold back publishers before it is disconnected"
+    )
+    parking_bytes: ByteSize = _setting(
+        MIB, "Read ahead from a held-back publisher, so that its ACKs still count", ge=KIB, le=GIB
+    )
+    topic_idle_s: Seconds = _setting(
+        60.0, "Time after which a topic without subscribers and messages is forgotten", ge=0, le=30 * DAY_S
+    )
+    shutdown_grace_s: Seconds = _setting(
+        10.0, "Time clients get at shutdown to take what is on its way", ge=0, le=HOUR_S
+    )
+
+    log_level: LogLevel = _setting(LogLevel.INFO, "The least important lines that are logged")
+    log_format: LogFormat = _setting(LogFormat.AUTO, "auto: human on a terminal, JSON lines otherwise")
+
+    topics: Annotated[
+        tuple[TopicSettings, ...],
+        NoDecode,
+        BeforeValidator(_read_tables),
+        Kind("[[topics]] tables in a file, or the same as a JSON list of objects"),
+    ] = _setting((), "Exceptions for some topics; the first table that matches counts alone")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the constructor is given: pydantic-settings merges before it validates, and then nobody knows
+        any more where a wrong value came from. So `load` asks the sources one by one and merges itself."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Settings:
+        found = list(contradictions(self))
+        if found:
+            raise Contradicting(found)
+        return self
+
+    def policy(self, table: TopicSettings | None = None) -> TopicPolicy:
+        """The general policy, or that of the topics `table` is for."""
+        overrides = {} if table is None else table.model_dump(exclude={"pattern"}, exclude_none=True)
+        general = {key: getattr(self, key) for key in TopicPolicy.__dataclass_fields__}
+        return TopicPolicy(**(general | overrides))
+
+    def policies(self) -> TopicPolicies:
+        """The policies of all topics, in the order in which they are tried."""
+        overrides = tuple((parse_pattern(table.pattern), self.policy(table)) for table in self.topics)
+        return TopicPolicies(self.policy(), overrides)

@@ -1,0 +1,143 @@
+"""Everything one can ask of, or do to, a running broker.
+
+Law: one interface, used by the command line through the control socket, and by HTTP. Methods take and return plain
+JSON values; what they return is a snapshot, made in one synchronous step, and bounded.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, final
+
+from stompbroker import __version__
+from stompbroker.clock import NANOSECONDS
+from stompbroker.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stompbroker.clock import Clock
+    from stompbroker.ids import ConnectionId
+    from stompbroker.sessions import Session
+    from stompbroker.topics import Registry, Subscription, Topic
+    from stompbroker.totals import Totals
+
+__all__ = ["Control", "ControlError"]
+
+#: Entries of one kind in one answer: a broker with a hundred thousand topics must not stop to list them all.
+MAX_ENTRIES: Final = 1000
+
+
+class ControlError(BrokerError):
+    """Somebody asked for something that cannot be done; the text says why and what can."""
+
+
+@final
+class Control:
+    __slots__ = ("_clock", "_methods", "_registry", "_sessions", "_started_at_ns", "_totals", "is_stopping")
+
+    def __init__(
+        self, registry: Registry, sessions: Mapping[ConnectionId, Session], totals: Totals, clock: Clock
+    ) -> None:
+        self._registry = registry
+        self._sessions = sessions
+        self._totals = totals
+        self._clock = clock
+        self._started_at_ns = clock.now_ns()
+        #: Set by the composition root when the broker has been asked to stop.
+        self.is_stopping = False
+        self._methods: Mapping[str, Callable[[], Any]] = {"statistics": self.statistics}
+
+    def call(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Call a method by its name. Raises ControlError if there is none, or it does not take these parameters."""
+        known = self._methods.get(method)
+        if known is None:
+            raise ControlError(f"there is no method {method!r}; this broker knows: {', '.join(self._methods)}")
+        if params:
+            raise ControlError(f"{method} takes no parameters; given: {', '.join(params)}")
+        return known()
+
+    def statistics(self) -> dict[str, Any]:
+        """How the broker is, and what it holds; at most MAX_ENTRIES of each kind are listed."""
+        registry, sessions = self._registry, self._sessions
+        now_ns = self._clock.now_ns()
+        return {
+            "broker": {
+                "version": __version__,
+                "state": "stopping" if self.is_stopping else "running",
+                "started_at": _iso(self._started_at_ns),
+                "uptime_s": (now_ns - self._started_at_ns) / NANOSECONDS,
+                "memory_used_bytes": registry.budget.used_bytes,
+                "memory_peak_bytes": registry.budget.peak_bytes,
+                "memory_limit_bytes": registry.budget.limit_bytes,
+            },
+            "totals": {
+                "published": self._totals.published + sum(topic.published for topic in registry.topics.values()),
+                "delivered": self._totals.delivered
+                + sum(subscription.counters.delivered for subscription in registry.subscriptions),
+                "bytes_in": self._totals.bytes_in + sum(session.bytes_in for session in sessions.values()),
+                "bytes_out": self._totals.bytes_out + sum(session.outbox.sent_bytes for session in sessions.values()),
+                "connections_opened": self._totals.connections_opened,
+            },
+            "topics_total": len(registry.topics),
+            "topics": [_describe_topic(topic) for topic in islice(registry.topics.values(), MAX_ENTRIES)],
+            "subscriptions_total": len(registry.subscriptions),
+            "subscriptions": [
+                _describe_subscription(subscription) for subscription in islice(registry.subscriptions, MAX_ENTRIES)
+            ],
+            "connections_total": len(sessions),
+            "connections": [_describe_connection(session) for session in islice(sessions.values(), MAX_ENTRIES)],
+        }
+
+
+def _describe_topic(topic: Topic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "published": topic.published,
+        "bytes": topic.published_bytes,
+        "subscribers": len(topic.readings),
+        "kept_messages": topic.log.message_count,
+        "kept_bytes": topic.log.size_bytes,
+        "next_offset": topic.log.end_offset,
+        "blocked": topic.is_blocked,
+    }
+
+
+def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
+    counters, consumer = subscription.counters, subscription.consumer
+    return {
+        "id": subscription.name,
+        "connection": subscription.connection_id,
+        "destination": subscription.destination,
+        "ack": subscription.ack_mode.value,
+        "prefetch": consumer.credit.max_messages if consumer is not None else None,
+        "in_flight": consumer.in_flight if consumer is not None else 0,
+        "waiting": subscription.waiting,
+        "backlog": consumer.backlog if consumer is not None else 0,
+        "delivered": counters.delivered,
+        "acked": counters.acked,
+        "nacked": counters.nacked,
+        "redelivered": counters.redelivered,
+        "dropped": counters.dropped,
+        "late_acks": counters.late,
+    }
+
+
+def _describe_connection(session: Session) -> dict[str, Any]:
+    statistics = session.statistics()
+    return {
+        "id": statistics.id,
+        "peer": statistics.peer,
+        "version": statistics.version,
+        "subscriptions": statistics.subscriptions,
+        "bytes_in": statistics.bytes_in,
+        "bytes_out": statistics.bytes_out,
+        "connected_at": _iso(statistics.connected_at_ns),
+        "held_back": statistics.is_held_back,
+        "late_acks": statistics.late_answers,
+    }
+
+
+def _iso(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / NANOSECONDS, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,53 @@
+"""One byte budget for the whole broker.
+
+Law: whoever keeps bytes on behalf of clients charges them here, in batches, and gives them back when they go: windows
+of topics, messages held for redelivery, outboxes, parked frames, partial frames, transactions. Bounds per thing alone
+would multiply to more than any machine has. The budget only counts; what to do when it runs short is decided by who
+asks.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from stompbroker.signals import Signal
+
+__all__ = ["MemoryBudget"]
+
+#: From this share of the limit on, outboxes are kept short and publishers are held back.
+TIGHT_SHARE: Final = 0.8
+
+
+@final
+class MemoryBudget:
+    """
+    Invariants:
+        used_bytes == sum of all charges minus what was given back >= 0
+    """
+
+    __slots__ = ("_tight_bytes", "eased", "limit_bytes", "peak_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._tight_bytes = int(limit_bytes * TIGHT_SHARE)
+        self.used_bytes = 0
+        self.peak_bytes = 0
+        #: Woken when the budget stops being tight.
+        self.eased = Signal()
+
+    @property
+    def is_tight(self) -> bool:
+        return self.used_bytes >= self._tight_bytes
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.used_bytes >= self.limit_bytes
+
+    def adjust(self, difference_bytes: int) -> None:
+        """Charge bytes, or give them back when negative."""
+        was_tight = self.is_tight
+        self.used_bytes += difference_bytes
+        if difference_bytes > 0:
+            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        elif was_tight and not self.is_tight:
+            self.eased.wake()

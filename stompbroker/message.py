@@ -1,0 +1,67 @@
+"""A message: what is published once, kept once, and delivered to many.
+
+Law: never changed once made. Hot path: one object per message published, so plain slots and no dataclass (0.2 against
+0.7 µs to construct).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from stompbroker.ids import ConnectionId
+
+__all__ = ["MESSAGE_OVERHEAD_BYTES", "Message"]
+
+#: What a message costs beside the bytes of its tail: the objects around it.
+MESSAGE_OVERHEAD_BYTES: Final = 200
+
+_MESSAGE_ID: Final = b"message-id:"
+
+
+@final
+class Message:
+    """One published message.
+
+    Invariants:
+        tail begins with the message-id header and ends with the body and one NUL
+        headers are shared with every other message of the same header block and never changed
+    """
+
+    __slots__ = ("body_bytes", "headers", "is_plain", "published_at_ns", "publisher", "tail")
+
+    def __init__(
+        self,
+        headers: dict[str, str],
+        body_bytes: int,
+        tail: bytes,
+        is_plain: bool,
+        publisher: ConnectionId,
+        published_at_ns: int,
+    ) -> None:
+        #: The SEND's headers, unescaped.
+        self.headers = headers
+        self.body_bytes = body_bytes
+        #: Everything of the MESSAGE frame that all receivers share, from `message-id` to NUL, rendered for STOMP 1.2.
+        self.tail = tail
+        #: Whether 1.1 may get the tail as it is: true unless a header holds a carriage return.
+        self.is_plain = is_plain
+        self.publisher = publisher
+        self.published_at_ns = published_at_ns
+
+    @property
+    def message_id(self) -> bytes:
+        """Taken from the tail: needed seldom, and not worth a slot in every message."""
+        return self.tail[len(_MESSAGE_ID) : self.tail.index(b"\n")]
+
+    @property
+    def body(self) -> bytes:
+        return self.tail[-1 - self.body_bytes : -1]
+
+    @property
+    def size_bytes(self) -> int:
+        """What it is charged with in the memory budget."""
+        return len(self.tail) + MESSAGE_OVERHEAD_BYTES
+
+    def __repr__(self) -> str:
+        return f"Message({self.message_id!r}, {self.body_bytes} bytes)"

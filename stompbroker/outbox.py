@@ -1,0 +1,132 @@
+"""What a connection is still owed, as bytes.
+
+Law: anybody may put, synchronously and in batches; one writer takes everything at once, sends it as one buffer, and
+then says so. Bounded by whoever puts: deliveries are made only while `has_room`, receipts are bounded by what the
+client sent us, and both are charged to the memory budget.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from stompbroker.signals import Signal
+
+if TYPE_CHECKING:
+    from stompbroker.ids import Offset
+    from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.topics import Consumer, Reading
+
+__all__ = ["Delivered", "Outbox"]
+
+#: Bytes after which no more deliveries are made. Twice what is sent at once keeps the writer busy while we render.
+MAX_OUTBOX_BYTES: Final = 512 * 1024
+#: The same while the memory budget is tight.
+MAX_TIGHT_OUTBOX_BYTES: Final = 32 * 1024
+
+
+class Delivered(NamedTuple):
+    """A run of deliveries that is settled as soon as its bytes have been handed to the kernel (`ack:auto`)."""
+
+    consumer: Consumer
+    reading: Reading
+    start: Offset
+    stop: Offset
+
+
+@final
+class Outbox:
+    """
+    Invariants:
+        size_bytes == bytes put and not yet reported as sent, and is charged to the budget
+    """
+
+    __slots__ = (
+        "_budget",
+        "_delivered",
+        "_emptied",
+        "_filled",
+        "_parts",
+        "_stalled",
+        "is_closed",
+        "sent_bytes",
+        "size_bytes",
+    )
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._parts: list[bytes] = []
+        self._delivered: list[Delivered] = []
+        self._stalled: dict[Consumer, None] = {}
+        self._filled = Signal()
+        self._emptied = Signal()
+        self.size_bytes = 0
+        self.sent_bytes = 0
+        self.is_closed = False
+
+    @property
+    def put_bytes(self) -> int:
+        """How many bytes were ever put."""
+        return self.sent_bytes + self.size_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more deliveries may be put."""
+        bound = MAX_TIGHT_OUTBOX_BYTES if self._budget.is_tight else MAX_OUTBOX_BYTES
+        return self.size_bytes < bound and not self.is_closed
+
+    def put(self, data: bytes, delivered: Delivered | None = None) -> None:
+        """Owe the client these bytes; nothing happens once the outbox is closed."""
+        if self.is_closed:
+            return
+        self._parts.append(data)
+        if delivered is not None:
+            self._delivered.append(delivered)
+        self.size_bytes += len(data)
+        self._budget.adjust(len(data))
+        self._filled.wake()
+
+    def stall(self, consumer: Consumer) -> None:
+        """Remember a consumer that has found no room, to be woken when there is some."""
+        self._stalled[consumer] = None
+
+    async def wait_filled(self) -> None:
+        while not self._parts and not self.is_closed:
+            await self._filled.wait()
+
+    async def wait_empty(self) -> None:
+        """Until everything put has been sent, or given up."""
+        while self.size_bytes:
+            await self._emptied.wait()
+
+    def take(self) -> tuple[bytes, list[Delivered]]:
+        """Everything put so far, as one buffer. It still counts as owed until `mark_sent`."""
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        delivered = self._delivered
+        self._parts = []
+        self._delivered = []
+        return data, delivered
+
+    def mark_sent(self, sent_bytes: int, delivered: list[Delivered]) -> None:
+        """The buffer last taken is in the kernel's hands."""
+        self.size_bytes -= sent_bytes
+        self.sent_bytes += sent_bytes
+        self._budget.adjust(-sent_bytes)
+        for consumer, reading, start, stop in delivered:
+            consumer.settle_sent(reading, start, stop)
+        if not self.size_bytes:
+            self._emptied.wake()
+        if self._stalled:
+            stalled, self._stalled = self._stalled, {}
+            for consumer in stalled:
+                consumer.wake()
+
+    def close(self) -> None:
+        """Nothing is owed any more; what was not sent is forgotten."""
+        self.is_closed = True
+        self._parts.clear()
+        self._delivered.clear()
+        self._stalled.clear()
+        self._budget.adjust(-self.size_bytes)
+        self.size_bytes = 0
+        self._filled.wake()
+        self._emptied.wake()

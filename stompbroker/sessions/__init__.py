@@ -1,0 +1,11 @@
+"""Connected clients: from checked frames to changes of topics, and to what the client is told.
+
+Law: synchronous and without sockets; the worker gives it bytes and takes bytes from it.
+"""
+
+from stompbroker.sessions.rhythm import Rhythm
+from stompbroker.sessions.session import Ending, Session
+from stompbroker.sessions.statistics import ConnectionStatistics
+from stompbroker.sessions.surroundings import MessageIds, SessionSettings, Surroundings
+
+__all__ = ["ConnectionStatistics", "Ending", "MessageIds", "Rhythm", "Session", "SessionSettings", "Surroundings"]

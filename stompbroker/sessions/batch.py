@@ -1,0 +1,63 @@
+"""What the frames of one chunk add up to, until it is handed to the journal as one unit.
+
+Law: gathers, joins acknowledgements of neighbouring numbers into ranges, and is emptied as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from stompbroker.topics import Answer, Unit, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.message import Message
+    from stompbroker.topics import Consumer, Topic
+
+__all__ = ["Batch"]
+
+
+@final
+class Batch:
+    __slots__ = ("_acknowledging", "_answers", "_first", "_last", "publications", "receipts")
+
+    def __init__(self) -> None:
+        #: Messages by topic, each in the order they were sent. Written by the session's hot loop.
+        self.publications: dict[Topic, list[Message]] = {}
+        self.receipts: list[str] = []
+        self._answers: list[Answer] = []
+        # The range of acknowledgements being gathered.
+        self._acknowledging: Consumer | None = None
+        self._first = 0
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.publications or self.receipts or self._answers or self._acknowledging)
+
+    def acknowledge(self, consumer: Consumer, number: int) -> None:
+        if consumer is self._acknowledging and number == self._last + 1:
+            self._last = number
+            return
+        self._close_range()
+        self._acknowledging = consumer
+        self._first = self._last = number
+
+    def refuse(self, consumer: Consumer, number: int, *, due_ns: int, reason: str) -> None:
+        self._close_range()
+        self._answers.append(Answer(consumer, Verdict.NACK, number, number, due_ns, reason))
+
+    def take(self, then: Callable[[list[str]], None]) -> Unit:
+        """Everything gathered, as a unit; `then` will be given the receipts that it owes."""
+        self._close_range()
+        receipts = self.receipts
+        unit = Unit(self.publications, self._answers, lambda: then(receipts))
+        self.publications = {}
+        self.receipts = []
+        self._answers = []
+        return unit
+
+    def _close_range(self) -> None:
+        if self._acknowledging is not None:
+            self._answers.append(Answer(self._acknowledging, Verdict.ACK, self._first, self._last))
+            self._acknowledging = None

@@ -1,0 +1,155 @@
+"""The consumers of one connection, and how its frames name them and their deliveries.
+
+Law: from what a client writes (subscription ids, destinations, ack ids, message ids, each version in its own way) to a
+consumer and a delivery number. Decides nothing about what happens to them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from stompbroker.errors import PeerViolation
+from stompbroker.stomp import Version
+from stompbroker.topics import AckMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from stompbroker.sessions.surroundings import MessageIds
+    from stompbroker.topics import Consumer
+
+__all__ = ["Consumers", "Named"]
+
+
+class Named(NamedTuple):
+    """One delivery, as an ACK or NACK named it."""
+
+    consumer: Consumer
+    number: int
+
+
+@final
+class Consumers:
+    """
+    Invariants:
+        every open consumer is known by its ordinal and by its key, and by nothing else
+        len(_closed_names) <= max_count
+    """
+
+    __slots__ = ("_by_key", "_by_ordinal", "_closed_names", "_max_count", "_message_ids", "next_ordinal")
+
+    def __init__(self, message_ids: MessageIds, max_count: int) -> None:
+        self._message_ids = message_ids
+        self._max_count = max_count
+        self._by_ordinal: dict[int, Consumer] = {}
+        self._by_key: dict[tuple[str, str], Consumer] = {}
+        #: Names of subscriptions that were closed lately: an answer to one of their deliveries is late, not wrong.
+        self._closed_names: dict[str, None] = {}
+        self.next_ordinal = 1
+
+    def __len__(self) -> int:
+        return len(self._by_ordinal)
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(self._by_ordinal.values())
+
+    @property
+    def in_flight(self) -> int:
+        return sum(consumer.in_flight for consumer in self)
+
+    def check_may_open(self, name: str, destination: str) -> None:
+        if len(self) >= self._max_count:
+            raise PeerViolation(
+                "too many subscriptions", f"this connection has {len(self)}, which is all it may have; UNSUBSCRIBE one"
+            )
+        if _key(name, destination) in self._by_key:
+            shown = f"the id {name!r}" if name else f"the destination {destination!r} and no id"
+            raise PeerViolation("subscription exists", f"this connection has an open subscription with {shown}")
+
+    def add(self, consumer: Consumer) -> None:
+        subscription = consumer.subscription
+        self._by_ordinal[consumer.ordinal] = consumer
+        self._by_key[_key(subscription.name, subscription.destination)] = consumer
+        self._closed_names.pop(subscription.name, None)
+        self.next_ordinal += 1
+
+    def remove(self, name: str | None, destination: str | None) -> Consumer:
+        """Take out the one that an UNSUBSCRIBE names: by its id, or in 1.0 by its destination."""
+        if name is None and destination is None:
+            raise PeerViolation("UNSUBSCRIBE needs a header", "name the subscription by 'id' or by 'destination'")
+        key = _key(name or "", destination or "")
+        consumer = self._by_key.pop(key, None)
+        if consumer is None:
+            shown = f"the id {name!r}" if name is not None else f"the destination {destination!r} and no id"
+            raise PeerViolation("unknown subscription", f"this connection has no open subscription with {shown}")
+        del self._by_ordinal[consumer.ordinal]
+        if len(self._closed_names) >= self._max_count:
+            del self._closed_names[next(iter(self._closed_names))]
+        self._closed_names[consumer.subscription.name] = None
+        return consumer
+
+    def clear(self) -> list[Consumer]:
+        """Take all of them out."""
+        consumers = list(self)
+        self._by_ordinal.clear()
+        self._by_key.clear()
+        return consumers
+
+    def find_delivery(self, headers: Mapping[str, str], version: Version) -> Named | None:
+        """The delivery that an ACK or NACK means; None if it was given once and there is nothing left to answer.
+
+        Raises PeerViolation for one this connection was never given.
+        """
+        if version is Version.V1_2:
+            return self._by_ack_id(headers["id"])
+        if version is Version.V1_1:
+            return self._by_subscription(headers["subscription"], headers["message-id"])
+        return self._by_message_id(headers["message-id"])
+
+    def _by_ack_id(self, ack_id: str) -> Named | None:
+        ordinal_text, _, number_text = ack_id.partition("-")
+        if ack_id.isascii() and ordinal_text.isdigit() and number_text.isdigit() and len(ack_id) <= 40:
+            ordinal, number = int(ordinal_text), int(number_text)
+            consumer = self._by_ordinal.get(ordinal)
+            if consumer is not None and consumer.sent.was_given(number):
+                return Named(consumer, number)
+            if consumer is None and 0 < ordinal < self.next_ordinal:
+                return None
+        raise PeerViolation(
+            "unknown ack id", f"{ack_id!r} was never given to this connection; use the 'ack' header of a MESSAGE"
+        )
+
+    def _by_subscription(self, name: str, message_id: str) -> Named | None:
+        consumer = self._by_key.get(_key(name, ""))
+        if consumer is not None and consumer.subscription.ack_mode is not AckMode.AUTO:
+            number = consumer.sent.number_of(message_id.encode())
+            if number is not None:
+                return Named(consumer, number)
+        elif consumer is None and name not in self._closed_names:
+            raise PeerViolation("unknown subscription", f"this connection has no subscription with the id {name!r}")
+        self._check_is_old(message_id)
+        return None
+
+    def _by_message_id(self, message_id: str) -> Named | None:
+        """1.0 does not say which subscription is meant: the first that still has the message takes the answer."""
+        settled: Named | None = None
+        for consumer in self:
+            if consumer.subscription.ack_mode is AckMode.AUTO:
+                continue
+            number = consumer.sent.number_of(message_id.encode())
+            if number is not None:
+                settled = Named(consumer, number)
+                if consumer.sent.is_unsettled(number):
+                    return settled
+        if settled is None:
+            self._check_is_old(message_id)
+        return settled
+
+    def _check_is_old(self, message_id: str) -> None:
+        if not self._message_ids.was_made(message_id):
+            raise PeerViolation("unknown message id", f"{message_id!r} was never given to this connection")
+
+
+def _key(name: str, destination: str) -> tuple[str, str]:
+    """What a subscription is known by: its id alone, or in 1.0, where it may have none, its destination."""
+    return (name, "") if name else ("", destination)

@@ -1,0 +1,77 @@
+"""When each session wants to be looked at next.
+
+Law: one heap of times; a session has one place in it at most, and none once it has left. It only keeps the order:
+calling `beat` is the pacemaker's business.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING, final
+
+from stompbroker.signals import Signal
+
+if TYPE_CHECKING:
+    from stompbroker.sessions.session import Session
+
+__all__ = ["Rhythm"]
+
+
+@final
+class _Entry:
+    __slots__ = ("at_ns", "sequence", "session")
+
+    def __init__(self, at_ns: int, sequence: int, session: Session) -> None:
+        self.at_ns = at_ns
+        self.sequence = sequence
+        #: None when the session has left or wants to be called at another time.
+        self.session: Session | None = session
+
+    def __lt__(self, other: _Entry) -> bool:
+        return (self.at_ns, self.sequence) < (other.at_ns, other.sequence)
+
+
+@final
+class Rhythm:
+    """
+    Invariants:
+        _places[session] is the one entry in the heap that still names the session
+    """
+
+    __slots__ = ("_heap", "_places", "_sequence", "changed")
+
+    def __init__(self) -> None:
+        self._heap: list[_Entry] = []
+        self._places: dict[Session, _Entry] = {}
+        self._sequence = count()
+        #: Woken when the earliest time has become earlier.
+        self.changed = Signal()
+
+    @property
+    def next_at_ns(self) -> int | None:
+        return self._heap[0].at_ns if self._heap else None
+
+    def schedule(self, session: Session, at_ns: int) -> None:
+        """Call this session's `beat` at that time, and not at the time asked for before."""
+        self.forget(session)
+        entry = _Entry(at_ns, next(self._sequence), session)
+        self._places[session] = entry
+        heapq.heappush(self._heap, entry)
+        if self._heap[0] is entry:
+            self.changed.wake()
+
+    def forget(self, session: Session) -> None:
+        place = self._places.pop(session, None)
+        if place is not None:
+            place.session = None
+
+    def take_due(self, now_ns: int, limit: int) -> list[Session]:
+        """The sessions whose time has come, at most `limit`."""
+        due: list[Session] = []
+        while self._heap and self._heap[0].at_ns <= now_ns and len(due) < limit:
+            session = heapq.heappop(self._heap).session
+            if session is not None:
+                del self._places[session]
+                due.append(session)
+        return due

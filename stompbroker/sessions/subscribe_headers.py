@@ -1,0 +1,96 @@
+"""What the headers of a SUBSCRIBE ask for, in every broker's dialect.
+
+Law: headers in, a value out, or a PeerViolation that names the header and what is allowed. Other brokers'
+names for a thing are taken where they mean that very thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.errors import InvalidDestination, PeerViolation
+from stompbroker.topics import AckMode, Credit, Pattern, parse_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stompbroker.sessions.surroundings import SessionSettings
+
+__all__ = ["SubscribeRequest", "read_subscribe"]
+
+#: What other brokers' clients call the number of messages they want to have in flight.
+_MESSAGE_CREDIT: Final = ("prefetch-count", "activemq.prefetchSize")
+_NO_LOCAL: Final = ("no-local", "activemq.noLocal")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeRequest:
+    name: str
+    destination: str
+    pattern: Pattern
+    ack_mode: AckMode
+    is_no_local: bool
+    credit: Credit
+
+
+def read_subscribe(headers: Mapping[str, str], settings: SessionSettings) -> SubscribeRequest:
+    """Raises PeerViolation."""
+    destination = headers["destination"]
+    try:
+        pattern = parse_pattern(destination)
+    except InvalidDestination as error:
+        raise PeerViolation("invalid destination", str(error)) from None
+    return SubscribeRequest(
+        name=headers.get("id", ""),
+        destination=destination,
+        pattern=pattern,
+        ack_mode=_ack_mode(headers.get("ack", "auto")),
+        is_no_local=any(_truth(name, headers[name]) for name in _NO_LOCAL if name in headers),
+        credit=_credit(headers, settings),
+    )
+
+
+def _ack_mode(value: str) -> AckMode:
+    try:
+        return AckMode(value)
+    except ValueError:
+        allowed = ", ".join(mode.value for mode in AckMode)
+        raise PeerViolation("unknown ack mode", f"ack:{value} is not one of {allowed}") from None
+
+
+def _truth(name: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise PeerViolation(f"malformed header {name!r}", f"{value!r} is neither true nor false")
+    return value == "true"
+
+
+def _credit(headers: Mapping[str, str], settings: SessionSettings) -> Credit:
+    """How much the client wants in flight. More than `max_prefetch` is taken as `max_prefetch`: clients write "as many
+    as possible" as a large number, and RabbitMQ's 0 means the same."""
+    bound = settings.max_prefetch
+
+    def credit(messages: int, max_bytes: int | None = None) -> Credit:
+        return Credit(min(messages, bound), max_waiting=settings.max_waiting, max_bytes=max_bytes)
+
+    for name in _MESSAGE_CREDIT:
+        if name in headers:
+            return credit(_whole_number(name, headers[name], least=0) or bound)
+    if "credit" in headers:
+        messages, comma, size_bytes = headers["credit"].partition(",")
+        wanted = _whole_number("credit", messages, least=1)
+        return credit(wanted, _whole_number("credit", size_bytes, least=1) if comma else None)
+    if "consumer-window-size" in headers:
+        window_bytes = _whole_number("consumer-window-size", headers["consumer-window-size"], least=-1)
+        if window_bytes == 0:
+            return credit(1)
+        return credit(bound, window_bytes if window_bytes > 0 else None)
+    return credit(settings.default_prefetch)
+
+
+def _whole_number(name: str, value: str, *, least: int) -> int:
+    digits = value.removeprefix("-") if least < 0 else value
+    if digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(value) >= least:
+        return int(value)
+    raise PeerViolation(f"malformed header {name!r}", f"{value!r} is not a whole number of at least {least}")

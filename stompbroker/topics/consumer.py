@@ -1,0 +1,320 @@
+"""One connection's attachment to a subscription: how much it may get, what it is sent, how it answers.
+
+Law: the only place that turns "there is something to read" into bytes in an outbox, and answered numbers into settled
+or waiting offsets. Deliveries are numbered from 1 in the order they were sent, over all topics of the subscription;
+"before", for cumulative answers, means a lower number.
+
+Hot path: one run at a time. A run of messages is rendered with one join, remembered as one entry and settled by range.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.ids import Offset
+from stompbroker.outbox import Delivered
+from stompbroker.stomp import Version, delivery_prefix, message_tail, render_passed_through
+from stompbroker.topics.sent_runs import SentRuns
+from stompbroker.topics.subscription import AckMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.errors import PeerViolation
+    from stompbroker.message import Message
+    from stompbroker.outbox import Outbox
+    from stompbroker.topics.reading import Reading
+    from stompbroker.topics.ready_queue import ReadyQueue
+    from stompbroker.topics.redeliveries import Redeliveries
+    from stompbroker.topics.subscription import Subscription
+
+__all__ = ["Consumer", "Credit"]
+
+#: What is handed to the outbox at once: the unit of fairness between consumers.
+SLICE_MESSAGES: Final = 512
+SLICE_BYTES: Final = 256 * 1024
+
+
+@final
+class Credit:
+    """How much a consumer may have in flight, and how much may wait for redelivery before it gets nothing new."""
+
+    __slots__ = ("max_bytes", "max_messages", "max_waiting")
+
+    def __init__(self, max_messages: int, *, max_waiting: int, max_bytes: int | None = None) -> None:
+        self.max_messages = max_messages
+        self.max_waiting = max_waiting
+        #: Only for clients that count in bytes (`consumer-window-size`, `credit:n,bytes`).
+        self.max_bytes = max_bytes
+
+
+@final
+class Consumer:
+    """
+    Invariants:
+        in_flight == sum of the in-flight offsets over the readings of its subscription
+        a reading is in the backlog exactly when its `is_listed` is set
+    """
+
+    __slots__ = (
+        "_ack_prefix",
+        "_backlog",
+        "_prefix",
+        "_queue",
+        "_redeliveries",
+        "borrowed",
+        "credit",
+        "disconnect",
+        "in_flight",
+        "is_queued",
+        "ordinal",
+        "outbox",
+        "sent",
+        "subscription",
+        "version",
+    )
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        ordinal: int,
+        version: Version,
+        outbox: Outbox,
+        credit: Credit,
+        queue: ReadyQueue,
+        redeliveries: Redeliveries,
+        disconnect: Callable[[PeerViolation], None],
+    ) -> None:
+        self.subscription = subscription
+        #: Its number among the consumers of its connection, never used twice; part of the `ack` id.
+        self.ordinal = ordinal
+        self.version = version
+        self.outbox = outbox
+        self.credit = credit
+        #: Tells the whole connection that it has to go, and why.
+        self.disconnect = disconnect
+        self.in_flight = 0
+        #: In flight, but acknowledged in an open transaction: it does not count against the credit.
+        self.borrowed = 0
+        self.is_queued = False
+        expects_acks = subscription.ack_mode is not AckMode.AUTO
+        self.sent = SentRuns(finds_by_message_id=expects_acks and version is not Version.V1_2)
+        self._queue = queue
+        self._redeliveries = redeliveries
+        self._backlog: deque[Reading] = deque()
+        self._prefix = delivery_prefix(self._shown_name, version)
+        self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and version is Version.V1_2 else None
+
+    @property
+    def _shown_name(self) -> str | None:
+        """In 1.0 a subscription may have no id, and its messages then name none."""
+        return self.subscription.name or None
+
+    # Readiness -------------------------------------------------------------------------------------------------------
+
+    @property
+    def free_credit(self) -> int:
+        """How many more messages it may have in flight."""
+        max_bytes = self.credit.max_bytes
+        if max_bytes is not None and self.in_flight and self.sent.in_flight_bytes() >= max_bytes:
+            return 0
+        return self.credit.max_messages - self.in_flight + min(self.borrowed, self.in_flight)
+
+    @property
+    def backlog(self) -> int:
+        """How many messages it has not been sent yet."""
+        return sum(reading.unsent for reading in self._backlog)
+
+    def offer(self, reading: Reading) -> None:
+        """There is something to read here."""
+        if not reading.is_listed:
+            reading.is_listed = True
+            self._backlog.append(reading)
+        if not self.is_queued:
+            self.wake()
+
+    def withdraw(self, reading: Reading) -> None:
+        """This reading is gone."""
+        if reading.is_listed:
+            reading.is_listed = False
+            self._backlog.remove(reading)
+
+    def wake(self) -> None:
+        """Something has changed that may let it receive: look, and queue up if so."""
+        if self._backlog and not self.is_queued and self.free_credit > 0:
+            if self.outbox.has_room:
+                self._queue.put(self)
+            else:
+                self.outbox.stall(self)
+
+    # Sending ---------------------------------------------------------------------------------------------------------
+
+    def deliver_slice(self, now_ns: int) -> None:
+        """Hand one slice to the outbox, if there is credit, room and something to send; then queue up for the next."""
+        limit = min(self.free_credit, SLICE_MESSAGES)
+        if limit <= 0 or self.subscription.is_closed:
+            return
+        if not self.outbox.has_room:
+            self.outbox.stall(self)
+            return
+        reading = self._next_reading()
+        if reading is None:
+            return
+        if reading.cursor.free_count:
+            self._deliver_again(reading, limit, now_ns)
+        else:
+            self._deliver_new(reading, limit, now_ns)
+        if reading.topic.is_blocked:
+            reading.topic.try_to_unblock(now_ns)
+        self.wake()
+
+    def _next_reading(self) -> Reading | None:
+        """The reading whose turn it is: each gets a slice in turn."""
+        only_again = self.subscription.waiting >= self.credit.max_waiting
+        for _ in range(len(self._backlog)):
+            reading = self._backlog.popleft()
+            if not reading.has_more:
+                reading.is_listed = False
+                continue
+            self._backlog.append(reading)
+            if not only_again or reading.cursor.free_count:
+                return reading
+        return None
+
+    def _deliver_new(self, reading: Reading, limit: int, now_ns: int) -> None:
+        if self.credit.max_bytes is not None:
+            limit = 1  # one message per run, so that the size of a run is its message's
+        first, messages = reading.take_new(limit, SLICE_BYTES)
+        if not messages:
+            return
+        count = len(messages)
+        self.in_flight += count
+        self.subscription.counters.delivered += count
+        data = self._render(self._prefix, messages)
+        if self.subscription.ack_mode is AckMode.AUTO:
+            self.outbox.put(data, Delivered(self, reading, first, Offset(first + count)))
+        else:
+            self.sent.add(reading, first, messages, len(data), now_ns)
+            self.outbox.put(data)
+
+    def _deliver_again(self, reading: Reading, limit: int, now_ns: int) -> None:
+        parts: list[bytes] = []
+        for offset, message, failure in reading.take_again(limit, SLICE_BYTES):
+            delivery_count = 1
+            if failure is not None:
+                delivery_count = failure.count + 1
+                failure.last_number = self.sent.next_number
+            prefix = delivery_prefix(self._shown_name, self.version, is_redelivery=True, delivery_count=delivery_count)
+            data = self._render(prefix, [message])
+            self.sent.add(reading, offset, [message], len(data), now_ns)
+            parts.append(data)
+        self.in_flight += len(parts)
+        self.subscription.counters.delivered += len(parts)
+        self.subscription.counters.redelivered += len(parts)
+        self.outbox.put(b"".join(parts))
+
+    def _render(self, prefix: bytes, messages: list[Message]) -> bytes:
+        if self.version is Version.V1_2:
+            tails = [message.tail for message in messages]
+        elif self.version is Version.V1_1:
+            tails = [message.tail if message.is_plain else self._own_tail(message) for message in messages]
+        else:
+            tails = [self._own_tail(message) for message in messages]
+        if self._ack_prefix is None:
+            return prefix + prefix.join(tails)
+        prefix += self._ack_prefix
+        return b"".join(
+            [b"%b%d\n%b" % (prefix, number, tail) for number, tail in enumerate(tails, self.sent.next_number)]
+        )
+
+    def _own_tail(self, message: Message) -> bytes:
+        return message_tail(message.message_id, render_passed_through(message.headers, self.version), message.body)
+
+    # Answers ---------------------------------------------------------------------------------------------------------
+
+    def settle_sent(self, reading: Reading, start: Offset, stop: Offset) -> None:
+        """`auto`: the bytes of these deliveries are in the kernel's hands, and that settles them."""
+        self.in_flight -= stop - start
+        self.subscription.counters.acked += stop - start
+        reading.settle(start, stop)
+        self.wake()
+
+    def acknowledge(self, first: int, last: int) -> None:
+        """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
+        counters = self.subscription.counters
+        if self.subscription.ack_mode is AckMode.CLIENT:
+            answered = self._in_flight_up_to(last)
+            counters.late += not answered
+        else:
+            answered = self.sent.parts(first, last + 1)
+            # A number that no run holds any more was settled long ago.
+            counters.late += last + 1 - first - sum(stop - start for _, start, stop in answered)
+        for reading, start, stop in answered:
+            settlement = reading.settle(start, stop)
+            self.in_flight -= settlement.in_flight
+            self.subscription.waiting -= settlement.waiting
+            counters.acked += settlement.total
+            counters.late += stop - start - settlement.in_flight
+        self.sent.forget_settled()
+        self.wake()
+
+    def refuse(self, number: int, *, due_ns: int, reason: str) -> None:
+        """Set a delivery aside until `due_ns`; in `client` mode everything sent before it too."""
+        if self.subscription.ack_mode is AckMode.CLIENT:
+            refused = self._in_flight_up_to(number)
+        else:
+            refused = [
+                (reading, start, stop)
+                for reading, start, stop in self.sent.parts(number, number + 1)
+                if not reading.was_sent_again(start, after=number)
+            ]
+        set_aside = 0
+        for reading, start, stop in refused:
+            for offset in map(Offset, range(start, stop)):
+                if reading.set_aside(offset, due_ns=due_ns, reason=reason):
+                    self._redeliveries.schedule(due_ns, reading, offset)
+                    set_aside += 1
+        self.in_flight -= set_aside
+        self.subscription.waiting += set_aside
+        self.subscription.counters.nacked += set_aside
+        self.subscription.counters.late += not set_aside
+        self.sent.forget_settled()
+        self.wake()
+
+    def become_due(self, reading: Reading, offset: Offset) -> None:
+        """A message set aside may go again."""
+        if reading.cursor.release(offset):
+            self.subscription.waiting -= 1
+            self.offer(reading)
+
+    def count_in_flight_up_to(self, last: int) -> int:
+        """How many deliveries a cumulative answer to number `last` would settle."""
+        return sum(stop - start for _, start, stop in self._in_flight_up_to(last))
+
+    def _in_flight_up_to(self, last: int) -> list[tuple[Reading, int, int]]:
+        """What is in flight under a number up to `last`. What waits was refused before, and what has been sent again
+        since has a higher number: neither is meant."""
+        found: list[tuple[Reading, int, int]] = []
+        for reading, start, stop in self.sent.parts(1, last + 1):
+            for low, high in reading.cursor.unsettled(start, stop):
+                if not reading.failures and not reading.cursor.free_count:
+                    found.append((reading, low, high))
+                    continue
+                found.extend(
+                    (reading, offset, offset + 1)
+                    for offset in range(low, high)
+                    if reading.cursor.is_in_flight(offset) and not reading.was_sent_again(offset, after=last)
+                )
+        return found
+
+    def check_invariants(self) -> None:
+        readings = self.subscription.readings.values()
+        for reading in readings:
+            reading.check_invariants()
+        assert self.in_flight == sum(reading.cursor.in_flight for reading in readings)
+        assert self.subscription.waiting == sum(reading.cursor.waiting_count for reading in readings)
+        assert {reading for reading in readings if reading.is_listed} == set(self._backlog)
+        assert len(set(self._backlog)) == len(self._backlog)
+        self.sent.check_invariants()

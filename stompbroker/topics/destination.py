@@ -1,0 +1,106 @@
+"""From what a client writes after `destination:` to the name of a topic or a pattern of names.
+
+Law: pure text. `/topic/NAME` and a bare `NAME` are the same; `.` and `/` separate segments alike; leading, doubled and
+trailing separators do not count. A segment that *is* `*` stands for one segment, one that is `**`, `#` or `>` for
+zero or more, anywhere; elsewhere those are ordinary characters.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, final
+
+from stompbroker.errors import InvalidDestination
+
+__all__ = ["ANY_NUMBER", "ANY_ONE", "Pattern", "parse_pattern", "parse_topic_name"]
+
+#: Bytes of UTF-8 in a name, separators included.
+MAX_NAME_BYTES: Final = 255
+#: Segments in a name or pattern; bounds the work of matching.
+MAX_SEGMENTS: Final = 32
+
+ANY_ONE: Final = "*"
+ANY_NUMBER: Final = ">"
+_ANY_NUMBER_SPELLINGS: Final = frozenset({"**", "#", ">"})
+
+_TOPIC_PREFIX: Final = "/topic/"
+#: Destinations of other brokers whose meaning is not that of a topic. Taking one for a topic would deliver every
+#: message to everybody where the client expects it to reach one.
+_NOT_YET: Final = ("queue", "temp-queue", "temp-topic", "reply-queue", "exchange", "amq", "dsub")
+_NOT_YET_PREFIX: Final = re.compile(rf"/({'|'.join(_NOT_YET)})(?:/|$)")
+_SEPARATORS: Final = re.compile(r"[./]+")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A topic name, or a pattern of them: segments, wildcards in their one canonical spelling."""
+
+    segments: tuple[str, ...]
+
+    @property
+    def is_exact(self) -> bool:
+        return ANY_ONE not in self.segments and ANY_NUMBER not in self.segments
+
+    @property
+    def name(self) -> str:
+        """The canonical spelling; for an exact pattern the topic's name."""
+        return ".".join(self.segments)
+
+    def matches(self, name: tuple[str, ...]) -> bool:
+        """Whether a topic of these segments is meant. All positions it could stand at are carried along at once."""
+        positions = self._with_empty_matches({0})
+        for segment in name:
+            following: set[int] = set()
+            for position in positions:
+                if position == len(self.segments):
+                    continue
+                wanted = self.segments[position]
+                if wanted == ANY_NUMBER:
+                    following.add(position)
+                elif wanted in (ANY_ONE, segment):
+                    following.add(position + 1)
+            positions = self._with_empty_matches(following)
+        return len(self.segments) in positions
+
+    def _with_empty_matches(self, positions: set[int]) -> set[int]:
+        """Add the positions reached by letting `>` stand for nothing."""
+        reached = set(positions)
+        for position in positions:
+            while position < len(self.segments) and self.segments[position] == ANY_NUMBER:
+                position += 1
+                reached.add(position)
+        return reached
+
+
+@lru_cache(maxsize=4096)
+def parse_pattern(destination: str) -> Pattern:
+    """What a SUBSCRIBE, or a `[[topics]]` table, names. Raises InvalidDestination."""
+    if not_yet := _NOT_YET_PREFIX.match(destination):
+        raise InvalidDestination(
+            f"destinations under /{not_yet[1]}/ are not supported yet: {destination!r}; use /topic/NAME or a bare NAME"
+        )
+    name = destination[len(_TOPIC_PREFIX) :] if destination.startswith(_TOPIC_PREFIX) else destination
+    if "\0" in name:
+        raise InvalidDestination(f"a topic name must not contain NUL: {destination!r}")
+    size_bytes = len(name.encode("utf-8", errors="surrogatepass"))
+    if size_bytes > MAX_NAME_BYTES:
+        raise InvalidDestination(f"a topic name may have {MAX_NAME_BYTES} bytes; this one has {size_bytes}")
+    segments = tuple(segment for segment in _SEPARATORS.split(name) if segment)
+    if not segments:
+        raise InvalidDestination(f"{destination!r} names no topic; use /topic/NAME or a bare NAME")
+    if len(segments) > MAX_SEGMENTS:
+        raise InvalidDestination(f"a topic name may have {MAX_SEGMENTS} segments; this one has {len(segments)}")
+    return Pattern(tuple(ANY_NUMBER if segment in _ANY_NUMBER_SPELLINGS else segment for segment in segments))
+
+
+def parse_topic_name(destination: str) -> Pattern:
+    """What a SEND names: one topic, never a pattern. Raises InvalidDestination."""
+    pattern = parse_pattern(destination)
+    if not pattern.is_exact:
+        raise InvalidDestination(
+            f"{destination!r} is a pattern; a message is sent to one topic, only SUBSCRIBE may use *, **, # and >"
+        )
+    return pattern

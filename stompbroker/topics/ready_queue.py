@@ -1,0 +1,53 @@
+"""The consumers that could be sent something now.
+
+Law: first in, first out; a consumer stands in it once at most. Whoever makes a consumer ready puts it here, the
+distributor takes from here, and that is all the two know of each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+from stompbroker.signals import Signal
+
+if TYPE_CHECKING:
+    from stompbroker.topics.consumer import Consumer
+
+__all__ = ["ReadyQueue"]
+
+
+@final
+class ReadyQueue:
+    """
+    Invariants:
+        consumer.is_queued == (consumer is in the queue)
+    """
+
+    __slots__ = ("_consumers", "_filled", "wake_ups")
+
+    def __init__(self) -> None:
+        self._consumers: deque[Consumer] = deque()
+        self._filled = Signal()
+        #: How often `wait` was satisfied, for the guard that counts wake-ups per message.
+        self.wake_ups = 0
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    def put(self, consumer: Consumer) -> None:
+        if not consumer.is_queued:
+            consumer.is_queued = True
+            self._consumers.append(consumer)
+            self._filled.wake()
+
+    def take(self) -> Consumer:
+        consumer = self._consumers.popleft()
+        consumer.is_queued = False
+        return consumer
+
+    async def wait(self) -> None:
+        """Until a consumer is ready."""
+        while not self._consumers:
+            await self._filled.wait()
+        self.wake_ups += 1

@@ -1,0 +1,9 @@
+"""Everything ends as a `trio.abc.Stream`; nobody above knows which kind.
+
+Law: listeners and streams, and how much to read at once. No protocol, no topics.
+"""
+
+from stompbroker.transport.chunk_sizes import ChunkSizes
+from stompbroker.transport.tcp import close_gently, open_listeners, raise_descriptor_limit, tune
+
+__all__ = ["ChunkSizes", "close_gently", "open_listeners", "raise_descriptor_limit", "tune"]
