@@ -79,6 +79,13 @@ class Broker:
         #: What it listens on, once it does.
         self.addresses: list[tuple[str, int]] = []
 
+    async def start_services(self, nursery: trio.Nursery) -> None:
+        """Start what every connection needs."""
+        topic_idle_ns = int(self.settings.topic_idle_s * NANOSECONDS)
+        await nursery.start(distributor.run, self.registry, self.clock)
+        await nursery.start(partial(garbage_collector.run, topic_idle_ns=topic_idle_ns), self.registry, self.clock)
+        await nursery.start(pacemaker.run, self.rhythm, self.clock)
+
     async def serve_connection(self, stream: trio.abc.Stream, peer: str) -> None:
         """Serve one client from its first byte to its last."""
         self.totals.connections_opened += 1
@@ -151,13 +158,7 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
             open_files=descriptors,
         )
         async with trio.open_nursery() as services:
-            await services.start(distributor.run, broker.registry, broker.clock)
-            await services.start(
-                partial(garbage_collector.run, topic_idle_ns=int(settings.topic_idle_s * NANOSECONDS)),
-                broker.registry,
-                broker.clock,
-            )
-            await services.start(pacemaker.run, broker.rhythm, broker.clock)
+            await broker.start_services(services)
             await services.start(control_listener.run, control_socket, broker.control)
             await _serve_clients(broker, listeners, task_status)
             services.cancel_scope.cancel()

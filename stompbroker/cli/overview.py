@@ -6,7 +6,7 @@ not fit is counted, never silently left out.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -30,7 +30,8 @@ def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Re
     interval_s = second["broker"]["uptime_s"] - first["broker"]["uptime_s"]
     broker, totals = second["broker"], second["totals"]
     uptime = timedelta(seconds=round(broker["uptime_s"]))
-    yield Text(f"stompbroker {broker['version']}, {broker['state']}, up {uptime} since {broker['started_at']}", "bold")
+    started_at = _to_the_second(broker["started_at"])
+    yield Text(f"stompbroker {broker['version']}, {broker['state']}, up {uptime} since {started_at}", "bold")
     used, limit = broker["memory_used_bytes"], broker["memory_limit_bytes"]
     yield Text(f"memory     {bytes_as_text(used)} of {bytes_as_text(limit)} ({used / limit:.0%})")
     for name in ("published", "delivered"):
@@ -49,7 +50,7 @@ def _rate(before: int, after: int, interval_s: float) -> str:
 
 def _topics(first: Mapping[str, Any], second: Mapping[str, Any], interval_s: float) -> Iterator[RenderableType]:
     published_before = {topic["name"]: topic["published"] for topic in first["topics"]}
-    columns = ("topic", "published", "a second", "subscribers", "kept", "kept bytes", "publishers")
+    columns = ("topic", "published", "a second", "subs", "kept", "bytes", "publishers")
     rows = [
         (
             topic["name"],
@@ -67,17 +68,14 @@ def _topics(first: Mapping[str, Any], second: Mapping[str, Any], interval_s: flo
 
 
 def _subscriptions(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
-    columns = (
-        "subscription", "connection", "ack", "backlog", "in flight", "waiting", "delivered", "redelivered", "dropped",
-    )  # fmt: skip
+    columns = ("subscription", "conn", "ack", "backlog", "in flight", "waiting", "sent", "again", "dropped")
+    keys = ("backlog", "in_flight", "waiting", "delivered", "redelivered", "dropped")
     rows = [
         (
             one["destination"],
             str(one["connection"]),
-            one["ack"],
-            f"{one['backlog']:,}",
-            f"{one['in_flight']:,} of {one['prefetch']:,}",
-            *(f"{one[key]:,}" for key in ("waiting", "delivered", "redelivered", "dropped")),
+            one["ack"].removeprefix("client-"),
+            *(f"{one[key]:,}" for key in keys),
         )
         for one in sorted(answer["subscriptions"], key=lambda one: (-one["backlog"], -one["delivered"]))
     ]
@@ -85,20 +83,25 @@ def _subscriptions(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _connections(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
-    columns = ("connection", "peer", "STOMP", "subscriptions", "in", "out", "since")
+    columns = ("peer", "conn", "STOMP", "subs", "in", "out", "since")
     rows = [
         (
-            str(one["id"]),
             str(one["peer"]),
+            str(one["id"]),
             str(one["version"] or ""),
             f"{one['subscriptions']:,}",
             bytes_as_text(one["bytes_in"]),
             bytes_as_text(one["bytes_out"]),
-            str(one["connected_at"]),
+            _to_the_second(one["connected_at"]),
         )
         for one in sorted(answer["connections"], key=lambda one: -(one["bytes_in"] + one["bytes_out"]))
     ]
     yield from _table("connections", columns, rows, answer.get("connections_total", len(rows)))
+
+
+def _to_the_second(instant: str) -> str:
+    """An ISO instant in UTC, without what nobody reads."""
+    return datetime.fromisoformat(instant).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _table(what: str, columns: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> Iterator[RenderableType]:
@@ -108,7 +111,7 @@ def _table(what: str, columns: Sequence[str], rows: Sequence[Sequence[str]], tot
         return
     table = Table(box=None, pad_edge=False, header_style="bold", title=None)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number > 0)
     for row in rows[:MAX_ROWS]:
         table.add_row(*(Text(cell) for cell in row))
     yield Text("")

@@ -159,9 +159,14 @@ class _Publisher:
 
     async def _wait_confirmed(self) -> None:
         """Until fewer than MAX_UNCONFIRMED messages are on their way."""
-        while self._publication.wants_receipts and self.sent - self.confirmed >= MAX_UNCONFIRMED:
+        if not self._has_room():
             await self._flush()
-            await self._confirmation.wait()
+            # Looked at again after every await: what it waits for may have come meanwhile, and nothing would follow.
+            while not self._has_room():
+                await self._confirmation.wait()
+
+    def _has_room(self) -> bool:
+        return not self._publication.wants_receipts or self.sent - self.confirmed < MAX_UNCONFIRMED
 
     async def receive_confirmations(self) -> None:
         """Until DISCONNECT is confirmed, and with it everything."""

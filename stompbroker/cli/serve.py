@@ -48,10 +48,6 @@ def serve(
     $ stompbroker serve --port 7000 --data /var/lib/stompbroker
     $ stompbroker serve --set memory_limit="2 GiB" --set max_connections=50000
     """
-    from functools import partial
-
-    from stompbroker import broker, logs
-    from stompbroker.cli.outcome import ExitCode, run
     from stompbroker.config import load
 
     options: dict[str, Any] = {
@@ -66,6 +62,12 @@ def serve(
         flags={key: value for key, value in options.items() if value is not None},
         assignments=assignments or [],
     )
+
+    from functools import partial
+
+    from stompbroker import broker, logs
+    from stompbroker.cli.outcome import ExitCode, run
+
     logs.configure(settings.log_level, settings.log_format)
     run(partial(broker.serve, settings, on_ready=announce), code=ExitCode.OPERATOR)
 

@@ -146,7 +146,7 @@ class Log:
         assert self._bases == [segment.base for segment in self._segments]
         assert all(segment.messages for segment in self._segments)
         stops = [segment.stop for segment in self._segments]
-        assert all(stop <= base for stop, base in zip(stops, [*self._bases[1:], self.end_offset], strict=True))
+        assert all(stop <= base for stop, base in zip(stops, [*self._bases, self.end_offset][1:], strict=True))
         assert self.message_count == sum(len(segment.messages) for segment in self._segments)
         assert self.size_bytes == sum(segment.size_bytes for segment in self._segments)
         for segment in self._segments:

@@ -35,13 +35,13 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.publications or self.receipts or self._answers or self._acknowledging)
 
-    def acknowledge(self, consumer: Consumer, number: int) -> None:
-        if consumer is self._acknowledging and number == self._last + 1:
-            self._last = number
-            return
-        self._close_range()
-        self._acknowledging = consumer
-        self._first = self._last = number
+    def acknowledge(self, consumer: Consumer, first: int, last: int) -> None:
+        """The deliveries numbered first..last are acknowledged."""
+        if consumer is not self._acknowledging or first != self._last + 1:
+            self._close_range()
+            self._acknowledging = consumer
+            self._first = first
+        self._last = last
 
     def refuse(self, consumer: Consumer, number: int, *, due_ns: int, reason: str) -> None:
         self._close_range()

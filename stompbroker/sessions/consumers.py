@@ -95,18 +95,11 @@ class Consumers:
         self._by_key.clear()
         return consumers
 
-    def find_delivery(self, headers: Mapping[str, str], version: Version) -> Named | None:
-        """The delivery that an ACK or NACK means; None if it was given once and there is nothing left to answer.
+    def find_open(self, ordinal: int) -> Consumer | None:
+        return self._by_ordinal.get(ordinal)
 
-        Raises PeerViolation for one this connection was never given.
-        """
-        if version is Version.V1_2:
-            return self._by_ack_id(headers["id"])
-        if version is Version.V1_1:
-            return self._by_subscription(headers["subscription"], headers["message-id"])
-        return self._by_message_id(headers["message-id"])
-
-    def _by_ack_id(self, ack_id: str) -> Named | None:
+    def find_by_ack_id(self, ack_id: str) -> Named | None:
+        """`find_delivery` for STOMP 1.2, whose ids are ours: the consumer's ordinal and its delivery number."""
         ordinal_text, _, number_text = ack_id.partition("-")
         if ack_id.isascii() and ordinal_text.isdigit() and number_text.isdigit() and len(ack_id) <= 40:
             ordinal, number = int(ordinal_text), int(number_text)
@@ -118,6 +111,17 @@ class Consumers:
         raise PeerViolation(
             "unknown ack id", f"{ack_id!r} was never given to this connection; use the 'ack' header of a MESSAGE"
         )
+
+    def find_delivery(self, headers: Mapping[str, str], version: Version) -> Named | None:
+        """The delivery that an ACK or NACK means; None if it was given once and there is nothing left to answer.
+
+        Raises PeerViolation for one this connection was never given.
+        """
+        if version is Version.V1_2:
+            return self.find_by_ack_id(headers["id"])
+        if version is Version.V1_1:
+            return self._by_subscription(headers["subscription"], headers["message-id"])
+        return self._by_message_id(headers["message-id"])
 
     def _by_subscription(self, name: str, message_id: str) -> Named | None:
         consumer = self._by_key.get(_key(name, ""))

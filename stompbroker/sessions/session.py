@@ -33,6 +33,7 @@ from stompbroker.stomp import (
     HEART_BEAT,
     MAX_FRAMES_PER_CALL,
     MESSAGE_TAIL,
+    AckRun,
     Connection,
     Transactions,
     Version,
@@ -373,6 +374,9 @@ class Session:
 
     def _answer(self, frame: Frame) -> bool:
         """ACK and NACK."""
+        if isinstance(frame, AckRun):
+            self._acknowledge_run(frame)
+            return True
         delivery = self._consumers.find_delivery(frame.headers, self.version)
         if "transaction" in frame.headers:
             self._gather(frame)
@@ -455,7 +459,7 @@ class Session:
         if delivery is None:
             self.late_answers += 1
         elif frame.command == "ACK":
-            self._batch.acknowledge(delivery.consumer, delivery.number)
+            self._batch.acknowledge(delivery.consumer, delivery.number, delivery.number)
         else:
             self._batch.refuse(
                 delivery.consumer,
@@ -463,6 +467,23 @@ class Session:
                 due_ns=self._around.clock.now_ns() + self._around.settings.nack_delay_ns,
                 reason=frame.headers.get("reason", ""),
             )
+
+    def _acknowledge_run(self, run: AckRun) -> None:
+        """Many bare ACKs. If they name neighbouring deliveries of one consumer, as they mostly do, it is one step."""
+        ordinal, first = run.ids[0]
+        count = len(run.ids)
+        start = int(first)
+        if run.ids == [(ordinal, b"%d" % number) for number in range(start, start + count)]:
+            consumer = self._consumers.find_open(int(ordinal))
+            if consumer is not None and consumer.sent.was_given(start) and consumer.sent.was_given(start + count - 1):
+                self._batch.acknowledge(consumer, start, start + count - 1)
+                return
+        for ordinal, number in run.ids:
+            delivery = self._consumers.find_by_ack_id(f"{ordinal.decode()}-{number.decode()}")
+            if delivery is None:
+                self.late_answers += 1
+            else:
+                self._batch.acknowledge(delivery.consumer, delivery.number, delivery.number)
 
     def _gather(self, frame: Frame) -> None:
         """Keep a frame for COMMIT. Its receipt says that it was received, and COMMIT's that it was done."""

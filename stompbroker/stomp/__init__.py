@@ -5,7 +5,7 @@ Law: no clock, no sockets, no event loop, nothing of ours but `errors`. Neighbou
 
 from stompbroker.stomp.commands import forbid_body
 from stompbroker.stomp.connection import Connection, Greeting
-from stompbroker.stomp.frame import Frame, Head
+from stompbroker.stomp.frame import AckRun, Frame, Head
 from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
 from stompbroker.stomp.frame_writer import (
     HEART_BEAT,
@@ -27,6 +27,7 @@ __all__ = [
     "HEART_BEAT",
     "MAX_FRAMES_PER_CALL",
     "MESSAGE_TAIL",
+    "AckRun",
     "Connection",
     "Frame",
     "FrameReader",

@@ -71,15 +71,13 @@ REQUIRED_HEADERS: Mapping[Version, Mapping[str, tuple[str, ...]]] = {
 
 def require_headers(head: Head, version: Version) -> None:
     """Raise PeerViolation unless the head has a command of this version and all headers it must have."""
-    required = REQUIRED_HEADERS[version].get(head.command)
-    if required is not None and all(name in head.headers for name in required):
-        return
     rule = CLIENT_COMMANDS.get(head.command)
     if rule is None:
         raise PeerViolation(
             "unknown command",
             f"{head.command[:40]!r} is not a command; a client may send {', '.join(CLIENT_COMMANDS)}",
         )
+    required = rule.required.get(version)
     if required is None:
         defined_in = ", ".join(known.value for known in rule.required)
         raise PeerViolation(
@@ -87,10 +85,11 @@ def require_headers(head: Head, version: Version) -> None:
             f"this connection negotiated STOMP {version.value}; {head.command} exists in {defined_in}",
         )
     missing = [name for name in required if name not in head.headers]
-    raise PeerViolation(
-        f"{head.command} needs the header {missing[0]!r}",
-        f"in STOMP {version.value} {head.command} must carry: {', '.join(required)}; missing: {', '.join(missing)}",
-    )
+    if missing:
+        raise PeerViolation(
+            f"{head.command} needs the header {missing[0]!r}",
+            f"in STOMP {version.value} {head.command} must carry: {', '.join(required)}; missing: {', '.join(missing)}",
+        )
 
 
 def forbid_body(frame: Frame, version: Version) -> None:

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp.commands import CLIENT_COMMANDS, require_headers
+from stompbroker.stomp.commands import CLIENT_COMMANDS, REQUIRED_HEADERS, require_headers
 from stompbroker.stomp.frame_reader import FrameReader
 from stompbroker.stomp.frame_writer import render_frame
 from stompbroker.stomp.heartbeat import HeartBeats, negotiate, parse_heart_beat
-from stompbroker.stomp.states import State, next_state
+from stompbroker.stomp.states import LEGAL, State, next_state
 from stompbroker.stomp.versions import Version, choose_version
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from stompbroker.stomp.frame import Frame, Head
     from stompbroker.stomp.limits import Limits
 
@@ -44,11 +46,13 @@ class Connection:
         no frame is returned that is illegal in the state before it or lacks a header its version requires
     """
 
-    __slots__ = ("_can_and_wants_ms", "_reader", "greeting", "state")
+    __slots__ = ("_allowed", "_can_and_wants_ms", "_reader", "greeting", "state")
 
     def __init__(self, limits: Limits, *, heart_beat_send_ms: int, heart_beat_want_ms: int) -> None:
         self._reader = FrameReader(limits, self._check)
         self._can_and_wants_ms = (heart_beat_send_ms, heart_beat_want_ms)
+        #: The commands that are legal now, with the headers each must have; anything else is looked into and refused.
+        self._allowed: Mapping[str, tuple[str, ...]] = {}
         self.state = State.FRESH
         self.greeting: Greeting | None = None
 
@@ -93,6 +97,9 @@ class Connection:
 
     def _check(self, head: Head) -> None:
         """Called by the reader for every head it has not met before."""
+        required = self._allowed.get(head.command)
+        if required is not None and all(name in head.headers for name in required):
+            return
         if head.command in CLIENT_COMMANDS:
             next_state(self.state, head.command)
         elif self.state is State.FRESH:
@@ -106,6 +113,8 @@ class Connection:
         if last.command in ("CONNECT", "STOMP"):
             self.greeting = self._greet(last)
             self._reader.version = self.greeting.version
+            required = REQUIRED_HEADERS[self.greeting.version]
+            self._allowed = {name: required[name] for name in LEGAL[self.state] if name in required}
 
     def _greet(self, connect: Frame) -> Greeting:
         version = choose_version(connect.headers.get("accept-version"))

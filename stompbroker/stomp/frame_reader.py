@@ -11,19 +11,20 @@ receipt per SEND no block would ever repeat. `make bench` (topic 1→1) guards i
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp.frame import Frame, Head
+from stompbroker.stomp.frame import AckRun, Frame, Head
 from stompbroker.stomp.head_memo import HeadMemo
 from stompbroker.stomp.head_parser import parse_head, parse_value
+from stompbroker.stomp.versions import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompbroker.stomp.limits import Limits
-    from stompbroker.stomp.versions import Version
 
 __all__ = ["MAX_FRAMES_PER_CALL", "FrameReader"]
 
@@ -35,8 +36,10 @@ _CR: Final = 0x0D
 _RECEIPT: Final = b"\nreceipt:"
 _LF_SEPARATOR: Final = b"\n\n"
 _CRLF_SEPARATOR: Final = b"\n\r\n"
-#: After these the rest of the chunk means something else (another version) or nothing at all (DISCONNECT).
-_TURNING_POINTS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED", "DISCONNECT"})
+#: ACKs of STOMP 1.2 that can be taken together, as many as fit a batch.
+_BARE_ACK: Final = rb"ACK\nid:(%b)-(%b)\n\n\0\n?"
+_BARE_ACKS: Final = re.compile(rb"(?:%b){2,%d}" % (_BARE_ACK % (rb"?:[0-9]{1,18}", rb"?:[0-9]{1,18}"), 512))
+_BARE_ACK_IDS: Final = re.compile(_BARE_ACK % (rb"[0-9]+", rb"[0-9]+"))
 
 
 class _Awaits(Enum):
@@ -66,6 +69,7 @@ class FrameReader:
         "_awaits",
         "_check",
         "_failure",
+        "_finds_ack_runs",
         "_frame_bound",
         "_limits",
         "_memo",
@@ -87,6 +91,7 @@ class FrameReader:
         self._frame_bound = limits.max_header_bytes
         #: The empty line of the last head read: a client ends its lines one way, and so the search starts with that.
         self._separator = _LF_SEPARATOR
+        self._finds_ack_runs = False
         self._failure: PeerViolation | None = None
         #: Bytes received that are not yet part of a returned frame.
         self.pending_bytes = 0
@@ -101,6 +106,7 @@ class FrameReader:
     @version.setter
     def version(self, version: Version) -> None:
         self._version = version
+        self._finds_ack_runs = version is Version.V1_2
         self._memo.clear()
 
     def receive(self, chunk: bytes) -> list[Frame]:
@@ -160,25 +166,21 @@ class FrameReader:
                 position = self._after_empty_lines(data, position)
             if position == end:
                 return position
-            head = None
-            receipt = None
             head_end = find(separator, position)
-            if head_end >= 0:
-                block = data[position:head_end]
-                receipt_at = block.find(_RECEIPT)
-                if receipt_at < 0:
-                    head = known.get(block)
-                else:
-                    receipt_end = block.find(b"\n", receipt_at + 1)
-                    if receipt_end < 0:
-                        receipt_end = len(block)
-                    head = known.get(block[:receipt_at] + block[receipt_end:])
-                    if head is not None:
-                        receipt = parse_value(block[receipt_at + 9 : receipt_end], self._version)
-            is_new = head is None
+            block = data[position:head_end] if head_end >= 0 else b""
+            receipt_at = block.find(_RECEIPT)
+            if receipt_at < 0:
+                head = known.get(block)
+                receipt = None
+            else:
+                head, receipt = self._look_up_with_receipt(block, receipt_at)
             if head is not None:
                 body_at = head_end + len(separator)
             else:
+                if self._finds_ack_runs and (acks := _BARE_ACKS.match(data, position)):
+                    frames.append(AckRun(_BARE_ACK_IDS.findall(data, position, acks.end())))
+                    position = acks.end()
+                    continue
                 found = self._read_unknown_head(data, position)
                 if found is None:
                     self._await(_Awaits.LINE_END, self._limits.max_header_bytes)
@@ -206,10 +208,16 @@ class FrameReader:
                     raise self._body_too_large(receipt)
             frames.append(Frame(head, data[body_at:body_end], receipt))
             position = body_end + 1
-            if is_new and head.command in _TURNING_POINTS:
+            if head.is_turning_point:
                 break
         self.has_more = position < end
         return position
+
+    def _look_up_with_receipt(self, block: bytes, receipt_at: int) -> tuple[Head | None, str | None]:
+        """What the memo knows of a block once its receipt has been cut out, and that receipt."""
+        rest, receipt = _cut_receipt(block, receipt_at)
+        head = self._memo.known.get(rest)
+        return head, parse_value(receipt, self._version) if head is not None else None
 
     def _after_empty_lines(self, data: bytes, position: int) -> int:
         """Skip the line ends that may stand between frames; they are also the heart-beats."""
@@ -239,11 +247,8 @@ class FrameReader:
         receipt = None
         receipt_at = block.find(_RECEIPT)
         if receipt_at >= 0:
-            receipt_end = block.find(b"\n", receipt_at + 1)
-            if receipt_end < 0:
-                receipt_end = len(block)
-            receipt = parse_value(block[receipt_at + 9 : receipt_end], self._version)
-            block = block[:receipt_at] + block[receipt_end:]
+            block, raw_receipt = _cut_receipt(block, receipt_at)
+            receipt = parse_value(raw_receipt, self._version)
         try:
             head = parse_head(block, self._version, self._limits)
             self._check(head)
@@ -279,3 +284,11 @@ class FrameReader:
         return PeerViolation(
             "body too large", f"at most {self._limits.max_body_bytes} bytes are allowed", receipt=receipt
         )
+
+
+def _cut_receipt(block: bytes, receipt_at: int) -> tuple[bytes, bytes]:
+    """The block without its `receipt` line, and that line's value."""
+    receipt_end = block.find(b"\n", receipt_at + 1)
+    if receipt_end < 0:
+        receipt_end = len(block)
+    return block[:receipt_at] + block[receipt_end:], block[receipt_at + len(_RECEIPT) : receipt_end]

@@ -135,4 +135,4 @@ class SentRuns:
     def check_invariants(self) -> None:
         assert self._firsts == [run.first_number for run in self._runs]
         stops = [run.first_number + run.count for run in self._runs]
-        assert all(stop <= first for stop, first in zip(stops, [*self._firsts[1:], self.next_number], strict=True))
+        assert all(stop <= first for stop, first in zip(stops, [*self._firsts, self.next_number][1:], strict=True))

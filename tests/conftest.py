@@ -1,0 +1,28 @@
+"""Fixtures that more than one folder uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from tests.support.broker_under_test import running_broker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from tests.support.broker_under_test import BrokerUnderTest
+
+# The same examples every time: a test that fails for nobody else is no help to anybody.
+settings.register_profile("deterministic", derandomize=True, deadline=None)
+settings.load_profile("deterministic")
+
+
+@pytest.fixture
+async def broker(autojump_clock: MockClock) -> AsyncIterator[BrokerUnderTest]:
+    """A broker with default settings on memory streams and the mock clock."""
+    async with running_broker() as under_test:
+        yield under_test
