@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trio.testing import MockClock
+
     from tests.support.broker_under_test import BrokerUnderTest
 
 
-async def test_every_subscriber_gets_every_message(broker: BrokerUnderTest) -> None:
+async def test_every_subscriber_gets_every_message(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
     first, second = await broker.subscriber(), await broker.subscriber()
     publisher = await broker.client()
 

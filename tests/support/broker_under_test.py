@@ -26,6 +26,8 @@ __all__ = ["BrokerUnderTest", "Client", "running_broker"]
 
 #: Nothing in these tests takes that long, not even on the mock clock.
 PATIENCE_S = 3600.0
+#: On the mock clock: passes as soon as every task waits.
+A_MOMENT_S = 1e-6
 
 
 class Client:
@@ -123,9 +125,16 @@ class Client:
         """The broker has nothing to say: all its tasks wait, and no frame has come."""
         await wait_all_tasks_blocked()
         assert not self._frames, list(self._frames)
-        with trio.move_on_after(0):
+        with trio.move_on_after(A_MOMENT_S):
             chunk = bytes(await self.stream.receive_some())
             assert chunk.strip(b"\n") == b"", chunk
+
+    async def has_more(self) -> bool:
+        """Whether another frame has come, once the broker has nothing more to do."""
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(A_MOMENT_S):
+            self._frames.appendleft(await self.next_frame())
+        return bool(self._frames)
 
     async def vanish(self) -> None:
         """Drop the connection without a word."""
