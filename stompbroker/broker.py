@@ -33,6 +33,7 @@ from stompbroker.ids import ConnectionId
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.sessions import MessageIds, Rhythm, Session, SessionSettings, Surroundings
 from stompbroker.stomp import Limits
+from stompbroker.stretches import StretchGauge
 from stompbroker.topics import MemoryJournal, Registry
 from stompbroker.totals import Totals
 from stompbroker.transport import ChunkSizes, open_listeners, raise_descriptor_limit
@@ -60,7 +61,8 @@ class Broker:
         self.totals = Totals()
         self.registry = Registry(settings.policies(), self.budget, self.totals)
         self.sessions: dict[ConnectionId, Session] = {}
-        self.control = Control(self.registry, self.sessions, self.totals, self.clock)
+        self.stretches = StretchGauge()
+        self.control = Control(self.registry, self.sessions, self.totals, self.stretches, self.clock)
         self.rhythm = Rhythm()
         self.chunk_sizes = ChunkSizes()
         self.around = Surroundings(
@@ -157,11 +159,14 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
             max_connections=settings.max_connections,
             open_files=descriptors,
         )
+        # From here on: everything before, such as opening files, happens once and disturbs nobody.
+        trio.lowlevel.add_instrument(broker.stretches)
         async with trio.open_nursery() as services:
             await broker.start_services(services)
             await services.start(control_listener.run, control_socket, broker.control)
             await _serve_clients(broker, listeners, task_status)
             services.cancel_scope.cancel()
+        trio.lowlevel.remove_instrument(broker.stretches)
         directory.remove_control_socket()
         log.info("broker has stopped")
         broker.stopped.set()

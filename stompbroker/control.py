@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions import Session
+    from stompbroker.stretches import StretchGauge
     from stompbroker.topics import Registry, Subscription, Topic
     from stompbroker.totals import Totals
 
@@ -35,14 +36,29 @@ class ControlError(BrokerError):
 
 @final
 class Control:
-    __slots__ = ("_clock", "_methods", "_registry", "_sessions", "_started_at_ns", "_totals", "is_stopping")
+    __slots__ = (
+        "_clock",
+        "_methods",
+        "_registry",
+        "_sessions",
+        "_started_at_ns",
+        "_stretches",
+        "_totals",
+        "is_stopping",
+    )
 
     def __init__(
-        self, registry: Registry, sessions: Mapping[ConnectionId, Session], totals: Totals, clock: Clock
+        self,
+        registry: Registry,
+        sessions: Mapping[ConnectionId, Session],
+        totals: Totals,
+        stretches: StretchGauge,
+        clock: Clock,
     ) -> None:
         self._registry = registry
         self._sessions = sessions
         self._totals = totals
+        self._stretches = stretches
         self._clock = clock
         self._started_at_ns = clock.now_ns()
         #: Set by the composition root when the broker has been asked to stop.
@@ -71,6 +87,8 @@ class Control:
                 "memory_used_bytes": registry.budget.used_bytes,
                 "memory_peak_bytes": registry.budget.peak_bytes,
                 "memory_limit_bytes": registry.budget.limit_bytes,
+                "longest_stretch_ms": self._stretches.longest_s * 1000,
+                "longest_stretch_task": self._stretches.longest_task,
             },
             "totals": {
                 "published": self._totals.published + sum(topic.published for topic in registry.topics.values()),

@@ -331,7 +331,8 @@ class Session:
         return True
 
     def _send_in_transaction(self, frame: Frame) -> bool:
-        self._topic_of(frame.head, frame.receipt)
+        # Planned now: a wrong destination is told at once, and COMMIT, which is one step, has less to do.
+        self._plan_send(frame.head, frame.receipt)
         self._gather(frame)
         return True
 
@@ -368,7 +369,7 @@ class Session:
         consumer = self._consumers.remove(frame.headers.get("id"), frame.headers.get("destination"))
         # Answers that came before it in the same chunk still count.
         self._batch_done()
-        self._around.registry.close(consumer.subscription, self._around.clock.now_ns())
+        self._around.registry.close([consumer.subscription], self._around.clock.now_ns())
         self._owe_receipt(frame)
         return True
 
@@ -406,9 +407,10 @@ class Session:
                 return False
         self._batch_done()
         self._end_transaction(transaction)
+        now_ns = self._around.clock.now_ns()
         for each in gathered:
             if each.command == "SEND":
-                self._publish(each)
+                self._publish(each, now_ns)
             else:
                 self._settle(each, self._consumers.find_delivery(each.headers, self.version))
         self._owe_receipt(frame)
@@ -443,16 +445,14 @@ class Session:
 
     # What commands are made of ---------------------------------------------------------------------------------------
 
-    def _publish(self, frame: Frame) -> None:
+    def _publish(self, frame: Frame, now_ns: int) -> None:
         """What the hot loop does for a plain SEND, for one that a transaction kept."""
         plan = self._plan_send(frame.head, frame.receipt)
         message_ids = self._around.message_ids
         message_id = b"%b%d" % (message_ids.prefix, message_ids.next_number)
         message_ids.next_number += 1
         tail = message_tail(message_id, plan.passed_through, frame.body)
-        message = Message(
-            plan.headers, len(frame.body), tail, plan.is_plain, self.connection_id, self._around.clock.now_ns()
-        )
+        message = Message(plan.headers, len(frame.body), tail, plan.is_plain, self.connection_id, now_ns)
         self._batch.publications.setdefault(plan.topic, []).append(message)
 
     def _settle(self, frame: Frame, delivery: Named | None) -> None:
@@ -581,9 +581,8 @@ class Session:
         for begun in self._begun.values():
             begun.borrowing.end()
         self._begun.clear()
-        now_ns = self._around.clock.now_ns()
-        for consumer in self._consumers.clear():
-            self._around.registry.close(consumer.subscription, now_ns)
+        subscriptions = [consumer.subscription for consumer in self._consumers.clear()]
+        self._around.registry.close(subscriptions, self._around.clock.now_ns())
 
     def _end(self, ending: Ending) -> None:
         self.ending = ending

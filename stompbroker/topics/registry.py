@@ -14,6 +14,8 @@ from stompbroker.topics.redeliveries import Redeliveries
 from stompbroker.topics.topic import Topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.topics.consumer import Consumer
     from stompbroker.topics.destination import Pattern
@@ -73,25 +75,24 @@ class Registry:
         else:
             self._patterns.add(subscription.pattern, subscription)
 
-    def close(self, subscription: Subscription, now_ns: int) -> None:
-        """`subscription` is gone, with everything that was in flight or waiting for it.
+    def close(self, subscriptions: Iterable[Subscription], now_ns: int) -> None:
+        """These subscriptions are gone, with everything that was in flight or waiting for them.
 
         The topics of a wildcard subscription may be many; they notice by themselves, at their next use or the
         collector's next round. Only those that hold publishers back are told at once.
         """
-        if subscription.is_closed:
-            return
-        subscription.is_closed = True
-        subscription.consumer = None
-        del self.subscriptions[subscription]
-        self._totals.delivered += subscription.counters.delivered
-        if subscription.pattern.is_exact:
-            self.topic(subscription.pattern, now_ns).remove_reading(subscription, now_ns)
-        else:
-            self._patterns.remove(subscription.pattern, subscription)
-            for topic in list(self.blocked):
-                topic.try_to_unblock(now_ns)
-        subscription.readings.clear()
+        for subscription in subscriptions:
+            subscription.is_closed = True
+            subscription.consumer = None
+            del self.subscriptions[subscription]
+            self._totals.delivered += subscription.counters.delivered
+            if subscription.pattern.is_exact:
+                self.topics[subscription.pattern.name].remove_reading(subscription, now_ns)
+            else:
+                self._patterns.remove(subscription.pattern, subscription)
+            subscription.readings.clear()
+        for topic in list(self.blocked):
+            topic.try_to_unblock(now_ns)
 
     def collect(self, topic: Topic, *, unused_since_ns: int) -> bool:
         """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""

@@ -110,6 +110,8 @@ class Topic:
         self.published_bytes += sum([message.body_bytes for message in messages])
         if not self.readings:
             self.log.skip(len(messages))
+            if self.log.message_count:
+                self.trim()
             return
         before_bytes = self.log.size_bytes
         first = self.log.append(messages)
@@ -133,13 +135,9 @@ class Topic:
         return reading
 
     def remove_reading(self, subscription: Subscription, now_ns: int) -> None:
-        reading = self.readings.pop(subscription, None)
-        if reading is not None:
-            reading.close()
-            self.last_used_at_ns = now_ns
-            self.trim()
-            if self.is_blocked:
-                self.try_to_unblock(now_ns)
+        """What was kept for it goes with the next trim."""
+        self.readings.pop(subscription).close()
+        self.last_used_at_ns = now_ns
 
     def refresh_readings(self) -> None:
         """Take notice of wildcard subscriptions that came or went since the last time.

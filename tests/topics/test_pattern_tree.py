@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.topics import Pattern, PatternTree, parse_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
+from tests.support.work import lines_run
 
 segments = st.sampled_from(["a", "b", "c"])
 names = st.lists(segments, min_size=1, max_size=6).map(tuple)
@@ -72,24 +66,6 @@ def test_the_tree_agrees_with_single_patterns(steps: list[tuple[bool, Pattern, i
 )
 def test_examples(pattern: str, name: str, is_meant: bool) -> None:
     assert parse_pattern(pattern).matches(parse_pattern(name).segments) == is_meant
-
-
-def lines_run(function: Callable[[], Any]) -> int:
-    """How many lines of Python a call executes: a measure of work that no busy machine can change."""
-    count = 0
-
-    def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def test_matching_costs_the_same_beside_ten_thousand_patterns() -> None:

@@ -1,0 +1,144 @@
+"""The cost of a message, in counts that no busy machine can change.
+
+Speed itself is measured by `make bench`; these guard what makes it: work is done per chunk, and little of it per
+message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
+
+from stompbroker.topics import Unit
+from tests.support.broker_under_test import Client
+from tests.support.work import lines_run
+
+if TYPE_CHECKING:
+    import pytest
+    from trio.testing import MockClock
+
+    from tests.support.broker_under_test import BrokerUnderTest
+
+#: A chunk's worth of frames; the reader returns them in one call.
+FRAMES = 512
+
+
+class CountingStream(trio.abc.Stream):
+    """Counts what the broker does to a stream."""
+
+    def __init__(self, stream: trio.StapledStream[Any, Any]) -> None:
+        self._stream = stream
+        self.writes = 0
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes += 1
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def sends(client: Client, count: int = FRAMES, **headers: str) -> bytes:
+    return client.frame("SEND", b"x" * 256, destination="/topic/a", **headers) * count
+
+
+async def test_a_repeated_send_costs_few_lines(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    """From bytes to the topic's log, headers known: what is not counted here runs in C, or once per chunk."""
+    await broker.subscriber()
+    publisher = await broker.client()
+    publisher.session.receive(sends(publisher))
+
+    lines = lines_run(lambda: publisher.session.receive(sends(publisher)))
+
+    assert lines / FRAMES < 50
+
+
+async def test_a_receipt_adds_few_lines(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    publisher = await broker.client()
+    chunk = b"".join(sends(publisher, 1, receipt=f"r-{number}") for number in range(FRAMES))
+    publisher.session.receive(chunk)
+
+    without = lines_run(lambda: publisher.session.receive(sends(publisher)))
+    with_receipts = lines_run(lambda: publisher.session.receive(chunk))
+
+    assert (with_receipts - without) / FRAMES < 25
+
+
+async def test_delivering_costs_next_to_nothing_per_message(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    subscriber = await broker.subscriber()
+    publisher = await broker.client()
+    publisher.session.receive(sends(publisher))
+    (consumer,) = [subscription.consumer for subscription in broker.registry.subscriptions]
+    assert consumer is not None
+
+    lines = lines_run(lambda: consumer.deliver_slice(0))
+
+    assert subscriber.session.outbox.size_bytes > FRAMES * 256
+    assert lines / FRAMES < 3
+
+
+async def test_acknowledging_in_order_costs_few_lines(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    subscriber = await broker.subscriber(ack="client-individual")
+    publisher = await broker.client()
+    publisher.session.receive(sends(publisher))
+    messages = await subscriber.next_messages(FRAMES)
+    acks = b"".join(subscriber.frame("ACK", id=message.headers["ack"]) for message in messages)
+
+    lines = lines_run(lambda: subscriber.session.receive(acks))
+
+    (subscription,) = broker.registry.subscriptions
+    assert subscription.counters.acked == FRAMES
+    assert lines / FRAMES < 3
+
+
+async def test_a_chunk_is_one_unit(
+    broker: BrokerUnderTest, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = await broker.client()
+    completed: list[Unit] = []
+    complete = Unit.complete
+
+    def count(unit: Unit, now_ns: int) -> None:
+        completed.append(unit)
+        complete(unit, now_ns)
+
+    monkeypatch.setattr(Unit, "complete", count)
+
+    publisher.session.receive(sends(publisher, receipt="r"))
+
+    assert len(completed) == 1
+
+
+async def test_ten_thousand_messages_cost_few_wake_ups_and_writes(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    """Over real tasks: reader, distributor, writer. Trio varies their order, so the bound has room."""
+    ours, theirs = memory_stream_pair()
+    counting = CountingStream(theirs)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.parts.serve_connection, counting, "counted")
+        await wait_all_tasks_blocked()
+        subscriber = Client(ours, next(reversed(broker.parts.sessions.values())))
+        await subscriber.connect()
+        await subscriber.subscribe()
+        publisher = await broker.client()
+        wake_ups_before, writes_before = broker.registry.ready.wake_ups, counting.writes
+
+        async def publish() -> None:
+            for _ in range(20):
+                await publisher.send_raw(sends(publisher, 500))
+
+        nursery.start_soon(publish)
+        await subscriber.next_messages(10_000)
+
+        assert (broker.registry.ready.wake_ups - wake_ups_before) / 10 < 6
+        assert (counting.writes - writes_before) / 10 < 6
+        nursery.cancel_scope.cancel()

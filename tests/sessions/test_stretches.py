@@ -1,0 +1,132 @@
+"""No single step keeps the event loop for long, whatever a client does.
+
+The promise is 5 ms; a line of Python takes about 0.1 µs and up to a few, so a step of 5,000 lines keeps it with room to
+spare. Lines are counted rather than time, because no busy machine can change them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from stompbroker.stretches import StretchGauge
+from tests.support.work import lines_run
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from tests.support.broker_under_test import BrokerUnderTest
+
+MANY_TOPICS = 10_000
+
+
+async def with_many_topics(broker: BrokerUnderTest) -> None:
+    """Ten thousand topics, each known to the broker."""
+    publisher = await broker.client()
+    for first in range(0, MANY_TOPICS, 100):
+        frames = [
+            publisher.frame("SEND", b"x", destination=f"/topic/many/{number}") for number in range(first, first + 100)
+        ]
+        await publisher.send_raw(b"".join(frames))
+    await publisher.sync()
+    assert len(broker.registry.topics) == MANY_TOPICS
+
+
+async def test_a_wildcard_over_ten_thousand_topics(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    """Subscribing, and leaving, costs the same as with one topic: the topics notice by themselves."""
+    await with_many_topics(broker)
+    client = await broker.client()
+
+    subscribing = lines_run(
+        lambda: client.session.receive(client.frame("SUBSCRIBE", id="0", destination="/topic/many.>"))
+    )
+    leaving = lines_run(lambda: client.session.receive(client.frame("UNSUBSCRIBE", id="0")))
+
+    assert subscribing < 500
+    assert leaving < 500
+
+
+async def test_a_wildcard_with_backlog_in_ten_thousand_topics(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    client = await broker.subscriber("/topic/many.>", ack="client-individual", prefetch_count="1")
+    await with_many_topics(broker)
+    (subscription,) = broker.registry.subscriptions
+    assert len(subscription.readings) == MANY_TOPICS
+
+    message = await client.next_message()
+    answering = lines_run(lambda: client.session.receive(client.frame("ACK", id=message.headers["ack"])))
+    delivering = lines_run(lambda: broker.registry.ready.take().deliver_slice(0))
+    leaving = lines_run(lambda: client.session.receive(client.frame("UNSUBSCRIBE", id="0")))
+
+    assert answering < 500
+    assert delivering < 500
+    assert leaving < 500
+
+
+async def test_the_largest_commit(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    """1,024 frames, each to a topic of its own."""
+    client = await broker.client()
+    await client.send("BEGIN", transaction="t")
+    for number in range(1024):
+        await client.send("SEND", b"x", destination=f"/topic/{number}", transaction="t")
+    await wait_all_tasks_blocked()
+
+    lines = lines_run(lambda: client.session.receive(client.frame("COMMIT", transaction="t", receipt="r")))
+
+    await client.expect_receipt("r")
+    assert lines / 1024 < 50
+
+
+async def test_the_loss_of_a_connection_with_a_thousand_subscriptions(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    """All to one topic, which is the worst case: they share its table of readings."""
+    client = await broker.client()
+    for number in range(1000):
+        await client.send("SUBSCRIBE", id=str(number), destination="/topic/a", ack="client-individual")
+    publisher = await broker.client()
+    await publisher.publish(b"x")
+    await client.next_messages(1000)
+
+    lines = lines_run(client.session.lose)
+
+    assert not broker.registry.subscriptions
+    assert lines / 1000 < 60
+
+
+async def test_a_collector_round_over_ten_thousand_topics_is_cut_into_slices(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    await with_many_topics(broker)
+    steps = 0
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal steps
+            steps += "garbage_collector" in task.name
+
+    instrument = Steps()
+    trio.lowlevel.add_instrument(instrument)
+    await trio.sleep(1)
+    await wait_all_tasks_blocked()
+    trio.lowlevel.remove_instrument(instrument)
+
+    assert steps >= MANY_TOPICS / 256
+
+
+async def test_the_gauge_keeps_the_longest_stretch_and_its_task() -> None:
+    gauge = StretchGauge()
+    trio.lowlevel.add_instrument(gauge)
+
+    async def hog() -> None:
+        sum(range(5_000_000))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hog, name="the hog")
+    trio.lowlevel.remove_instrument(gauge)
+
+    assert gauge.longest_task == "the hog"
+    assert gauge.longest_s > 0
