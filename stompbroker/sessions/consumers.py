@@ -42,9 +42,9 @@ class Consumers:
         self._message_ids = message_ids
         self._max_count = max_count
         self._by_ordinal: dict[int, Consumer] = {}
-        self._by_key: dict[tuple[str, str], Consumer] = {}
+        self._by_key: dict[tuple[str | None, str], Consumer] = {}
         #: Names of subscriptions that were closed lately: an answer to one of their deliveries is late, not wrong.
-        self._closed_names: dict[str, None] = {}
+        self._closed_names: dict[str | None, None] = {}
         self.next_ordinal = 1
 
     def __len__(self) -> int:
@@ -57,13 +57,13 @@ class Consumers:
     def in_flight(self) -> int:
         return sum(consumer.in_flight for consumer in self)
 
-    def check_may_open(self, name: str, destination: str) -> None:
+    def check_may_open(self, name: str | None, destination: str) -> None:
         if len(self) >= self._max_count:
             raise PeerViolation(
                 "too many subscriptions", f"this connection has {len(self)}, which is all it may have; UNSUBSCRIBE one"
             )
         if _key(name, destination) in self._by_key:
-            shown = f"the id {name!r}" if name else f"the destination {destination!r} and no id"
+            shown = _describe(name, destination)
             raise PeerViolation("subscription exists", f"this connection has an open subscription with {shown}")
 
     def add(self, consumer: Consumer) -> None:
@@ -77,10 +77,9 @@ class Consumers:
         """Take out the one that an UNSUBSCRIBE names: by its id, or in 1.0 by its destination."""
         if name is None and destination is None:
             raise PeerViolation("UNSUBSCRIBE needs a header", "name the subscription by 'id' or by 'destination'")
-        key = _key(name or "", destination or "")
-        consumer = self._by_key.pop(key, None)
+        consumer = self._by_key.pop(_key(name, destination or ""), None)
         if consumer is None:
-            shown = f"the id {name!r}" if name is not None else f"the destination {destination!r} and no id"
+            shown = _describe(name, destination)
             raise PeerViolation("unknown subscription", f"this connection has no open subscription with {shown}")
         del self._by_ordinal[consumer.ordinal]
         if len(self._closed_names) >= self._max_count:
@@ -154,6 +153,10 @@ class Consumers:
             raise PeerViolation("unknown message id", f"{message_id!r} was never given to this connection")
 
 
-def _key(name: str, destination: str) -> tuple[str, str]:
+def _key(name: str | None, destination: str) -> tuple[str | None, str]:
     """What a subscription is known by: its id alone, or in 1.0, where it may have none, its destination."""
-    return (name, "") if name else ("", destination)
+    return (None, destination) if name is None else (name, "")
+
+
+def _describe(name: str | None, destination: str | None) -> str:
+    return f"the destination {destination!r} and no id" if name is None else f"the id {name!r}"

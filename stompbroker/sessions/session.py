@@ -89,11 +89,13 @@ class _SendPlan:
 class _Begun:
     """When an open transaction began, and what was answered in it."""
 
-    __slots__ = ("at_ns", "borrowing")
+    __slots__ = ("at_ns", "borrowing", "deliveries")
 
     def __init__(self, at_ns: int) -> None:
         self.at_ns = at_ns
         self.borrowing = Borrowing()
+        #: What its ACKs and NACKs named, in their order: found out when they came, so that COMMIT cannot fail halfway.
+        self.deliveries: list[Named | None] = []
 
 
 @final
@@ -381,8 +383,10 @@ class Session:
         delivery = self._consumers.find_delivery(frame.headers, self.version)
         if "transaction" in frame.headers:
             self._gather(frame)
-            if delivery is not None:
-                self._begun[frame.headers["transaction"]].borrowing.add(delivery)
+            begun = self._begun[frame.headers["transaction"]]
+            begun.deliveries.append(delivery)
+            if delivery is not None and frame.command == "ACK":
+                begun.borrowing.add(delivery)
         else:
             self._settle(frame, delivery)
             self._owe_receipt(frame)
@@ -406,13 +410,14 @@ class Session:
                 self._held_by = topic
                 return False
         self._batch_done()
+        deliveries = iter(self._begun[transaction].deliveries)
         self._end_transaction(transaction)
         now_ns = self._around.clock.now_ns()
         for each in gathered:
             if each.command == "SEND":
                 self._publish(each, now_ns)
             else:
-                self._settle(each, self._consumers.find_delivery(each.headers, self.version))
+                self._settle(each, next(deliveries))
         self._owe_receipt(frame)
         self._batch_done()
         return True
@@ -424,7 +429,7 @@ class Session:
 
     def _disconnect(self, frame: Frame) -> bool:
         self._batch_done()
-        self._close_subscriptions()
+        self._abandon()
         self._owe_receipt(frame)
         self._around.journal.submit(self._batch.take(self._give_last_receipts))
         return True
@@ -563,24 +568,26 @@ class Session:
         if self.ending is not None:
             return
         self._protocol.fail()
-        self._close_subscriptions()
+        self._abandon()
         self.outbox.put(render_error(violation, self.version))
         log.info("client failed", connection=self.connection_id, peer=self.peer, error=str(violation))
         self._end(Ending.FAILED)
 
     def lose(self) -> None:
         """The connection is gone, or about to be: give back everything that was kept for it."""
-        self._close_subscriptions()
+        self._abandon()
         self._end(self.ending or Ending.LOST)
         self.outbox.close()
         self._parking.clear()
         self._around.budget.adjust(-self._charged_bytes)
         self._charged_bytes = 0
 
-    def _close_subscriptions(self) -> None:
+    def _abandon(self) -> None:
+        """Open transactions and all subscriptions end."""
         for begun in self._begun.values():
             begun.borrowing.end()
         self._begun.clear()
+        self._transactions.clear()
         subscriptions = [consumer.subscription for consumer in self._consumers.clear()]
         self._around.registry.close(subscriptions, self._around.clock.now_ns())
 

@@ -27,7 +27,7 @@ _NO_LOCAL: Final = ("no-local", "activemq.noLocal")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeRequest:
-    name: str
+    name: str | None
     destination: str
     pattern: Pattern
     ack_mode: AckMode
@@ -43,7 +43,7 @@ def read_subscribe(headers: Mapping[str, str], settings: SessionSettings) -> Sub
     except InvalidDestination as error:
         raise PeerViolation("invalid destination", str(error)) from None
     return SubscribeRequest(
-        name=headers.get("id", ""),
+        name=headers.get("id"),
         destination=destination,
         pattern=pattern,
         ack_mode=_ack_mode(headers.get("ack", "auto")),

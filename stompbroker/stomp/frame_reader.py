@@ -66,6 +66,7 @@ class FrameReader:
     """
 
     __slots__ = (
+        "_awaited_receipt",
         "_awaits",
         "_check",
         "_failure",
@@ -89,6 +90,8 @@ class FrameReader:
         self._awaits = _Awaits.ANYTHING
         #: Bytes of the incomplete frame: with LENGTH, how many make it complete; otherwise how many it may have.
         self._frame_bound = limits.max_header_bytes
+        #: With NUL: the receipt that the incomplete frame asks for.
+        self._awaited_receipt: str | None = None
         #: The empty line of the last head read: a client ends its lines one way, and so the search starts with that.
         self._separator = _LF_SEPARATOR
         self._finds_ack_runs = False
@@ -203,6 +206,7 @@ class FrameReader:
                 body_end = find(b"\0", body_at)
                 if body_end < 0:
                     self._await(_Awaits.NUL, body_at + self._limits.max_body_bytes - position)
+                    self._awaited_receipt = receipt
                     return position
                 if body_end - body_at > self._limits.max_body_bytes:
                     raise self._body_too_large(receipt)
@@ -236,7 +240,8 @@ class FrameReader:
         head_end = data.find(_LF_SEPARATOR, position)
         separator = _LF_SEPARATOR
         if self._version is None or self._version.accepts_crlf:
-            crlf_at = data.find(_CRLF_SEPARATOR, position, head_end if head_end >= 0 else len(data))
+            # The LF that ends it may be the first of the LF LF found, if the body begins with a line feed.
+            crlf_at = data.find(_CRLF_SEPARATOR, position, head_end + 1 if head_end >= 0 else len(data))
             if crlf_at >= 0:
                 head_end, separator = crlf_at, _CRLF_SEPARATOR
         if head_end < 0:
@@ -249,13 +254,16 @@ class FrameReader:
         if receipt_at >= 0:
             block, raw_receipt = _cut_receipt(block, receipt_at)
             receipt = parse_value(raw_receipt, self._version)
+        self._separator = separator
+        head = self._memo.known.get(block)
+        if head is not None:  # known, but with the other kind of line ends in its last place
+            return head, receipt, head_end + len(separator)
         try:
             head = parse_head(block, self._version, self._limits)
             self._check(head)
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipt
             raise
-        self._separator = separator
         # Of all client frames only SEND repeats its headers often enough to be worth a place.
         if head.command == "SEND":
             self._memo.offer(block, head)
@@ -270,7 +278,7 @@ class FrameReader:
         if self._awaits is _Awaits.LINE_END and self.pending_bytes > self._frame_bound:
             return self._head_too_large()
         if self._awaits is _Awaits.NUL and self.pending_bytes > self._frame_bound:
-            return self._body_too_large(None)
+            return self._body_too_large(self._awaited_receipt)
         return None
 
     def _head_too_large(self) -> PeerViolation:

@@ -94,6 +94,11 @@ class Transactions:
         self.size_bytes -= gathered.size_bytes
         return gathered.frames
 
+    def clear(self) -> None:
+        """Open transactions end with their connection, and nothing of them happens."""
+        self._open.clear()
+        self.size_bytes = 0
+
     def _gathered(self, transaction: str) -> _Open:
         try:
             return self._open[transaction]

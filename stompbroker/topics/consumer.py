@@ -60,6 +60,7 @@ class Consumer:
     __slots__ = (
         "_ack_prefix",
         "_backlog",
+        "_expects_acks",
         "_prefix",
         "_queue",
         "_redeliveries",
@@ -99,24 +100,25 @@ class Consumer:
         #: In flight, but acknowledged in an open transaction: it does not count against the credit.
         self.borrowed = 0
         self.is_queued = False
-        expects_acks = subscription.ack_mode is not AckMode.AUTO
+        self._expects_acks = expects_acks = subscription.ack_mode is not AckMode.AUTO
         self.sent = SentRuns(finds_by_message_id=expects_acks and version is not Version.V1_2)
         self._queue = queue
         self._redeliveries = redeliveries
         self._backlog: deque[Reading] = deque()
-        self._prefix = delivery_prefix(self._shown_name, version)
+        self._prefix = delivery_prefix(subscription.name, version)
         self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and version is Version.V1_2 else None
-
-    @property
-    def _shown_name(self) -> str | None:
-        """In 1.0 a subscription may have no id, and its messages then name none."""
-        return self.subscription.name or None
 
     # Readiness -------------------------------------------------------------------------------------------------------
 
     @property
     def free_credit(self) -> int:
-        """How many more messages it may have in flight."""
+        """How many more messages it may have in flight.
+
+        In `auto` mode that is a matter of the outbox alone: what is in flight there is what the writer has not handed
+        to the kernel yet, and counting messages as well would make it wait for each write before the next is rendered.
+        """
+        if not self._expects_acks:
+            return SLICE_MESSAGES
         max_bytes = self.credit.max_bytes
         if max_bytes is not None and self.in_flight and self.sent.in_flight_bytes() >= max_bytes:
             return 0
@@ -206,7 +208,9 @@ class Consumer:
             if failure is not None:
                 delivery_count = failure.count + 1
                 failure.last_number = self.sent.next_number
-            prefix = delivery_prefix(self._shown_name, self.version, is_redelivery=True, delivery_count=delivery_count)
+            prefix = delivery_prefix(
+                self.subscription.name, self.version, is_redelivery=True, delivery_count=delivery_count
+            )
             data = self._render(prefix, [message])
             self.sent.add(reading, offset, [message], len(data), now_ns)
             parts.append(data)

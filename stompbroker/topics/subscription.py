@@ -70,14 +70,14 @@ class Subscription:
     def __init__(
         self,
         *,
-        name: str,
+        name: str | None,
         destination: str,
         pattern: Pattern,
         ack_mode: AckMode,
         is_no_local: bool,
         connection_id: ConnectionId,
     ) -> None:
-        #: The id its SUBSCRIBE gave it.
+        #: The id its SUBSCRIBE gave it; in STOMP 1.0 there may be none.
         self.name = name
         #: As the subscriber spelt it.
         self.destination = destination

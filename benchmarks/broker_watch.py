@@ -1,0 +1,52 @@
+"""Keeps an eye on the broker during a measurement.
+
+Law: `look` is called every few milliseconds and does nothing but sample; it raises when the broker has died.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, final
+
+import psutil
+
+from benchmarks.measurement import ProcessorShare
+
+if TYPE_CHECKING:
+    from benchmarks.target import Target
+
+
+@final
+class BrokerWatch:
+    """Peak memory since it was made, and processor shares since `restart`."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.peak_resident_bytes = target.resident_bytes()
+        self.restart()
+
+    def restart(self) -> None:
+        self._started_at = time.monotonic()
+        self._processor_at_start = self._target.processor_s()
+        self._machine_at_start = _machine_processor_s()
+
+    def look(self) -> None:
+        self._target.raise_if_dead()
+        self.peak_resident_bytes = max(self.peak_resident_bytes, self._target.resident_bytes())
+
+    def broker_processor_s(self) -> float:
+        return self._target.processor_s() - self._processor_at_start
+
+    def broker_share(self) -> ProcessorShare:
+        return ProcessorShare("broker", self.broker_processor_s() / (time.monotonic() - self._started_at))
+
+    def machine_share(self) -> ProcessorShare:
+        used_s = _machine_processor_s() - self._machine_at_start
+        return ProcessorShare("machine", used_s / (time.monotonic() - self._started_at))
+
+
+def _machine_processor_s() -> float:
+    """Processor time of all cores that is gone: used by anyone, or taken by a host that shares them with others."""
+    times: dict[str, float] = psutil.cpu_times()._asdict()
+    not_gone = ("idle", "iowait", "guest", "guest_nice")  # guests are counted in "user" already
+    return sum(seconds for name, seconds in times.items() if name not in not_gone)

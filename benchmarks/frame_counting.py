@@ -1,0 +1,89 @@
+"""What a receiver learns from a stream of frames without parsing it frame by frame.
+
+Law: the results do not depend on where the stream is cut into buffers. A NUL ends a frame and occurs nowhere else
+(see `frames`), so counting NUL bytes counts frames; for headers and bodies, regular expressions run over all complete
+frames of a buffer at once, and the incomplete rest is kept for the next one.
+
+On the hot path of the generator: `bytearray.count` goes through 1.2 GB a second where a loop over frames manages a
+quarter of a million of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, final
+
+_NUL: Final = b"\0"
+_ACK_LINE: Final = re.compile(rb"\nack:([^\r\n]+)")
+_STAMPED_BODY: Final = re.compile(rb"\n(\d{10}) (\d{19}) ")
+
+
+@final
+class FrameCounter:
+    """Counts the frames and bytes of one stream.
+
+    Invariant: `frames` is the number of NUL bytes in the first `byte_count` bytes of the stream.
+    """
+
+    __slots__ = ("byte_count", "frames")
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.byte_count = 0
+
+    def count(self, buffer: bytearray, length: int) -> None:
+        """Count what the first `length` bytes of `buffer` bring."""
+        self.frames += buffer.count(_NUL, 0, length)
+        self.byte_count += length
+
+
+class _CompleteFrames:
+    """Cuts a stream after its last NUL and keeps the rest.
+
+    Invariant: `_rest` holds no NUL.
+    """
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, chunk: bytes) -> bytes:
+        joined = self._rest + chunk if self._rest else chunk
+        end = joined.rfind(_NUL) + 1
+        self._rest = joined[end:]
+        return joined[:end]
+
+
+@final
+class AckIdReader:
+    """Finds the `ack` ids of all MESSAGE frames in a stream, in order."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self) -> None:
+        self._frames = _CompleteFrames()
+
+    def read(self, chunk: bytes) -> list[bytes]:
+        """The ids in the frames that `chunk` completes."""
+        return _ACK_LINE.findall(self._frames.take(chunk))
+
+
+def stamped_body(number: int, due_at_ns: int, *, body_bytes: int) -> bytes:
+    """A body that says which message of a schedule it is, and when it was due; at least 31 bytes long."""
+    return (b"%010d %019d " % (number, due_at_ns)).ljust(body_bytes, b"x")
+
+
+@final
+class StampReader:
+    """Finds what `stamped_body` wrote, for all MESSAGE frames in a stream, in order."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self) -> None:
+        self._frames = _CompleteFrames()
+
+    def read(self, chunk: bytes) -> list[tuple[int, int]]:
+        """Number and due time (ns) of every message that `chunk` completes."""
+        found = _STAMPED_BODY.findall(self._frames.take(chunk))
+        return [(int(number), int(due_at_ns)) for number, due_at_ns in found]

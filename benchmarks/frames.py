@@ -1,0 +1,63 @@
+"""The few STOMP 1.2 frames a load generator sends, as bytes.
+
+Law: encoding only. Callers pass names and ids that need no escaping, and bodies without NUL and without a line feed:
+that is what lets the receiving side count frames by counting NUL bytes, and find headers by their line starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Header lines of a SEND that asks for a receipt hold a number of this many digits, so that all frames have one size.
+_RECEIPT_DIGITS = 8
+
+
+def connect(host: str) -> bytes:
+    return b"CONNECT\naccept-version:1.2\nhost:%b\nheart-beat:0,0\n\n\0" % host.encode()
+
+
+def subscribe(destination: str, *, subscription: int, ack_mode: str = "auto", receipt: str) -> bytes:
+    return b"SUBSCRIBE\nid:%d\ndestination:%b\nack:%b\nreceipt:%b\n\n\0" % (
+        subscription,
+        destination.encode(),
+        ack_mode.encode(),
+        receipt.encode(),
+    )
+
+
+def send(destination: str, body: bytes, *, receipt: str | None = None) -> bytes:
+    receipt_line = b"" if receipt is None else b"receipt:%b\n" % receipt.encode()
+    return b"SEND\ndestination:%b\ncontent-length:%d\n%b\n%b\0" % (destination.encode(), len(body), receipt_line, body)
+
+
+def disconnect(receipt: str) -> bytes:
+    return b"DISCONNECT\nreceipt:%b\n\n\0" % receipt.encode()
+
+
+def acknowledge_all(ack_ids: list[bytes]) -> bytes:
+    """One ACK frame for each id, joined; the ids are used as they came, which keeps their escaping intact."""
+    if not ack_ids:
+        return b""
+    return b"ACK\nid:" + b"\n\n\0ACK\nid:".join(ack_ids) + b"\n\n\0"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRing:
+    """SEND frames of one size, encoded once and sent over and over: byte n of the stream is `data[n % len(data)]`."""
+
+    data: bytes
+    frame_bytes: int
+
+    def bytes_to_boundary(self, position: int) -> int:
+        """How many bytes are left of the frame that stream position `position` is inside of; 0 between two frames."""
+        return -position % self.frame_bytes
+
+
+def ring_of_sends(destination: str, *, body_bytes: int, frames: int, with_receipts: bool) -> FrameRing:
+    """`frames` equal SENDs; with receipts each has an id of its own, which comes again once round the ring."""
+    body = b"x" * body_bytes
+    encoded = [
+        send(destination, body, receipt=f"{number:0{_RECEIPT_DIGITS}d}" if with_receipts else None)
+        for number in range(frames)
+    ]
+    return FrameRing(data=b"".join(encoded), frame_bytes=len(encoded[0]))

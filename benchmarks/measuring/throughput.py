@@ -1,0 +1,95 @@
+"""Deliveries per second with one publisher that never waits.
+
+Law: the clock runs from the publisher's first byte to the last message at the last subscriber, with acknowledgements
+and receipts until the broker has taken or given the last of them. Each subscriber got every message exactly once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.broken import Broken
+from benchmarks.broker_watch import BrokerWatch
+from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShare, Unit
+from benchmarks.role_process import RoleProcess
+from benchmarks.roles import publisher, subscriber
+from benchmarks.roles.child_end import Expect, Go, Stage
+from benchmarks.roles.publisher import PublisherAssignment
+from benchmarks.roles.subscriber import SubscriberAssignment, SubscriberReport
+from benchmarks.scenarios import REFERENCE, Throughput
+
+if TYPE_CHECKING:
+    from benchmarks.target import Target
+
+_DESTINATION = "/topic/benchmark"
+DELIVERIES = "deliveries"
+
+
+def measure(scenario: Throughput, target: Target, stall_s: float) -> Measurement:
+    publishing = PublisherAssignment(
+        host=target.host,
+        port=target.port,
+        destination=_DESTINATION,
+        body_bytes=scenario.body_bytes,
+        duration_s=scenario.duration_s,
+        receipt_window=scenario.receipt_window,
+        stall_s=stall_s,
+    )
+    subscribing = SubscriberAssignment(
+        host=target.host,
+        port=target.port,
+        destination=_DESTINATION,
+        connections=scenario.subscribers,
+        acknowledges=scenario.acknowledges,
+        stall_s=stall_s,
+    )
+    watch = BrokerWatch(target)
+    with (
+        RoleProcess(publisher.run, publishing, watch=watch.look) as publishing_process,
+        RoleProcess(subscriber.run, subscribing, watch=watch.look) as subscribing_process,
+    ):
+        publishing_process.wait_stage(Stage.READY)
+        subscribing_process.wait_stage(Stage.READY)
+        watch.restart()
+        publishing_process.tell(Go())
+        published = publishing_process.wait_report()
+        subscribing_process.tell(Expect(published.messages))
+        subscribed = subscribing_process.wait_report()
+        broker_processor_s = watch.broker_processor_s()
+        machine_share, broker_share = watch.machine_share(), watch.broker_share()
+    raise_if_not_exactly_once(published.messages, subscribed, body_bytes=scenario.body_bytes)
+
+    deliveries = sum(subscribed.received)
+    elapsed_s = max(published.finished_at, subscribed.finished_at) - published.started_at
+    return Measurement(
+        scenario=scenario.name,
+        figures=(
+            Figure(
+                name=DELIVERIES,
+                value=deliveries / elapsed_s,
+                unit=Unit.PER_SECOND,
+                compared_with=None if scenario.name == REFERENCE else FigureKey(REFERENCE, DELIVERIES),
+            ),
+            Figure(name="broker per delivery", value=broker_processor_s / deliveries * 1e6, unit=Unit.MICROSECONDS),
+        ),
+        machine=machine_share,
+        broker=broker_share,
+        generators=(
+            ProcessorShare("publisher", published.processor_s / (published.finished_at - published.started_at)),
+            ProcessorShare("subscriber", subscribed.processor_s / subscribed.busy_s),
+        ),
+    )
+
+
+def raise_if_not_exactly_once(sent: int, report: SubscriberReport, *, body_bytes: int) -> None:
+    """Every connection has to have got `sent` messages, and bytes enough to be messages with that body."""
+    if not sent:
+        raise Broken("the broker took no message at all")
+    lost = sum(max(0, sent - received) for received in report.received)
+    extra = sum(max(0, received - sent) for received in report.received)
+    if lost:
+        raise Broken(f"{lost:,} of {sent * len(report.received):,} deliveries are lost")
+    if extra:
+        raise Broken(f"{extra:,} deliveries too many beside {sent * len(report.received):,}")
+    if report.byte_count < sum(report.received) * body_bytes:
+        raise Broken(f"{sum(report.received):,} messages came in only {report.byte_count:,} bytes")

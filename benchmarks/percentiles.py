@@ -1,0 +1,37 @@
+"""The arithmetic behind the table: percentiles of one measurement, median and spread over rounds.
+
+Law: pure functions of numbers. A percentile is a value that was measured (nearest rank), never one between two, and is
+asked for in thousandths, because `ceil(0.07 * 100)` is 8 in floating point.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def percentile(ordered: Sequence[int], thousandths: int) -> int:
+    """The smallest value that at least `thousandths`/1000 of all values do not exceed; `ordered` is ascending."""
+    if not ordered:
+        raise ValueError("a percentile needs at least one value")
+    if not 1 <= thousandths <= 1000:
+        raise ValueError(f"thousandths is {thousandths}, allowed are 1 to 1000")
+    rank = -(-thousandths * len(ordered) // 1000)
+    return ordered[rank - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What several rounds say about one figure: lowest <= median <= highest."""
+
+    lowest: float
+    median: float
+    highest: float
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    return Spread(lowest=min(values), median=statistics.median(values), highest=max(values))

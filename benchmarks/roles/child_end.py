@@ -1,0 +1,75 @@
+"""What passes between a role and the measurement that started it.
+
+Law: the words are frozen values over one pipe. A role says `Reached` as often as it has stages, then its report or
+`Failed`; the measurement says `Go`, `Expect` or `Stop`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+
+class Stage(Enum):
+    READY = "connected, and waiting for its word"
+    CROWD_CONNECTED = "all idle connections are there"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The role raised. `is_broken` tells a broken broker from a bug in the role; then `text` is a traceback."""
+
+    text: str
+    is_broken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Begin the measured work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """The publisher has sent this many messages; each subscriber is owed each of them."""
+
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End work that has no end of its own."""
+
+
+Word = Go | Expect | Stop
+
+
+@final
+class ChildEnd:
+    """The role's end of the pipe."""
+
+    def __init__(self, pipe: Connection[Any, Any]) -> None:
+        self._pipe = pipe
+
+    def fileno(self) -> int:
+        """Readable when a word is waiting, so that a role can select on it."""
+        return self._pipe.fileno()
+
+    def reach(self, stage: Stage) -> None:
+        self._pipe.send(Reached(stage))
+
+    def wait_word(self) -> Word:
+        word = self._pipe.recv()
+        assert isinstance(word, Go | Expect | Stop)
+        return word
+
+    def has_word(self) -> bool:
+        return self._pipe.poll(0)

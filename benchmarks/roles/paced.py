@@ -1,0 +1,178 @@
+"""A role that publishes at a fixed rate and receives it back, to measure how long messages take.
+
+Law: the schedule is open-loop. Message n is due at start + n / rate whatever happened to the ones before it, and its
+latency counts from when it was *due*: a broker that stops reading is charged for the whole queue it causes, not
+for one message (the "coordinated omission" of generators that wait for an answer before they go on). How late the
+generator itself was is reported beside it, so that nobody takes its delays for the broker's.
+
+One process and one clock, two connections.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from benchmarks.broken import Broken
+from benchmarks.frame_counting import StampReader, stamped_body
+from benchmarks.frames import send
+from benchmarks.roles.child_end import ChildEnd, Stage
+from benchmarks.session import Session, receive
+
+if TYPE_CHECKING:
+    import socket
+
+_RECEIVE_BYTES: Final = 256 * 1024
+_SECOND_NS: Final = 1_000_000_000
+#: Before a message is due, the last stretch is spent asking instead of sleeping: waking up takes the kernel about
+#: 0.1 ms, a third of what is measured. It costs a fifth of a core at 1,000 messages a second.
+_SPIN_S: Final = 0.0002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacedAssignment:
+    host: str
+    port: int
+    destination: str
+    body_bytes: int
+    messages_per_s: int
+    messages: int
+    #: Seconds without a message, once all are sent, after which what is missing counts as lost.
+    stall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacedReport:
+    sent: int
+    received: int
+    #: Messages that came again or before an earlier one; a topic with one publisher keeps its order.
+    misplaced: int
+    #: From due to received, in the order of arrival.
+    latencies_ns: array[int]
+    #: From due to handed to the kernel.
+    lateness_ns: array[int]
+    #: From the first due time to the last arrival.
+    elapsed_s: float
+    processor_s: float
+
+
+def run(assignment: PacedAssignment, control: ChildEnd) -> PacedReport:
+    with (
+        Session.open(assignment.host, assignment.port) as publisher,
+        Session.open(assignment.host, assignment.port) as subscriber,
+    ):
+        subscriber.subscribe(assignment.destination)
+        control.reach(Stage.READY)
+        control.wait_word()
+        processor_at_start = time.process_time()
+        arrivals = Arrivals()
+        schedule = Schedule(assignment, publisher.socket, starts_at_ns=time.monotonic_ns())
+        _keep_schedule(schedule, arrivals, subscriber.socket, assignment.stall_s)
+        ended_at_ns = time.monotonic_ns()
+        processor_s = time.process_time() - processor_at_start
+        publisher.leave()
+        extra = subscriber.leave()
+    return PacedReport(
+        sent=assignment.messages,
+        received=arrivals.count + extra,
+        misplaced=arrivals.misplaced + extra,
+        latencies_ns=arrivals.latencies_ns,
+        lateness_ns=schedule.lateness_ns,
+        elapsed_s=(ended_at_ns - schedule.starts_at_ns) / _SECOND_NS,
+        processor_s=processor_s,
+    )
+
+
+def _keep_schedule(schedule: Schedule, arrivals: Arrivals, subscriber: socket.socket, stall_s: float) -> None:
+    """Send what is due and receive what comes, until all is back or nothing comes any more."""
+    subscriber.setblocking(False)
+    while arrivals.count < schedule.messages:
+        schedule.send_due(time.monotonic_ns())
+        to_next_s = schedule.seconds_to_next(time.monotonic_ns())
+        # `select` waits for microseconds, where `epoll` rounds up to milliseconds.
+        readable, _, _ = select.select(
+            [subscriber, schedule.socket],
+            [schedule.socket] if schedule.has_unsent else [],
+            [],
+            stall_s if to_next_s is None else max(0.0, to_next_s - _SPIN_S),
+        )
+        if subscriber in readable:
+            chunk = receive(subscriber, _RECEIVE_BYTES)
+            arrivals.note(chunk, time.monotonic_ns())
+        elif schedule.socket in readable:
+            raise Broken(f"the broker told the publisher {receive(schedule.socket, 400)!r}")
+        elif to_next_s is None and not schedule.has_unsent:
+            return
+
+
+@final
+class Schedule:
+    """The publishing side: message n is due at `starts_at_ns` + n / rate.
+
+    Invariant: messages below `_next` have been handed over, to the kernel or to `_unsent` while the kernel takes none.
+    """
+
+    def __init__(self, assignment: PacedAssignment, connected: socket.socket, *, starts_at_ns: int) -> None:
+        connected.setblocking(False)
+        self.socket = connected
+        self.messages = assignment.messages
+        self.starts_at_ns = starts_at_ns
+        self.lateness_ns = array("q")
+        self._assignment = assignment
+        self._next = 0
+        self._unsent = bytearray()
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def due_at_ns(self, number: int) -> int:
+        return self.starts_at_ns + number * _SECOND_NS // self._assignment.messages_per_s
+
+    def seconds_to_next(self, now_ns: int) -> float | None:
+        """None when all have been handed over."""
+        if self._next == self.messages:
+            return None
+        return max(0, self.due_at_ns(self._next) - now_ns) / _SECOND_NS
+
+    def send_due(self, now_ns: int) -> None:
+        while self._next < self.messages and (due_at_ns := self.due_at_ns(self._next)) <= now_ns:
+            body = stamped_body(self._next, due_at_ns, body_bytes=self._assignment.body_bytes)
+            self._unsent += send(self._assignment.destination, body)
+            self.lateness_ns.append(now_ns - due_at_ns)
+            self._next += 1
+        if self._unsent:
+            try:
+                del self._unsent[: self.socket.send(self._unsent)]
+            except BlockingIOError:
+                return  # the broker holds us back; the due times run on
+            except ConnectionError as error:
+                raise Broken(f"the broker dropped the publisher: {error}") from error
+
+
+@final
+class Arrivals:
+    """The receiving side.
+
+    Invariant: `count` messages have arrived, of which `misplaced` were not the successor of an earlier one.
+    """
+
+    def __init__(self) -> None:
+        self.latencies_ns = array("q")
+        self.misplaced = 0
+        self._stamps = StampReader()
+        self._newest = -1
+
+    @property
+    def count(self) -> int:
+        return len(self.latencies_ns)
+
+    def note(self, chunk: bytes, now_ns: int) -> None:
+        for number, due_at_ns in self._stamps.read(chunk):
+            self.latencies_ns.append(now_ns - due_at_ns)
+            if number <= self._newest:
+                self.misplaced += 1
+            self._newest = max(self._newest, number)

@@ -1,0 +1,158 @@
+"""A role that publishes as fast as it is allowed to, for a given time.
+
+Law: sent messages are counted in bytes. All frames have one size and are encoded before the clock starts, so a position
+in the byte stream says how many messages have left and how many the window still allows.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from benchmarks.broken import Broken
+from benchmarks.frame_counting import FrameCounter
+from benchmarks.frames import FrameRing, ring_of_sends
+from benchmarks.roles.child_end import ChildEnd, Stage
+from benchmarks.session import Session, raise_if_error
+
+if TYPE_CHECKING:
+    import socket
+
+#: Bytes handed to the kernel in one call without a window: large enough that calls cost nothing beside the copying.
+_RING_BYTES: Final = 256 * 1024
+_RECEIVE_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherAssignment:
+    host: str
+    port: int
+    destination: str
+    body_bytes: int
+    duration_s: float
+    #: Messages that may be without their RECEIPT at a time; 0 asks for none.
+    receipt_window: int
+    #: Seconds without progress after which the broker counts as hung.
+    stall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherReport:
+    messages: int
+    started_at: float
+    #: When the last message had left or, with a window, when the last RECEIPT was there.
+    finished_at: float
+    processor_s: float
+
+
+def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
+    frames_in_ring = assignment.receipt_window or max(1, _RING_BYTES // (assignment.body_bytes + 64))
+    ring = ring_of_sends(
+        assignment.destination,
+        body_bytes=assignment.body_bytes,
+        frames=frames_in_ring,
+        with_receipts=assignment.receipt_window > 0,
+    )
+    with Session.open(assignment.host, assignment.port) as session:
+        stream = SendStream(session.socket, ring, receipt_window=assignment.receipt_window)
+        control.reach(Stage.READY)
+        control.wait_word()
+        processor_at_start, started_at = time.process_time(), time.monotonic()
+        stops_at = started_at + assignment.duration_s
+        while time.monotonic() < stops_at:
+            if not stream.push():
+                stream.wait(assignment.stall_s)
+        stream.finish()
+        while not stream.is_complete():
+            if not stream.push():
+                stream.wait(assignment.stall_s)
+        finished_at, processor_s = time.monotonic(), time.process_time() - processor_at_start
+        session.leave()
+    return PublisherReport(
+        messages=stream.messages, started_at=started_at, finished_at=finished_at, processor_s=processor_s
+    )
+
+
+@final
+class SendStream:
+    """An endless stream of SENDs into one non-blocking socket.
+
+    Invariants:
+        messages * frame_bytes - frame_bytes < position <= messages * frame_bytes
+        with a window: messages - receipts <= receipt_window
+    """
+
+    def __init__(self, connected: socket.socket, ring: FrameRing, *, receipt_window: int) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._ring = ring
+        self._view = memoryview(ring.data)
+        self._window_bytes = receipt_window * ring.frame_bytes
+        self._receipts = FrameCounter()
+        self._buffer = bytearray(_RECEIVE_BYTES)
+        self._is_finishing = False
+        self.position = 0
+
+    @property
+    def messages(self) -> int:
+        """Messages that have left, the one that is under way included."""
+        return -(-self.position // self._ring.frame_bytes)
+
+    def is_complete(self) -> bool:
+        """Whether the stream is between two frames and no RECEIPT is missing."""
+        is_between_frames = self._ring.bytes_to_boundary(self.position) == 0
+        return is_between_frames and (not self._window_bytes or self._receipts.frames == self.messages)
+
+    def finish(self) -> None:
+        """From now on only the frame that is under way may be completed."""
+        self._is_finishing = True
+
+    def push(self) -> bool:
+        """Send what kernel and window take now. False if that is nothing."""
+        begin, allowed = self.position % len(self._view), self._allowed_bytes()
+        if allowed == 0:
+            return False
+        try:
+            self.position += self._socket.send(self._view[begin : begin + allowed])
+        except BlockingIOError:
+            return False
+        except ConnectionError as error:
+            self._receive()  # raises what the broker said before it closed, if it said anything
+            raise Broken(f"the broker dropped the publisher: {error}") from error
+        return True
+
+    def wait(self, stall_s: float) -> None:
+        """Wait until the kernel takes more or a RECEIPT is there."""
+        if not self._wait_and_receive([], stall_s):
+            raise Broken(f"the broker took nothing from the publisher for {stall_s:g} s")
+
+    def wait_or_word(self, control: ChildEnd) -> None:
+        """The same, for as long as it takes or until `control` has a word."""
+        self._wait_and_receive([control], None)
+
+    def _wait_and_receive(self, also: list[ChildEnd], timeout_s: float | None) -> bool:
+        wants_to_send = [self._socket] if self._allowed_bytes() else []
+        waited_for: list[socket.socket | ChildEnd] = [self._socket, *also]
+        readable, writable, _ = select.select(waited_for, wants_to_send, [], timeout_s)
+        if self._socket in readable:
+            self._receive()
+        return bool(readable or writable)
+
+    def _allowed_bytes(self) -> int:
+        if self._is_finishing:
+            return self._ring.bytes_to_boundary(self.position)
+        if not self._window_bytes:
+            return len(self._view)
+        return self._receipts.frames * self._ring.frame_bytes + self._window_bytes - self.position
+
+    def _receive(self) -> None:
+        try:
+            length = self._socket.recv_into(self._buffer)
+        except (BlockingIOError, ConnectionError):
+            return
+        if length == 0:
+            raise Broken("the broker closed the publisher's connection")
+        raise_if_error(bytes(self._buffer[:length]))
+        self._receipts.count(self._buffer, length)

@@ -1,0 +1,220 @@
+"""A role that receives on one or many connections and counts, acknowledging when asked to.
+
+Law: no work per message, except one regular expression match where ids have to be acknowledged. Frames are counted by
+their NULs; every connection is owed what the publisher sent, neither less nor more.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from benchmarks.broken import Broken
+from benchmarks.frame_counting import AckIdReader, FrameCounter
+from benchmarks.frames import acknowledge_all
+from benchmarks.roles.child_end import ChildEnd, Expect, Stage
+from benchmarks.session import Session, raise_if_error
+
+if TYPE_CHECKING:
+    import socket
+
+_RECEIVE_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberAssignment:
+    host: str
+    port: int
+    destination: str
+    connections: int
+    #: `client-individual` with an ACK for every MESSAGE, instead of `auto`.
+    acknowledges: bool
+    #: Seconds without a byte, once the publisher has finished, after which what is missing counts as lost.
+    stall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberReport:
+    #: Messages received on each connection.
+    received: tuple[int, ...]
+    byte_count: int
+    #: When the last message was there or, with acknowledgements, when the broker had taken the last of them.
+    finished_at: float
+    #: Of this process, and how long it was measured: from its first message to `finished_at`.
+    processor_s: float
+    busy_s: float
+
+
+def run(assignment: SubscriberAssignment, control: ChildEnd) -> SubscriberReport:
+    ack_mode = "client-individual" if assignment.acknowledges else "auto"
+    with ExitStack() as open_sessions:
+        sessions = [
+            open_sessions.enter_context(Session.open(assignment.host, assignment.port))
+            for _ in range(assignment.connections)
+        ]
+        for session in sessions:
+            session.subscribe(assignment.destination, ack_mode=ack_mode)
+            session.socket.setblocking(False)
+        # One buffer for all connections: a receiver has counted it before the next one fills it.
+        buffer = bytearray(_RECEIVE_BYTES)
+        make_receiver = AcknowledgingReceiver if assignment.acknowledges else CountingReceiver
+        receivers: list[Receiver] = [make_receiver(session.socket, buffer) for session in sessions]
+        control.reach(Stage.READY)
+        started = _receive_all(receivers, control, assignment.stall_s)
+        finished_at = time.monotonic()
+        extra = [session.leave() for session in sessions]
+        if assignment.acknowledges:
+            finished_at = time.monotonic()
+        processor_s, busy_s = time.process_time() - started.processor_s, time.monotonic() - started.at
+    return SubscriberReport(
+        received=tuple(receiver.messages + more for receiver, more in zip(receivers, extra, strict=True)),
+        byte_count=sum(receiver.byte_count for receiver in receivers),
+        finished_at=finished_at,
+        processor_s=processor_s,
+        busy_s=busy_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    at: float
+    processor_s: float
+
+
+def _receive_all(receivers: list[Receiver], control: ChildEnd, stall_s: float) -> _Start:
+    """Receive until every connection has what the publisher sent, or nothing comes any more."""
+    start: _Start | None = None
+    expected: int | None = None
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        for receiver in receivers:
+            selector.register(receiver.socket, selectors.EVENT_READ, receiver)
+        while expected is None or any(receiver.is_waiting_for(expected) for receiver in receivers):
+            ready = selector.select(None if expected is None else stall_s)
+            if not ready:
+                break
+            start = start or _Start(time.monotonic(), time.process_time())
+            for key, mask in ready:
+                if key.data is None:
+                    word = control.wait_word()
+                    assert isinstance(word, Expect)
+                    expected = word.messages
+                    selector.unregister(control)
+                    continue
+                receiver = key.data
+                wants_to_send = receiver.receive() if mask & selectors.EVENT_READ else receiver.flush()
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wants_to_send else 0)
+                if events != key.events:
+                    selector.modify(receiver.socket, events, receiver)
+    return start or _Start(time.monotonic(), time.process_time())
+
+
+class Receiver(Protocol):
+    """One connection's receiving side; both methods say whether something is left to send."""
+
+    socket: socket.socket
+
+    @property
+    def messages(self) -> int: ...
+    @property
+    def byte_count(self) -> int: ...
+    def is_waiting_for(self, expected: int) -> bool: ...
+    def receive(self) -> bool: ...
+    def flush(self) -> bool: ...
+
+
+@final
+class CountingReceiver:
+    """Counts messages and sends nothing."""
+
+    def __init__(self, connected: socket.socket, buffer: bytearray) -> None:
+        self.socket = connected
+        self._buffer = buffer
+        self._counter = FrameCounter()
+
+    @property
+    def messages(self) -> int:
+        return self._counter.frames
+
+    @property
+    def byte_count(self) -> int:
+        return self._counter.byte_count
+
+    def is_waiting_for(self, expected: int) -> bool:
+        return self._counter.frames < expected
+
+    def receive(self) -> bool:
+        length = receive_into(self.socket, self._buffer)
+        self._counter.count(self._buffer, length)
+        return False
+
+    def flush(self) -> bool:
+        return False
+
+
+@final
+class AcknowledgingReceiver:
+    """Acknowledges every message, all of one buffer in one write.
+
+    Invariant: `_unsent` holds the ACKs, in order, that the kernel has not yet taken.
+    """
+
+    def __init__(self, connected: socket.socket, buffer: bytearray) -> None:
+        self.socket = connected
+        self._buffer = buffer
+        self._counter = FrameCounter()
+        self._ack_ids = AckIdReader()
+        self._unsent = bytearray()
+        self.acknowledged = 0
+
+    @property
+    def messages(self) -> int:
+        if self._counter.frames != self.acknowledged:
+            raise Broken(f"{self._counter.frames} messages came with {self.acknowledged} ack headers")
+        return self._counter.frames
+
+    @property
+    def byte_count(self) -> int:
+        return self._counter.byte_count
+
+    def is_waiting_for(self, expected: int) -> bool:
+        return self._counter.frames < expected or bool(self._unsent)
+
+    def receive(self) -> bool:
+        length = receive_into(self.socket, self._buffer)
+        self._counter.count(self._buffer, length)
+        ack_ids = self._ack_ids.read(bytes(memoryview(self._buffer)[:length]))
+        self.acknowledged += len(ack_ids)
+        self._unsent += acknowledge_all(ack_ids)
+        return self.flush()
+
+    def flush(self) -> bool:
+        if self._unsent:
+            try:
+                sent = self.socket.send(self._unsent)
+            except BlockingIOError:
+                return True
+            except ConnectionError as error:
+                raise Broken(f"the broker dropped a subscriber: {error}") from error
+            del self._unsent[:sent]
+        return bool(self._unsent)
+
+
+def receive_into(connected: socket.socket, buffer: bytearray) -> int:
+    """Fill `buffer` and say how far; 0 if nothing is there. A broker that closes is broken.
+
+    What it said before is then still in `buffer`: an ERROR is the last frame of a connection.
+    """
+    try:
+        length = connected.recv_into(buffer)
+    except BlockingIOError:
+        return 0
+    except ConnectionError as error:
+        raise Broken(f"the broker dropped a subscriber: {error}") from error
+    if length == 0:
+        raise_if_error(bytes(buffer))
+        raise Broken("the broker closed a subscriber's connection")
+    return length

@@ -1,0 +1,140 @@
+"""One connected STOMP client on a blocking socket, for everything that is not measured: connect, subscribe, leave.
+
+Law: one request, one answer. The measured stretches take `socket` and work on it themselves. `leftover` is what came
+behind the last answer; it is empty as long as nothing is published before every subscriber is ready.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import TYPE_CHECKING, Final, Self, final
+
+from benchmarks import frames
+from benchmarks.broken import Broken
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+#: Seconds a broker may take to answer a request outside the measurements. Far more than any needs: it exists so that a
+#: hanging broker ends the run with a sentence.
+ANSWER_TIMEOUT_S: Final = 20.0
+_GOODBYE: Final = "goodbye"
+_RECEIVE_BYTES: Final = 64 * 1024
+_SHOWN_BYTES: Final = 400
+_ERROR_FRAME: Final = re.compile(rb"(?:^|\0)[\r\n]*(ERROR\r?\n[^\0]{,%d})" % _SHOWN_BYTES)
+
+
+@final
+class Session:
+    """One client. `begin_…` sends a request, its `wait_…` takes the answer; `open` and `subscribe` do both."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.leftover = b""
+
+    @classmethod
+    def begin_connect(cls, host: str, port: int, *, receive_buffer_bytes: int | None = None) -> Self:
+        session = cls(open_socket(host, port, receive_buffer_bytes=receive_buffer_bytes))
+        session.socket.sendall(frames.connect(host))
+        return session
+
+    @classmethod
+    def open(cls, host: str, port: int, *, receive_buffer_bytes: int | None = None) -> Self:
+        """A client that has seen CONNECTED."""
+        session = cls.begin_connect(host, port, receive_buffer_bytes=receive_buffer_bytes)
+        try:
+            session.wait_connected()
+        except BaseException:
+            session.socket.close()
+            raise
+        return session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.socket.close()
+
+    def wait_connected(self) -> None:
+        self._wait_answer(b"CONNECTED")
+
+    def begin_subscribe(self, destination: str, *, ack_mode: str = "auto") -> None:
+        self.socket.sendall(frames.subscribe(destination, subscription=0, ack_mode=ack_mode, receipt="subscribed"))
+
+    def wait_subscribed(self) -> None:
+        self._wait_answer(b"RECEIPT")
+
+    def subscribe(self, destination: str, *, ack_mode: str = "auto") -> None:
+        """Subscribe, and come back when the broker has confirmed it: nothing published later can be missed."""
+        self.begin_subscribe(destination, ack_mode=ack_mode)
+        self.wait_subscribed()
+
+    def leave(self) -> int:
+        """Disconnect with a receipt, and say how many frames came before it.
+
+        The receipt means that the broker has seen everything sent here before.
+        """
+        self.socket.settimeout(ANSWER_TIMEOUT_S)
+        self.socket.sendall(frames.disconnect(_GOODBYE))
+        frames_before = 0
+        while True:
+            frame = self._wait_frame()
+            if frame.startswith(b"RECEIPT\n") and _GOODBYE.encode() in frame:
+                return frames_before
+            raise_if_error(frame)
+            frames_before += 1
+
+    def _wait_answer(self, command: bytes) -> None:
+        """Wait for the next frame, which has to be a `command`."""
+        frame = self._wait_frame()
+        if frame.partition(b"\n")[0].rstrip(b"\r") != command:
+            raise_if_error(frame)
+            raise Broken(f"expected {command.decode()}, got {frame[:_SHOWN_BYTES]!r}")
+
+    def _wait_frame(self) -> bytes:
+        """The next frame without its NUL and the line feeds in front of it."""
+        received = bytearray(self.leftover)
+        while b"\0" not in received:
+            received += receive(self.socket, _RECEIVE_BYTES)
+        frame, _, rest = bytes(received).partition(b"\0")
+        self.leftover = rest
+        return frame.lstrip(b"\r\n")
+
+
+def open_socket(host: str, port: int, *, receive_buffer_bytes: int | None = None) -> socket.socket:
+    """A TCP connection without delays. The receive buffer has to be set before connecting to bound the window."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        opened.settimeout(ANSWER_TIMEOUT_S)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if receive_buffer_bytes is not None:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        opened.connect((host, port))
+    except OSError as error:
+        opened.close()
+        raise Broken(f"cannot connect to {host}:{port}: {error}") from error
+    return opened
+
+
+def receive(connected: socket.socket, most_bytes: int) -> bytes:
+    """At least one byte. `BlockingIOError` passes through; silence, reset and end of stream are `Broken`."""
+    try:
+        chunk = connected.recv(most_bytes)
+    except TimeoutError:
+        raise Broken(f"the broker did not answer within {connected.gettimeout():g} s") from None
+    except ConnectionError as error:
+        raise Broken(f"the broker dropped a connection: {error}") from error
+    if not chunk:
+        raise Broken("the broker closed a connection")
+    return chunk
+
+
+def raise_if_error(received: bytes) -> None:
+    """Raise what an ERROR frame says, wherever in `received` it begins."""
+    found = _ERROR_FRAME.search(received)
+    if found is not None:
+        lines = found[1].decode(errors="replace").splitlines()
+        raise Broken("the broker sent " + " | ".join(line for line in lines if line))
