@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ class Broker:
             # It was reset before we came to look at it.
             await trio.aclose_forcefully(stream)
             return
-        await self.serve_connection(stream, f"{host}:{port}")
+        await self.serve_connection(stream, _shown_address(host, port))
 
     def dismiss_clients(self) -> None:
         violation = PeerViolation("broker is shutting down", "connect again when it is back")
@@ -150,30 +151,33 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
     """Run a broker until its `stop` is set. Tells its parent the `Broker` once it listens."""
     descriptors = raise_descriptor_limit()
     with hold(settings.data) as directory:
-        broker = Broker(settings)
-        listeners = await open_listeners(settings.host, settings.port)
-        control_socket = trio.SocketListener(trio.socket.from_stdlib_socket(directory.listen_for_control()))
-        broker.addresses = [each.socket.getsockname()[:2] for each in listeners]
-        log.info(
-            "broker is starting",
-            version=__version__,
-            listening=[f"{host}:{port}" for host, port in broker.addresses],
-            data=str(settings.data),
-            max_connections=settings.max_connections,
-            open_files=descriptors,
-        )
-        _leave_cycles_to_the_collector()
-        # From here on: everything before, such as opening files, happens once and disturbs nobody.
-        trio.lowlevel.add_instrument(broker.stretches)
-        async with trio.open_nursery() as services:
-            await broker.start_services(services)
-            await services.start(control_listener.run, control_socket, broker.control)
-            await _serve_clients(broker, listeners, task_status)
-            services.cancel_scope.cancel()
-        trio.lowlevel.remove_instrument(broker.stretches)
-        directory.remove_control_socket()
+        async with AsyncExitStack() as resources:
+            broker = Broker(settings)
+            listeners = await open_listeners(settings.host, settings.port)
+            for each in listeners:
+                await resources.enter_async_context(each)
+            control_socket = trio.SocketListener(trio.socket.from_stdlib_socket(directory.listen_for_control()))
+            await resources.enter_async_context(control_socket)
+            broker.addresses = [each.socket.getsockname()[:2] for each in listeners]
+            log.info(
+                "broker is starting",
+                version=__version__,
+                listening=[_shown_address(host, port) for host, port in broker.addresses],
+                data=str(settings.data),
+                max_connections=settings.max_connections,
+                open_files=descriptors,
+            )
+            _leave_cycles_to_the_collector()
+            # From here on: everything before, such as opening files, happens once and disturbs nobody.
+            trio.lowlevel.add_instrument(broker.stretches)
+            resources.callback(trio.lowlevel.remove_instrument, broker.stretches)
+            async with trio.open_nursery() as services:
+                await broker.start_services(services)
+                await services.start(control_listener.run, control_socket, broker.control)
+                await _serve_clients(broker, listeners, task_status)
+                services.cancel_scope.cancel()
         log.info("broker has stopped")
-        broker.stopped.set()
+    broker.stopped.set()
 
 
 async def _serve_clients(
@@ -198,6 +202,10 @@ async def _serve_clients(
         log.info("broker is stopping", connections=len(broker.sessions), grace_s=broker.settings.shutdown_grace_s)
         broker.dismiss_clients()
         connections.cancel_scope.deadline = trio.current_time() + broker.settings.shutdown_grace_s
+
+
+def _shown_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _leave_cycles_to_the_collector() -> None:

@@ -5,6 +5,7 @@ Law: sockets in, `trio.SocketStream`s out. Settings of sockets are written here 
 
 from __future__ import annotations
 
+import errno
 import resource
 import socket
 from typing import Final
@@ -34,10 +35,11 @@ async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
     try:
         return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     except OSError as error:
-        raise OperatorError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; is another broker running there? "
-            "Choose another address with --host or --port (0 takes any free port)"
-        ) from error
+        if error.errno == errno.EADDRINUSE:
+            remedy = "Is another broker running there? Choose another port with --port (0 takes any free one)"
+        else:
+            remedy = "Choose another address with --host or --port"
+        raise OperatorError(f"Cannot listen on {host}:{port}: {error.strerror or error}. {remedy}.") from error
 
 
 def tune(stream: trio.SocketStream) -> None:

@@ -1,0 +1,53 @@
+"""`stompbroker config`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from stompbroker.config import Settings
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Program
+
+
+def test_every_setting_is_shown_with_its_value_source_and_meaning(program: Program) -> None:
+    (program.directory / "stompbroker.toml").write_text('memory_limit = "1 GiB"')
+
+    done = program.run("config", STOMPBROKER_PORT="7000")
+
+    assert done.returncode == 0
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:] if line[0] != " "}
+    assert list(rows) == list(Settings.model_fields)
+    assert "7000" in rows["port"]
+    assert "environment STOMPBROKER_PORT" in rows["port"]
+    assert "1 GiB" in rows["memory_limit"]
+    assert "file stompbroker.toml" in rows["memory_limit"]
+    assert "default" in rows["max_waiting"]
+    assert "redelivery" in rows["max_waiting"] or "again" in rows["max_waiting"]
+
+
+def test_json_has_plain_values(program: Program) -> None:
+    (program.directory / "other.toml").write_text('window_bytes = "1 MiB"\n[[topics]]\npattern = "a"')
+
+    done = program.run("config", "--config", "other.toml", "--json")
+
+    settings = json.loads(done.stdout)
+    assert settings["window_bytes"]["value"] == 1024**2
+    assert settings["window_bytes"]["source"] == "file other.toml"
+    assert settings["topics"]["value"] == [{"pattern": "a"}]
+    assert settings["slow_subscriber"]["value"] == "block"
+    assert settings["data"]["value"] == "data"
+
+
+def test_mistakes_are_shown_without_a_traceback(program: Program) -> None:
+    (program.directory / "stompbroker.toml").write_text("prot = 1\nmax_waiting = 0")
+
+    done = program.run("config")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "stompbroker: These settings cannot be used:",
+        '  - unknown key "prot" in file stompbroker.toml; did you mean "port"?',
+        "  - max_waiting = 0 (file stompbroker.toml): allowed is a whole number from 1 to 10000000",
+    ]

@@ -1,0 +1,124 @@
+"""Statistics as tables."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from rich.console import Console
+
+from stompbroker.cli.overview import MAX_ROWS, overview
+
+ANSWER: dict[str, Any] = {
+    "broker": {
+        "version": "0.1.0",
+        "started_at": "2030-01-01T00:00:00Z",
+        "uptime_s": 3661.2,
+        "memory_used_bytes": 128 * 1024**2,
+        "memory_limit_bytes": 512 * 1024**2,
+        "state": "serving",
+    },
+    "connections": [
+        {
+            "id": 7,
+            "peer": "127.0.0.1:50000",
+            "version": "1.2",
+            "subscriptions": 1,
+            "bytes_in": 2048,
+            "bytes_out": 0,
+            "connected_at": "2030-01-01T00:00:01Z",
+        }
+    ],
+    "topics": [
+        {
+            "name": "prices.[red]",
+            "published": 1000,
+            "bytes": 5000,
+            "subscribers": 3,
+            "kept_messages": 17,
+            "kept_bytes": 1536,
+            "next_offset": 1000,
+            "blocked": True,
+        }
+    ],
+    "subscriptions": [
+        {
+            "id": "1",
+            "connection": 7,
+            "destination": "prices.*",
+            "ack": "client",
+            "prefetch": 1000,
+            "in_flight": 12,
+            "waiting": 2,
+            "backlog": 88,
+            "delivered": 900,
+            "acked": 880,
+            "nacked": 4,
+            "redelivered": 6,
+            "dropped": 0,
+            "late_acks": 0,
+        }
+    ],
+    "totals": {"published": 1000, "delivered": 900, "bytes_in": 2048, "bytes_out": 0, "connections_opened": 1},
+}
+
+
+def printed(first: dict[str, Any], second: dict[str, Any]) -> list[list[str]]:
+    """The lines on an ordinary terminal, each as its words."""
+    console = Console(width=80, no_color=True)
+    with console.capture() as capture:
+        for part in overview(first, second):
+            console.print(part)
+    return [line.split() for line in capture.get().splitlines()]
+
+
+def later(**totals: int) -> dict[str, Any]:
+    """The same broker two seconds on."""
+    answer = copy.deepcopy(ANSWER)
+    answer["broker"]["uptime_s"] += 2
+    answer["totals"].update(totals)
+    return answer
+
+
+def test_the_whole_broker_is_described() -> None:
+    lines = printed(ANSWER, ANSWER)
+
+    text = [" ".join(words) for words in lines]
+    assert "stompbroker 0.1.0, serving, up 1:01:01 since 2030-01-01 00:00:00" in text
+    assert "memory 128 MiB of 512 MiB (25%)" in text
+    assert "published 1,000" in text
+    assert "prices.[red] 1,000 3 17 1.5 KiB held back" in text
+    assert "prices.* 7 client 88 12 2 900 6 0" in text
+    assert "127.0.0.1:50000 7 1.2 1 2 KiB 0 B 2030-01-01 00:00:01" in text
+
+
+def test_rates_are_the_difference_of_two_answers() -> None:
+    second = later(published=1500, delivered=2900)
+    second["topics"][0]["published"] = 1400
+
+    text = [" ".join(words) for words in printed(ANSWER, second)]
+
+    assert "published 1,500, 250 a second" in text
+    assert "delivered 2,900, 1,000 a second" in text
+    assert "prices.[red] 1,400 200 3 17 1.5 KiB held back" in text
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    answer = later()
+    answer["topics"] = [ANSWER["topics"][0] | {"name": f"t{number}", "published": number} for number in range(1000)]
+    answer["topics_total"] = 5000
+
+    text = [" ".join(words) for words in printed(ANSWER, answer)]
+
+    assert [line.split()[0] for line in text if line.startswith("t9")] == [
+        f"t{n}" for n in range(999, 999 - MAX_ROWS, -1)
+    ]
+    assert f"… and {5000 - MAX_ROWS:,} more topics; --json tells of up to 1,000" in text
+
+
+def test_nothing_is_said_to_be_nothing() -> None:
+    answer = later() | {"topics": [], "subscriptions": [], "connections": []}
+
+    text = [" ".join(words) for words in printed(answer, answer)]
+
+    assert {"no topics", "no subscriptions", "no connections"} <= set(text)

@@ -1,0 +1,127 @@
+"""`stompbroker serve`: how it starts, how it refuses to, how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stompbroker.cli.serve import announce
+from tests.cli.conftest import HARD_TIMEOUT_S, running_broker
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Program, RunningBroker
+
+
+def test_it_says_where_it_listens_and_how_to_try_it(own_broker: RunningBroker) -> None:
+    own_broker.stop()
+    assert own_broker.process.stdout is not None
+    rest = own_broker.process.stdout.read()
+
+    assert rest.splitlines() == [
+        "Try it, each in a terminal of its own:",
+        f"  stompbroker subscribe --port {own_broker.port} /topic/greetings",
+        f'  stompbroker publish --port {own_broker.port} /topic/greetings "Hello, world"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "url", "options"),
+    [
+        ("127.0.0.1", 61613, "stomp://127.0.0.1:61613", ""),
+        ("127.0.0.1", 7000, "stomp://127.0.0.1:7000", " --port 7000"),
+        ("0.0.0.0", 61613, "stomp://0.0.0.0:61613", ""),
+        ("::1", 61613, "stomp://[::1]:61613", " --host ::1"),
+        ("192.0.2.1", 7000, "stomp://192.0.2.1:7000", " --host 192.0.2.1 --port 7000"),
+    ],
+)
+def test_the_examples_reach_the_broker_wherever_it_listens(
+    capsys: pytest.CaptureFixture[str], host: str, port: int, url: str, options: str
+) -> None:
+    announce(host, port, Path("data"))
+
+    first, _, subscribe, publish = capsys.readouterr().out.splitlines()
+    assert f"{url} (data in data)" in first
+    assert subscribe == f"  stompbroker subscribe{options} /topic/greetings"
+    assert publish == f'  stompbroker publish{options} /topic/greetings "Hello, world"'
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_gracefully(own_broker: RunningBroker, number: signal.Signals) -> None:
+    own_broker.stop(number)
+
+    assert own_broker.process.returncode == 0
+    assert not (own_broker.data / "control.sock").exists()
+
+
+def test_options_environment_and_file_all_reach_the_broker(program: Program) -> None:
+    (program.directory / "stompbroker.toml").write_text('log_level = "error"')
+    with running_broker(program, "--log-level", "debug", "--set", "memory_limit=64 MiB") as broker:
+        assert broker.statistics()["broker"]["memory_limit_bytes"] == 64 * 1024**2
+
+    log = [json.loads(line) for line in (program.directory / "log").read_text().splitlines()]
+    assert log, "at level error there would be nothing"
+
+
+def test_settings_that_are_wrong_are_refused_before_anything_is_opened(program: Program) -> None:
+    done = program.run("serve", "--port", "70000", "--set", "max_wating=5")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "stompbroker: These settings cannot be used:",
+        '  - unknown key "max_wating" in flag --set; did you mean "max_waiting"?',
+        "  - port = 70000 (flag --port): allowed is a whole number from 0 to 65535",
+    ]
+    assert not (program.directory / "data").exists()
+
+
+def test_a_port_in_use_is_refused_with_a_sentence(program: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        done = program.run("serve", "--port", str(port))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(rf"^stompbroker: .*{port}", done.stderr, re.MULTILINE)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_data_directory_in_use_is_refused_with_a_sentence(own_broker: RunningBroker) -> None:
+    done = own_broker.program.run("serve", "--port", "0", "--data", str(own_broker.data))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"held by another broker: process {own_broker.process.pid} on " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert own_broker.run("publish", "t", "x").returncode == 0, "the first broker is not disturbed"
+
+
+def test_a_broker_that_was_killed_can_be_started_again(program: Program) -> None:
+    with program.start("serve", "--port", "0") as process:
+        assert process.stdout is not None
+        assert "is ready" in process.stdout.readline()
+        process.kill()
+        process.wait(HARD_TIMEOUT_S)
+    assert (program.directory / "data" / "control.sock").is_socket()
+    assert program.run("stats").returncode == 1
+
+    with running_broker(program) as broker:
+        assert broker.statistics()["topics"] == []
+
+
+def test_it_serves_on_when_nobody_reads_what_it_prints(program: Program) -> None:
+    with program.start("serve", "--port", "0") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "is ready" in process.stdout.readline()
+        process.stdout.close()
+        process.stderr.close()
+
+        assert program.run("stats", "--json").returncode == 0
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HARD_TIMEOUT_S) == 0

@@ -1,0 +1,229 @@
+"""`stompbroker subscribe`, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.conftest import HARD_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Program, RunningBroker
+    from tests.cli.scripted_peer import Peer
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code and the rest of what it wrote, once it has ended by itself."""
+    output, errors = process.communicate(timeout=HARD_TIMEOUT_S)
+    return process.returncode, output, errors
+
+
+def test_people_see_destination_headers_and_body(broker: RunningBroker) -> None:
+    with broker.subscriber("/topic/greetings", "--count", "1") as subscriber:
+        broker.run("publish", "/topic/greetings", "Hello", "-H", "mood:good")
+
+        code, output, errors = ended(subscriber)
+
+    title, *rest = output.splitlines()
+    assert title.startswith("/topic/greetings  ")
+    assert rest == ["  mood: good", "  Hello"]
+    assert (code, errors) == (0, "")
+
+
+def test_a_pattern_receives_from_many_topics(broker: RunningBroker) -> None:
+    with broker.subscriber("prices.*", "--json", "--count", "2") as subscriber:
+        broker.run("publish", "prices.gold", "1")
+        broker.run("publish", "prices.tin", "2")
+
+        _, output, _ = ended(subscriber)
+
+    assert [json.loads(line)["headers"]["destination"] for line in output.splitlines()] == ["prices.gold", "prices.tin"]
+
+
+def test_messages_are_written_as_they_come(broker: RunningBroker) -> None:
+    with broker.subscriber("t", "--body-only") as subscriber:
+        for body in ("one", "two"):
+            broker.run("publish", "t", body)
+
+            assert line_of(subscriber) == f"{body}\n"
+
+
+def test_nothing_beyond_the_count_is_written(broker: RunningBroker) -> None:
+    with broker.subscriber("t", "--body-only", "--count", "3") as subscriber:
+        broker.run("publish", "t", "{n}", "--number", "--count", "100")
+
+        code, output, _ = ended(subscriber)
+
+    assert (code, output) == (0, "1\n2\n3\n")
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_what_was_written_is_acknowledged(own_broker: RunningBroker, mode: str) -> None:
+    with own_broker.subscriber("t", "--body-only", "--ack", mode, "-H", "prefetch-count:2") as subscriber:
+        own_broker.run("publish", "t", "{n}", "--number", "--count", "7")
+
+        # With two on the way at most, the third comes only after an ACK.
+        assert [line_of(subscriber) for _ in range(7)] == [f"{number}\n" for number in range(1, 8)]
+        while True:
+            (subscription,) = own_broker.statistics()["subscriptions"]
+            if subscription["acked"] == 7:
+                break
+
+        assert (subscription["ack"], subscription["in_flight"], subscription["redelivered"]) == (mode, 0, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_politely(own_broker: RunningBroker, number: signal.Signals) -> None:
+    with own_broker.subscriber("t", "--ack", "client") as subscriber:
+        own_broker.run("publish", "t", "one")
+        assert line_of(subscriber).startswith("t  ")
+        assert line_of(subscriber) == "  one\n"
+
+        subscriber.send_signal(number)
+
+        assert ended(subscriber) == (0, "", "")
+    # It said goodbye and waited until the own_broker had dealt with that, so the broker has forgotten it by now.
+    assert own_broker.statistics()["subscriptions"] == []
+
+
+def test_it_stops_when_nothing_comes(broker: RunningBroker) -> None:
+    done = broker.run("subscribe", "t", "--timeout", "0.1")
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_it_fails_when_too_little_comes(broker: RunningBroker) -> None:
+    # The publisher is there before, so that its start does not count against the timeout.
+    publish = broker.program.start("publish", *broker.address, "t", "--lines", stdin=subprocess.PIPE)
+    with publish as publisher, broker.subscriber("t", "--body-only") as witness:
+        assert publisher.stdin is not None
+        publisher.stdin.write("first\n")
+        publisher.stdin.flush()
+        assert line_of(witness) == "first\n"
+        with broker.subscriber("t", "--timeout", "1.5", "--count", "5", "--body-only") as subscriber:
+            publisher.stdin.write("x\ny\n")
+            publisher.stdin.flush()
+
+            code, output, errors = ended(subscriber)
+
+    assert (code, output) == (1, "x\ny\n")
+    assert errors == "stompbroker: No message came for 1.5 seconds; 2 of 5 received.\n"
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(broker: RunningBroker) -> None:
+    with broker.subscriber("t", "--body-only") as subscriber:
+        assert subscriber.stdout is not None
+        broker.run("publish", "t", "one")
+        assert line_of(subscriber) == "one\n"
+
+        subscriber.stdout.close()
+        broker.run("publish", "t", "two")
+
+        assert subscriber.wait(HARD_TIMEOUT_S) == 0
+        assert subscriber.stderr is not None
+        assert subscriber.stderr.read() == ""
+
+
+def test_a_refusal_of_the_broker_is_shown_with_its_reason(broker: RunningBroker) -> None:
+    done = broker.run("subscribe", "/queue/a")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("stompbroker: The broker refused: ")
+    assert "/queue/" in done.stderr
+
+
+def test_the_end_of_the_broker_is_noticed(own_broker: RunningBroker) -> None:
+    with own_broker.subscriber("t") as subscriber:
+        own_broker.stop()
+
+        code, _, errors = ended(subscriber)
+
+    assert code == 1
+    assert errors.startswith("stompbroker: ")
+    assert "Traceback" not in errors
+
+
+def test_nobody_listening_is_a_sentence(program: Program) -> None:
+    done = program.run("subscribe", "--port", "1", "t")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No broker listens on 127.0.0.1:1." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--json", "--body-only"], "cannot be combined"),
+        (["-H", "ack:client"], 'the header "ack" is set by --ack'),
+        (["-H", "id:5"], 'the header "id" is set by'),
+        (["--ack", "maybe"], "client-individual"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(program: Program, arguments: list[str], words: str) -> None:
+    done = program.run("subscribe", "t", *arguments)
+
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+# Against a scripted peer: what is sent, frame by frame
+
+
+async def greet_and_deliver(peer: Peer, *bodies: bytes) -> None:
+    await peer.greet()
+    subscribe = await peer.read_frame()
+    assert subscribe.startswith(b"SUBSCRIBE\n")
+    await peer.say(b"RECEIPT\nreceipt-id:subscribe\n\n\0")
+    await peer.say(b"".join(b"MESSAGE\nack:%d\n\n%b\0" % pair for pair in enumerate(bodies, start=1)))
+
+
+async def test_nothing_beyond_the_count_is_acknowledged(peer: Peer, program: Program) -> None:
+    address = ["--host", "127.0.0.1", "--port", str(peer.port)]
+    with program.start("subscribe", *address, "t", "--ack", "client", "--count", "2", "--body-only") as subscriber:
+        await greet_and_deliver(peer, b"one", b"two", b"three")
+
+        assert [await peer.read_frame() for _ in range(3)] == [
+            b"ACK\nid:1\n\n",
+            b"ACK\nid:2\n\n",
+            b"DISCONNECT\nreceipt:disconnect\n\n",
+        ]
+
+        await peer.say(b"RECEIPT\nreceipt-id:disconnect\n\n\0")
+        assert ended(subscriber)[:2] == (0, "one\ntwo\n")
+
+
+async def test_what_could_not_be_written_is_not_acknowledged(peer: Peer, program: Program) -> None:
+    address = ["--host", "127.0.0.1", "--port", str(peer.port)]
+    with program.start("subscribe", *address, "t", "--ack", "client", "--body-only") as subscriber:
+        assert subscriber.stdout is not None
+        subscriber.stdout.close()
+        await greet_and_deliver(peer, b"one")
+
+        assert await peer.read_frame() == b"DISCONNECT\nreceipt:disconnect\n\n"
+
+        await peer.say(b"RECEIPT\nreceipt-id:disconnect\n\n\0")
+        assert subscriber.wait(HARD_TIMEOUT_S) == 0
+
+
+async def test_a_second_signal_ends_it_even_if_the_goodbye_hangs(peer: Peer, program: Program) -> None:
+    address = ["--host", "127.0.0.1", "--port", str(peer.port)]
+    with program.start("subscribe", *address, "t") as subscriber:
+        await greet_and_deliver(peer)
+        assert subscriber.stderr is not None
+        assert subscriber.stderr.readline().startswith("Subscribed")
+        subscriber.send_signal(signal.SIGINT)
+        assert await peer.read_frame() == b"DISCONNECT\nreceipt:disconnect\n\n"
+
+        subscriber.send_signal(signal.SIGINT)
+
+        code, _, errors = ended(subscriber)
+    assert (code, errors) == (130, "")
