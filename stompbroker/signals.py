@@ -30,6 +30,22 @@ class Signal:
 
     async def wait(self) -> None:
         """Until the next `wake`."""
+        await self._next_event().wait()
+
+    async def wait_either(self, other: Signal) -> None:
+        """Until the next `wake` of this signal or of the other."""
+
+        async def wait(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
+
+        # Both events are taken before the first checkpoint, so that no wake-up falls in between.
+        events = self._next_event(), other._next_event()
+        async with trio.open_nursery() as nursery:
+            for event in events:
+                nursery.start_soon(wait, event)
+
+    def _next_event(self) -> trio.Event:
         if self._event is None:
             self._event = trio.Event()
-        await self._event.wait()
+        return self._event

@@ -27,6 +27,8 @@ NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENO
 RETRY_S: Final = 0.1
 #: How long we take over telling a client that there is no room.
 REFUSAL_S: Final = 1.0
+#: How many are told at the same time; in a larger crowd the others are just closed.
+MAX_REFUSALS: Final = 256
 
 log = structlog.get_logger()
 
@@ -41,6 +43,17 @@ async def run(
 ) -> None:
     """Accept until cancelled; connections live in the nursery given."""
     task_status.started()
+    async with trio.open_nursery() as refusals:
+        await _accept(listener, connections, refusals, serve, max_connections)
+
+
+async def _accept(
+    listener: trio.SocketListener,
+    connections: trio.Nursery,
+    refusals: trio.Nursery,
+    serve: Callable[[trio.SocketStream], Awaitable[None]],
+    max_connections: int,
+) -> None:
     is_out_of_room = False
     while True:
         try:
@@ -56,10 +69,12 @@ async def run(
         if is_out_of_room:
             is_out_of_room = False
             log.info("accepting connections again")
-        if len(connections.child_tasks) >= max_connections:
-            connections.start_soon(_refuse, stream, max_connections)
-        else:
+        if len(connections.child_tasks) < max_connections:
             connections.start_soon(_serve_tuned, serve, stream)
+        elif len(refusals.child_tasks) < MAX_REFUSALS:
+            refusals.start_soon(_refuse, stream, max_connections)
+        else:
+            await trio.aclose_forcefully(stream)
 
 
 async def _serve_tuned(serve: Callable[[trio.SocketStream], Awaitable[None]], stream: trio.SocketStream) -> None:

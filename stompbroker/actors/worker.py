@@ -27,6 +27,7 @@ FLUSH_S: Final = 10.0
 #: A partial frame above this is not read on while memory is used up.
 SMALL_PARTIAL_BYTES: Final = 64 * 1024
 FIRST_CHUNK_BYTES: Final = 4 * 1024
+FORGOTTEN_CHUNK_BYTES: Final = 64 * 1024
 
 log = structlog.get_logger()
 
@@ -45,6 +46,9 @@ async def run(
             with trio.move_on_after(block_timeout_s):
                 while session.is_held_back and session.ending is None:
                     await session.resumed.wait()
+            if session.ending is not None:
+                # A client stuck in its own send would never come to read what it is told.
+                nursery.start_soon(_forget, stream)
             with trio.move_on_after(FLUSH_S):
                 await session.outbox.wait_empty()
             nursery.cancel_scope.cancel()
@@ -81,8 +85,8 @@ async def _read(
             if session.is_held_back and not is_resuming:
                 is_resuming = True
                 nursery.start_soon(resume)
-            while session.ending is None and not session.wants_more:
-                await session.resumed.wait()
+            if not session.wants_more:
+                await session.wait_wanting_more()
             while budget.is_used_up and session.partial_bytes > SMALL_PARTIAL_BYTES and session.ending is None:
                 await budget.eased.wait()
     except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -98,6 +102,15 @@ async def _resume(session: Session) -> None:
         while session.resume():
             await trio.lowlevel.checkpoint()
         await trio.lowlevel.checkpoint()
+
+
+async def _forget(stream: trio.abc.Stream) -> None:
+    """Read on, for nothing but to let the client finish what it is sending."""
+    try:
+        while await stream.receive_some(FORGOTTEN_CHUNK_BYTES):
+            pass
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
 
 
 async def _write(stream: trio.abc.Stream, session: Session) -> None:

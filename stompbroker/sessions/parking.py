@@ -7,7 +7,7 @@ must not overtake what was sent before it.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import weight_bytes
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
 
 __all__ = ["Parking"]
+
+#: What a connection may park while the memory budget is tight: many held back at once are what makes it so.
+MAX_TIGHT_BYTES: Final = 32 * 1024
 
 
 @final
@@ -39,7 +42,8 @@ class Parking:
 
     @property
     def is_full(self) -> bool:
-        return self.size_bytes >= self._max_bytes
+        bound = min(self._max_bytes, MAX_TIGHT_BYTES) if self._budget.is_tight else self._max_bytes
+        return self.size_bytes >= bound
 
     def put(self, item: Frame | PeerViolation) -> None:
         self._items.append(item)

@@ -7,7 +7,8 @@ journal as one unit; receipts are owed when that unit is complete.
 A client that publishes to a topic whose window is full is *held back*: its SENDs, and whatever comes behind them, are
 parked, while ACK, NACK and heart-beats still count, since they are what may give the topic room again.
 
-Hot path: `_apply`, once per frame; its SEND branch is inlined. `make bench` (topic 1→1) guards it.
+Hot path: `_publish_run`, for all SENDs of one head at once. `make bench` (topic 1→1) and
+`tests/sessions/test_hot_path.py` guard it.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from stompbroker.stomp import (
     MESSAGE_TAIL,
     AckRun,
     Connection,
+    SendRun,
     Transactions,
     Version,
     forbid_body,
-    message_tail,
     render_error,
     render_passed_through,
     render_receipts,
@@ -228,6 +229,12 @@ class Session:
         while self.ending is None and self._held_by is not None and self._held_by.is_blocked:
             await self._held_by.unblocked.wait()
 
+    async def wait_wanting_more(self) -> None:
+        """Until there is room for more of what this client sends, or it has ended."""
+        while self.ending is None and self._parking.is_full:
+            await self.resumed.wait_either(self._around.budget.eased)
+            self._note_parking()
+
     def _apply_or_park(self, frames: Sequence[Frame]) -> None:
         applied = self._apply(frames)
         if applied < len(frames):
@@ -253,38 +260,46 @@ class Session:
     def _apply(self, frames: Sequence[Frame]) -> int:
         """Apply frames in order until one has to be held back; returns how many were applied."""
         now_ns = self._around.clock.now_ns()
-        message_ids = self._around.message_ids
-        prefix = message_ids.prefix
-        connection_id = self.connection_id
-        plan: _SendPlan | None = None
-        run: list[Message] = []
         for index, frame in enumerate(frames):
-            head = frame.head
-            if plan is None or head.plan is not plan:
-                if head.command != "SEND" or "transaction" in head.headers:
-                    if not self._apply_other(frame):
-                        self._batch_done()
-                        return index
-                    if self.ending is not None:
-                        return len(frames)
-                    # Whatever it did, it may have handed the batch to the journal.
-                    plan = None
-                    continue
-                plan = self._plan_send(head, frame.receipt)
-                if plan.topic.is_blocked:
-                    self._held_by = plan.topic
-                    self._batch_done()
-                    return index
-                run = self._batch.publications.setdefault(plan.topic, [])
-            body = frame.body
-            number = message_ids.next_number
-            message_ids.next_number = number + 1
-            tail = MESSAGE_TAIL % (b"%b%d" % (prefix, number), len(body), plan.passed_through, body)
-            run.append(Message(plan.headers, len(body), tail, plan.is_plain, connection_id, now_ns))
-            if frame.receipt is not None:
-                self._batch.receipts.append(frame.receipt)
+            is_applied = self._publish_run(frame, now_ns) if isinstance(frame, SendRun) else self._apply_other(frame)
+            if not is_applied:
+                self._batch_done()
+                return index
+            if self.ending is not None:
+                return len(frames)
         self._batch_done()
         return len(frames)
+
+    def _publish_run(self, run: SendRun, now_ns: int) -> bool:
+        """The hot path: SENDs with one head, each made a message on its topic's run. False if the topic is blocked."""
+        plan = self._plan_send(run.head, run.receipt)
+        if plan.topic.is_blocked:
+            self._held_by = plan.topic
+            return False
+        headers, passed_through, is_plain = plan.headers, plan.passed_through, plan.is_plain
+        connection_id = self.connection_id
+        message_ids = self._around.message_ids
+        prefix, first = message_ids.prefix, message_ids.next_number
+        message_ids.next_number = first + len(run.bodies)
+        messages = [
+            Message(
+                headers,
+                len(body),
+                MESSAGE_TAIL % (b"%b%d" % (prefix, number), len(body), passed_through, body),
+                is_plain,
+                connection_id,
+                now_ns,
+            )
+            for number, body in enumerate(run.bodies, first)
+        ]
+        batch = self._batch
+        if plan.topic in batch.publications:
+            batch.publications[plan.topic] += messages
+        else:
+            batch.publications[plan.topic] = messages
+        if run.receipts:
+            batch.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
+        return True
 
     def _plan_send(self, head: Head, receipt: str | None) -> _SendPlan:
         plan = head.plan
@@ -415,7 +430,7 @@ class Session:
         now_ns = self._around.clock.now_ns()
         for each in gathered:
             if each.command == "SEND":
-                self._publish(each, now_ns)
+                self._publish_run(SendRun(each.head, each.body, None), now_ns)
             else:
                 self._settle(each, next(deliveries))
         self._owe_receipt(frame)
@@ -449,16 +464,6 @@ class Session:
     }
 
     # What commands are made of ---------------------------------------------------------------------------------------
-
-    def _publish(self, frame: Frame, now_ns: int) -> None:
-        """What the hot loop does for a plain SEND, for one that a transaction kept."""
-        plan = self._plan_send(frame.head, frame.receipt)
-        message_ids = self._around.message_ids
-        message_id = b"%b%d" % (message_ids.prefix, message_ids.next_number)
-        message_ids.next_number += 1
-        tail = message_tail(message_id, plan.passed_through, frame.body)
-        message = Message(plan.headers, len(frame.body), tail, plan.is_plain, self.connection_id, now_ns)
-        self._batch.publications.setdefault(plan.topic, []).append(message)
 
     def _settle(self, frame: Frame, delivery: Named | None) -> None:
         if delivery is None:

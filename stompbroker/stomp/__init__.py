@@ -5,7 +5,7 @@ Law: no clock, no sockets, no event loop, nothing of ours but `errors`. Neighbou
 
 from stompbroker.stomp.commands import forbid_body
 from stompbroker.stomp.connection import Connection, Greeting
-from stompbroker.stomp.frame import AckRun, Frame, Head
+from stompbroker.stomp.frame import AckRun, Frame, Head, SendRun, one_by_one
 from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
 from stompbroker.stomp.frame_writer import (
     HEART_BEAT,
@@ -35,12 +35,14 @@ __all__ = [
     "Head",
     "HeartBeats",
     "Limits",
+    "SendRun",
     "State",
     "Transactions",
     "Version",
     "delivery_prefix",
     "forbid_body",
     "message_tail",
+    "one_by_one",
     "render_error",
     "render_frame",
     "render_passed_through",

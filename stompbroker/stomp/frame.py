@@ -1,14 +1,18 @@
 """What a frame is once it has been read.
 
-Law: values only. Hot path: one `Frame` is made per frame received, one `Head` per *distinct* header block
-(see `head_memo`), so whatever can be known from the block alone belongs to the `Head`.
+Law: values only. Hot path: there is one `Head` per *distinct* header block (see `head_memo`), so whatever can be known
+from the block alone belongs to it; and frames that come in numbers, SENDs with one head and bare ACKs, come as one
+object.
 """
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-__all__ = ["AckRun", "Frame", "Head"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["AckRun", "Frame", "Head", "SendRun", "one_by_one"]
 
 _TURNING_POINTS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED", "DISCONNECT"})
 
@@ -20,7 +24,7 @@ class Head:
     `receipt` is kept on the frame, because it is the one header that differs where all others repeat.
     """
 
-    __slots__ = ("command", "content_length", "headers", "is_turning_point", "plan")
+    __slots__ = ("command", "content_length", "headers", "is_plain_send", "is_turning_point", "plan")
 
     def __init__(self, command: str, headers: dict[str, str], content_length: int) -> None:
         self.command = command
@@ -29,6 +33,8 @@ class Head:
         self.content_length = content_length
         #: Whether what follows means something else (another version) or nothing at all (after DISCONNECT).
         self.is_turning_point = command in _TURNING_POINTS
+        #: Whether frames with this head can be taken together as a `SendRun`.
+        self.is_plain_send = command == "SEND" and "transaction" not in headers
         #: A place for whoever acts on frames to keep what it derived from this head: equal blocks share one Head,
         #: so it is derived once and found again without a look-up. The protocol itself never touches it.
         self.plan: object = None
@@ -59,6 +65,30 @@ class Frame:
         return f"Frame({self.command!r}, {self.headers!r}, body={self.body!r}, receipt={self.receipt!r})"
 
 
+@final
+class SendRun(Frame):
+    """SEND frames in a row with one head and no transaction.
+
+    A publisher's frames differ in their bodies and receipts alone; an object for each would cost as much as finding it.
+    `body` and `receipt` are those of the first.
+    """
+
+    __slots__ = ("bodies", "receipts")
+
+    def __init__(self, head: Head, body: bytes, receipt: str | None) -> None:
+        super().__init__(head, body, receipt)
+        self.bodies = [body]
+        #: As many as bodies, or empty if none of them has one.
+        self.receipts: list[str | None] = [] if receipt is None else [receipt]
+
+    def append_with_receipt(self, body: bytes, receipt: str | None) -> None:
+        """For a run in which not every receipt is missing."""
+        if not self.receipts:
+            self.receipts.extend([None] * len(self.bodies))
+        self.bodies.append(body)
+        self.receipts.append(receipt)
+
+
 _ACK_HEAD: Final = Head("ACK", {}, -1)
 
 
@@ -76,3 +106,16 @@ class AckRun(Frame):
         super().__init__(_ACK_HEAD, b"", None)
         #: The two numbers of each id, as digits.
         self.ids = ids
+
+
+def one_by_one(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """The frames as they stood on the wire, runs taken apart."""
+    for frame in frames:
+        if isinstance(frame, SendRun):
+            for body, receipt in zip(frame.bodies, frame.receipts or [None] * len(frame.bodies), strict=True):
+                yield Frame(frame.head, body, receipt)
+        elif isinstance(frame, AckRun):
+            for ordinal, number in frame.ids:
+                yield Frame(Head("ACK", {"id": f"{ordinal.decode()}-{number.decode()}"}, -1), b"", None)
+        else:
+            yield frame

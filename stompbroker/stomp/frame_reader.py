@@ -4,9 +4,10 @@ Law: one chunk in, all its frames out, in one call; any cut of the byte stream g
 socket, no meaning: what a frame may carry and when is checked by the `check` it is given, once per distinct
 head.
 
-Hot path. The loop in `receive` runs once per frame and is written flat: one search for the end of the headers, one
-look-up of the whole block in the memo, one slice for the body. `receipt` is cut out before the look-up, since with a
-receipt per SEND no block would ever repeat. `make bench` (topic 1→1) guards it.
+Hot path. The loop in `_read_frames` runs once per frame: one search for the end of the headers, one look-up of the
+whole block in the memo, one slice for the body. `receipt` is cut out before the look-up, since with a receipt per SEND
+no block would ever repeat. Where frames repeat byte for byte up to their bodies, `_extend_run` does even less.
+`make bench` (topic 1→1) and `tests/sessions/test_hot_path.py` guard it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp.frame import AckRun, Frame, Head
+from stompbroker.stomp.frame import AckRun, Frame, Head, SendRun
 from stompbroker.stomp.head_memo import HeadMemo
 from stompbroker.stomp.head_parser import parse_head, parse_value
 from stompbroker.stomp.versions import Version
@@ -159,12 +160,11 @@ class FrameReader:
         separator = self._separator
         end = len(data)
         position = 0
+        room = MAX_FRAMES_PER_CALL
+        run: SendRun | None = None
         self._awaits = _Awaits.ANYTHING
         self.has_more = False
-        for _ in range(MAX_FRAMES_PER_CALL):
-            # Inlined: most clients send one LF after a frame. Anything longer is left to the function.
-            if position < end and data[position] == _LF:
-                position += 1
+        while room > 0:
             if position < end and data[position] <= _CR:
                 position = self._after_empty_lines(data, position)
             if position == end:
@@ -183,39 +183,87 @@ class FrameReader:
                 if self._finds_ack_runs and (acks := _BARE_ACKS.match(data, position)):
                     frames.append(AckRun(_BARE_ACK_IDS.findall(data, position, acks.end())))
                     position = acks.end()
+                    room = 0
+                    run = None
                     continue
                 found = self._read_unknown_head(data, position)
                 if found is None:
-                    self._await(_Awaits.LINE_END, self._limits.max_header_bytes)
+                    # The largest block may be followed by all of the separator but its last byte.
+                    self._await(_Awaits.LINE_END, self._limits.max_header_bytes + len(_CRLF_SEPARATOR) - 1)
                     return position
                 head, receipt, body_at = found
                 separator = self._separator
-            length = head.content_length
-            if length >= 0:
-                body_end = body_at + length
-                if body_end >= end:
-                    self._await(_Awaits.LENGTH, body_end + 1 - position)
-                    return position
-                if data[body_end] != 0:
-                    raise PeerViolation(
-                        "body does not end where its content-length says",
-                        f"{head.command} announced {length} bytes of body; the byte after them must be NUL",
-                        receipt=receipt,
-                    )
+            body_end = self._find_body_end(data, position, body_at, head, receipt)
+            if body_end < 0:
+                return position
+            body = data[body_at:body_end]
+            room -= 1
+            if not head.is_plain_send:
+                frames.append(Frame(head, body, receipt))
+                run = None
+                position = body_end + 1
+                if head.is_turning_point:
+                    break
+                continue
+            if run is None or run.head is not head:
+                run = SendRun(head, body, receipt)
+                frames.append(run)
+            elif receipt is not None or run.receipts:
+                run.append_with_receipt(body, receipt)
             else:
-                body_end = find(b"\0", body_at)
-                if body_end < 0:
-                    self._await(_Awaits.NUL, body_at + self._limits.max_body_bytes - position)
-                    self._awaited_receipt = receipt
-                    return position
-                if body_end - body_at > self._limits.max_body_bytes:
-                    raise self._body_too_large(receipt)
-            frames.append(Frame(head, data[body_at:body_end], receipt))
-            position = body_end + 1
-            if head.is_turning_point:
-                break
+                run.bodies.append(body)
+            if receipt is None and not run.receipts and head.content_length >= 0:
+                position, room = self._extend_run(data, position, body_at, run, room)
+            else:
+                position = body_end + 1
         self.has_more = position < end
         return position
+
+    def _extend_run(self, data: bytes, position: int, body_at: int, run: SendRun, room: int) -> tuple[int, int]:
+        """Take the frames that repeat the one at `position` byte for byte up to their bodies; returns where the next
+        frame begins, and how many more may be taken. The innermost loop of all: a publisher at full speed is here."""
+        starts_alike = data.startswith
+        append = run.bodies.append
+        prefix = data[position:body_at]
+        prefix_bytes, length = len(prefix), run.head.content_length
+        last_start = len(data) - prefix_bytes - length - 1
+        position = body_at + length + 1
+        while room > 0:
+            if position < last_start and data[position] == _LF:
+                position += 1
+            if position > last_start or not starts_alike(prefix, position):
+                break
+            body_at = position + prefix_bytes
+            body_end = body_at + length
+            if data[body_end] != 0:
+                break
+            append(data[body_at:body_end])
+            position = body_end + 1
+            room -= 1
+        return position, room
+
+    def _find_body_end(self, data: bytes, position: int, body_at: int, head: Head, receipt: str | None) -> int:
+        """Where the NUL behind a body stands; -1 if it has not come yet. `position` is where the frame begins."""
+        length = head.content_length
+        if length >= 0:
+            body_end = body_at + length
+            if body_end >= len(data):
+                self._await(_Awaits.LENGTH, body_end + 1 - position)
+                return -1
+            if data[body_end] != 0:
+                raise PeerViolation(
+                    "body does not end where its content-length says",
+                    f"{head.command} announced {length} bytes of body; the byte after them must be NUL",
+                    receipt=receipt,
+                )
+            return body_end
+        body_end = data.find(b"\0", body_at)
+        if body_end < 0:
+            self._await(_Awaits.NUL, body_at + self._limits.max_body_bytes - position)
+            self._awaited_receipt = receipt
+        elif body_end - body_at > self._limits.max_body_bytes:
+            raise self._body_too_large(receipt)
+        return body_end
 
     def _look_up_with_receipt(self, block: bytes, receipt_at: int) -> tuple[Head | None, str | None]:
         """What the memo knows of a block once its receipt has been cut out, and that receipt."""
@@ -259,7 +307,7 @@ class FrameReader:
         if head is not None:  # known, but with the other kind of line ends in its last place
             return head, receipt, head_end + len(separator)
         try:
-            head = parse_head(block, self._version, self._limits)
+            head = parse_head(block, self._version, self._limits, lines_cut=receipt is not None)
             self._check(head)
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipt

@@ -22,17 +22,21 @@ __all__ = ["UNESCAPED_COMMANDS", "parse_head", "parse_value"]
 UNESCAPED_COMMANDS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 
 
-def parse_head(block: bytes, version: Version | None, limits: Limits) -> Head:
-    """Parse a block. `version` is None until CONNECT has been read, and then lines may end either way."""
+def parse_head(block: bytes, version: Version | None, limits: Limits, *, lines_cut: int = 0) -> Head:
+    """Parse a block. `version` is None until CONNECT has been read, and then lines may end either way.
+
+    `lines_cut`: header lines that were taken out of the block before, and count all the same.
+    """
     text = _decoded(block)
     lines = text.split("\n")
     if "\r" in text:
         lines = _without_line_end_cr(lines, version)
     command = lines[0]
-    if len(lines) - 1 > limits.max_header_count:
+    count = len(lines) - 1 + lines_cut
+    if count > limits.max_header_count:
         raise PeerViolation(
             "too many headers",
-            f"{command} carries {len(lines) - 1} header lines; at most {limits.max_header_count} are allowed",
+            f"{command} carries {count} header lines; at most {limits.max_header_count} are allowed",
         )
     escapes = None if command in UNESCAPED_COMMANDS else version
     trims = escapes is not None and escapes.trims_values

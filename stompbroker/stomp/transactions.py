@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import PeerViolation
+from stompbroker.stomp.frame import SendRun
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -122,4 +123,6 @@ FRAME_OVERHEAD_BYTES = 512
 
 def weight_bytes(frame: Frame) -> int:
     """What keeping this frame costs in memory."""
+    if isinstance(frame, SendRun):
+        return sum(map(len, frame.bodies)) + FRAME_OVERHEAD_BYTES * len(frame.bodies)
     return len(frame.body) + FRAME_OVERHEAD_BYTES

@@ -58,18 +58,17 @@ async def test_a_repeated_send_costs_few_lines(broker: BrokerUnderTest, autojump
 
     lines = lines_run(lambda: publisher.session.receive(sends(publisher)))
 
-    assert lines / FRAMES < 50
+    assert lines / FRAMES < 30
 
 
-async def test_a_receipt_adds_few_lines(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+async def test_a_send_with_a_receipt_of_its_own_costs_few_lines(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
     publisher = await broker.client()
     chunk = b"".join(sends(publisher, 1, receipt=f"r-{number}") for number in range(FRAMES))
     publisher.session.receive(chunk)
 
-    without = lines_run(lambda: publisher.session.receive(sends(publisher)))
     with_receipts = lines_run(lambda: publisher.session.receive(chunk))
 
-    assert (with_receipts - without) / FRAMES < 25
+    assert with_receipts / FRAMES < 66
 
 
 async def test_delivering_costs_next_to_nothing_per_message(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:

@@ -77,7 +77,7 @@ async def test_the_largest_commit(broker: BrokerUnderTest, autojump_clock: MockC
     lines = lines_run(lambda: client.session.receive(client.frame("COMMIT", transaction="t", receipt="r")))
 
     await client.expect_receipt("r")
-    assert lines / 1024 < 50
+    assert lines / 1024 < 80
 
 
 async def test_the_loss_of_a_connection_with_a_thousand_subscriptions(
