@@ -1,0 +1,405 @@
+"""What a client's frames do to topics.
+
+Law: one method per command, synchronous. It gathers what frames change in a batch and hands the batch to the journal
+as one unit: at the end of a chunk, and before any frame whose effect must not be mixed with what came before it.
+Mistakes are raised as PeerViolation; who is told, and what is parked when a frame has to be held back, is the
+session's business.
+
+Hot path: `publish_run`, for all SENDs of one head at once. `make bench` (topic 1→1) and
+`tests/sessions/test_hot_path.py` guard it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, final
+
+from stompbroker.errors import InvalidDestination, PeerViolation
+from stompbroker.message import Message
+from stompbroker.sessions.batch import Batch
+from stompbroker.sessions.borrowing import Borrowing
+from stompbroker.sessions.consumers import Consumers
+from stompbroker.sessions.subscribe_headers import read_subscribe
+from stompbroker.stomp import (
+    MESSAGE_TAIL,
+    AckRun,
+    SendRun,
+    Transactions,
+    Version,
+    forbid_body,
+    render_passed_through,
+    render_receipts,
+)
+from stompbroker.topics import Consumer, Subscription, parse_topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from stompbroker.ids import ConnectionId
+    from stompbroker.outbox import Outbox
+    from stompbroker.sessions.consumers import Named
+    from stompbroker.sessions.surroundings import Surroundings
+    from stompbroker.stomp import Frame, Head
+    from stompbroker.topics import Topic
+
+__all__ = ["Commands"]
+
+
+@final
+class _SendPlan:
+    """What a SEND's header block comes to; kept on the head, which all frames with the same block share."""
+
+    __slots__ = ("headers", "is_plain", "passed_through", "topic")
+
+    def __init__(self, head: Head, topic: Topic) -> None:
+        self.headers = head.headers
+        self.topic = topic
+        self.passed_through = render_passed_through(head.headers, Version.V1_2)
+        self.is_plain = b"\\r" not in self.passed_through
+
+
+@final
+class _Begun:
+    """When an open transaction began, and what was answered in it."""
+
+    __slots__ = ("at_ns", "borrowing", "deliveries")
+
+    def __init__(self, at_ns: int) -> None:
+        self.at_ns = at_ns
+        self.borrowing = Borrowing()
+        #: What its ACKs and NACKs named, in their order: found out when they came, so that COMMIT cannot fail halfway.
+        self.deliveries: list[Named | None] = []
+
+
+@final
+class Commands:
+    """
+    Invariants:
+        nothing is applied once `is_over` is set
+        the open transactions are those of `_begun`, oldest first
+        the batch is empty between two calls from outside
+    """
+
+    __slots__ = (
+        "_around",
+        "_batch",
+        "_begun",
+        "_connection_id",
+        "_disconnect_client",
+        "_end_session",
+        "_outbox",
+        "_transactions",
+        "consumers",
+        "held_by",
+        "is_over",
+        "late_answers",
+        "version",
+    )
+
+    def __init__(
+        self,
+        around: Surroundings,
+        connection_id: ConnectionId,
+        outbox: Outbox,
+        *,
+        end_session: Callable[[], None],
+        disconnect_client: Callable[[PeerViolation], None],
+    ) -> None:
+        self._around = around
+        self._connection_id = connection_id
+        self._outbox = outbox
+        #: Called when DISCONNECT is done, its receipt included.
+        self._end_session = end_session
+        #: Called when the broker cannot go on with this client.
+        self._disconnect_client = disconnect_client
+        self._batch = Batch()
+        self._transactions = Transactions(around.settings.limits)
+        self._begun: dict[str, _Begun] = {}
+        self.consumers = Consumers(around.message_ids, around.settings.max_subscriptions)
+        #: Set by whoever negotiates it.
+        self.version = Version.V1_0
+        #: The topic that was full when a frame had to be held back.
+        self.held_by: Topic | None = None
+        #: Answers to deliveries of subscriptions that were closed by then.
+        self.late_answers = 0
+        self.is_over = False
+
+    # For the session -------------------------------------------------------------------------------------------------
+
+    @property
+    def kept_bytes(self) -> int:
+        """What open transactions keep in memory."""
+        return self._transactions.size_bytes
+
+    @property
+    def has_transactions(self) -> bool:
+        return bool(self._begun)
+
+    @property
+    def oldest_transaction(self) -> tuple[str, int] | None:
+        """The name of the transaction that has been open longest, and since when, in nanoseconds."""
+        return next(((name, begun.at_ns) for name, begun in self._begun.items()), None)
+
+    def apply(self, frames: Sequence[Frame]) -> int:
+        """Apply frames in order until one has to be held back; returns how many were applied.
+
+        Raises PeerViolation for a frame that is wrong; what stood before it has been applied by then.
+        """
+        now_ns = self._around.clock.now_ns()
+        try:
+            for index, frame in enumerate(frames):
+                if isinstance(frame, SendRun):
+                    is_applied = self._publish_run(frame, now_ns)
+                else:
+                    is_applied = self._apply_other(frame)
+                if not is_applied:
+                    return index
+                if self.is_over:
+                    break
+        finally:
+            self._hand_over()
+        return len(frames)
+
+    def abandon(self) -> None:
+        """The client is done for: its open transactions and all its subscriptions end, and nothing more is applied."""
+        self.is_over = True
+        for begun in self._begun.values():
+            begun.borrowing.end()
+        self._begun.clear()
+        self._transactions.clear()
+        subscriptions = [consumer.subscription for consumer in self.consumers.clear()]
+        self._around.registry.close(subscriptions, self._around.clock.now_ns())
+
+    def check_invariants(self) -> None:
+        self._transactions.check_invariants()
+        assert self._begun.keys() == self._transactions.names()
+        assert not self._batch
+        assert not self.is_over or not self.consumers
+
+    # SEND ------------------------------------------------------------------------------------------------------------
+
+    def _publish_run(self, run: SendRun, now_ns: int) -> bool:
+        """The hot path: SENDs with one head, each made a message on its topic's run. False if the topic is blocked."""
+        plan = self._plan_send(run.head, run.receipt)
+        if plan.topic.is_blocked:
+            self.held_by = plan.topic
+            return False
+        headers, passed_through, is_plain = plan.headers, plan.passed_through, plan.is_plain
+        connection_id = self._connection_id
+        message_ids = self._around.message_ids
+        prefix, first = message_ids.prefix, message_ids.next_number
+        message_ids.next_number = first + len(run.bodies)
+        messages = [
+            Message(
+                headers,
+                len(body),
+                MESSAGE_TAIL % (b"%b%d" % (prefix, number), len(body), passed_through, body),
+                is_plain,
+                connection_id,
+                now_ns,
+            )
+            for number, body in enumerate(run.bodies, first)
+        ]
+        batch = self._batch
+        if plan.topic in batch.publications:
+            batch.publications[plan.topic] += messages
+        else:
+            batch.publications[plan.topic] = messages
+        if run.receipts:
+            batch.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
+        return True
+
+    def _plan_send(self, head: Head, receipt: str | None) -> _SendPlan:
+        plan = head.plan
+        if not isinstance(plan, _SendPlan) or plan.topic.is_removed:
+            plan = _SendPlan(head, self._topic_of(head, receipt))
+            head.plan = plan
+        return plan
+
+    def _topic_of(self, head: Head, receipt: str | None) -> Topic:
+        try:
+            name = parse_topic_name(head.headers["destination"])
+        except InvalidDestination as error:
+            raise PeerViolation("invalid destination", str(error), receipt=receipt) from None
+        return self._around.registry.topic(name, self._around.clock.now_ns())
+
+    # Everything else: each returns False if the frame has to be held back ---------------------------------------------
+
+    def _apply_other(self, frame: Frame) -> bool:
+        try:
+            if frame.body and frame.command != "SEND":
+                forbid_body(frame, self.version)
+            return self._COMMANDS[frame.command](self, frame)
+        except PeerViolation as violation:
+            violation.receipt = violation.receipt or frame.receipt
+            raise
+
+    def _send_in_transaction(self, frame: Frame) -> bool:
+        # Planned now: a wrong destination is told at once, and COMMIT, which is one step, has less to do.
+        self._plan_send(frame.head, frame.receipt)
+        self._gather(frame)
+        return True
+
+    def _subscribe(self, frame: Frame) -> bool:
+        request = read_subscribe(frame.headers, self._around.settings)
+        self.consumers.check_may_open(request.name, request.destination)
+        subscription = Subscription(
+            name=request.name,
+            destination=request.destination,
+            pattern=request.pattern,
+            ack_mode=request.ack_mode,
+            is_no_local=request.is_no_local,
+            connection_id=self._connection_id,
+        )
+        registry = self._around.registry
+        consumer = Consumer(
+            subscription,
+            ordinal=self.consumers.next_ordinal,
+            version=self.version,
+            outbox=self._outbox,
+            credit=request.credit,
+            queue=registry.ready,
+            redeliveries=registry.redeliveries,
+            disconnect=self._disconnect_client,
+        )
+        self.consumers.add(consumer)
+        self._owe_receipt(frame)
+        # What this client sent before it subscribed is not for it, and its receipt comes before its first message.
+        self._hand_over()
+        registry.attach(subscription, consumer, self._around.clock.now_ns())
+        return True
+
+    def _unsubscribe(self, frame: Frame) -> bool:
+        consumer = self.consumers.remove(frame.headers.get("id"), frame.headers.get("destination"))
+        # Answers that came before it in the same chunk still count.
+        self._hand_over()
+        self._around.registry.close([consumer.subscription], self._around.clock.now_ns())
+        self._owe_receipt(frame)
+        return True
+
+    def _answer(self, frame: Frame) -> bool:
+        """ACK and NACK."""
+        if isinstance(frame, AckRun):
+            self._acknowledge_run(frame)
+            return True
+        delivery = self.consumers.find_delivery(frame.headers, self.version)
+        if "transaction" in frame.headers:
+            self._gather(frame)
+            begun = self._begun[frame.headers["transaction"]]
+            begun.deliveries.append(delivery)
+            if delivery is not None and frame.command == "ACK":
+                begun.borrowing.add(delivery)
+        else:
+            self._settle(frame, delivery)
+            self._owe_receipt(frame)
+        return True
+
+    def _begin(self, frame: Frame) -> bool:
+        transaction = frame.headers["transaction"]
+        self._transactions.begin(transaction)
+        self._begun[transaction] = _Begun(self._around.clock.now_ns())
+        self._owe_receipt(frame)
+        return True
+
+    def _commit(self, frame: Frame) -> bool:
+        """Everything the transaction gathered becomes one unit, and so happens as a whole or not at all."""
+        transaction = frame.headers["transaction"]
+        gathered = self._transactions.frames(transaction)
+        topics = {self._plan_send(each.head, frame.receipt).topic for each in gathered if each.command == "SEND"}
+        for topic in topics:
+            if topic.is_blocked:
+                self.held_by = topic
+                return False
+        self._hand_over()
+        deliveries = iter(self._begun[transaction].deliveries)
+        self._end_transaction(transaction)
+        now_ns = self._around.clock.now_ns()
+        for each in gathered:
+            if each.command == "SEND":
+                self._publish_run(SendRun(each.head, each.body, None), now_ns)
+            else:
+                self._settle(each, next(deliveries))
+        self._owe_receipt(frame)
+        self._hand_over()
+        return True
+
+    def _abort(self, frame: Frame) -> bool:
+        self._end_transaction(frame.headers["transaction"])
+        self._owe_receipt(frame)
+        return True
+
+    def _disconnect(self, frame: Frame) -> bool:
+        self._hand_over()
+        self.abandon()
+        self._owe_receipt(frame)
+        self._around.journal.submit(self._batch.take(self._give_last_receipts))
+        return True
+
+    _COMMANDS: ClassVar[Mapping[str, Callable[[Commands, Frame], bool]]] = {
+        "SEND": _send_in_transaction,
+        "SUBSCRIBE": _subscribe,
+        "UNSUBSCRIBE": _unsubscribe,
+        "ACK": _answer,
+        "NACK": _answer,
+        "BEGIN": _begin,
+        "COMMIT": _commit,
+        "ABORT": _abort,
+        "DISCONNECT": _disconnect,
+    }
+
+    # What they are made of -------------------------------------------------------------------------------------------
+
+    def _settle(self, frame: Frame, delivery: Named | None) -> None:
+        if delivery is None:
+            self.late_answers += 1
+        elif frame.command == "ACK":
+            self._batch.acknowledge(delivery.consumer, delivery.number, delivery.number)
+        else:
+            self._batch.refuse(
+                delivery.consumer,
+                delivery.number,
+                due_ns=self._around.clock.now_ns() + self._around.settings.nack_delay_ns,
+                reason=frame.headers.get("reason", ""),
+            )
+
+    def _acknowledge_run(self, run: AckRun) -> None:
+        """Many bare ACKs. If they name neighbouring deliveries of one consumer, as they mostly do, it is one step."""
+        ordinal, first = run.ids[0]
+        count = len(run.ids)
+        start = int(first)
+        if run.ids == [(ordinal, b"%d" % number) for number in range(start, start + count)]:
+            consumer = self.consumers.find_open(int(ordinal))
+            if consumer is not None and consumer.sent.was_given(start) and consumer.sent.was_given(start + count - 1):
+                self._batch.acknowledge(consumer, start, start + count - 1)
+                return
+        for ordinal, number in run.ids:
+            delivery = self.consumers.find_by_ack_id(f"{ordinal.decode()}-{number.decode()}")
+            if delivery is None:
+                self.late_answers += 1
+            else:
+                self._batch.acknowledge(delivery.consumer, delivery.number, delivery.number)
+
+    def _gather(self, frame: Frame) -> None:
+        """Keep a frame for COMMIT. Its receipt says that it was received, and COMMIT's that it was done."""
+        self._transactions.add(frame.headers["transaction"], frame)
+        self._owe_receipt(frame)
+
+    def _end_transaction(self, transaction: str) -> None:
+        self._transactions.end(transaction)
+        self._begun.pop(transaction).borrowing.end()
+
+    def _owe_receipt(self, frame: Frame) -> None:
+        if frame.receipt is not None:
+            self._batch.receipts.append(frame.receipt)
+
+    def _hand_over(self) -> None:
+        """Give what was gathered to the journal."""
+        if self._batch:
+            self._around.journal.submit(self._batch.take(self._give_receipts))
+
+    def _give_receipts(self, receipts: list[str]) -> None:
+        if receipts:
+            self._outbox.put(render_receipts(receipts, self.version))
+
+    def _give_last_receipts(self, receipts: list[str]) -> None:
+        self._give_receipts(receipts)
+        self._end_session()
