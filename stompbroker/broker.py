@@ -68,7 +68,12 @@ class Broker:
         self.stretches = StretchGauge()
         self.control = Control(self.registry, self.sessions, self.totals, self.stretches, self.clock)
         self.rhythm = Rhythm()
-        self.chunk_sizes = ChunkSizes()
+        self.shared = worker.Shared(
+            chunk_sizes=ChunkSizes(),
+            budget=self.budget,
+            stretches=self.stretches,
+            block_timeout_s=settings.block_timeout_s,
+        )
         self.around = Surroundings(
             registry=self.registry,
             journal=MemoryJournal(self.clock),
@@ -88,9 +93,11 @@ class Broker:
     async def start_services(self, nursery: trio.Nursery) -> None:
         """Start what every connection needs."""
         topic_idle_ns = int(self.settings.topic_idle_s * NANOSECONDS)
-        await nursery.start(distributor.run, self.registry, self.clock)
-        await nursery.start(partial(garbage_collector.run, topic_idle_ns=topic_idle_ns), self.registry, self.clock)
-        await nursery.start(pacemaker.run, self.rhythm, self.clock)
+        await nursery.start(distributor.run, self.registry, self.clock, self.stretches)
+        await nursery.start(
+            partial(garbage_collector.run, topic_idle_ns=topic_idle_ns), self.registry, self.clock, self.stretches
+        )
+        await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
 
     async def serve_connection(self, stream: trio.abc.Stream, peer: str) -> None:
         """Serve one client from its first byte to its last."""
@@ -99,13 +106,7 @@ class Broker:
         session = Session(self.around, connection_id, peer)
         self.sessions[connection_id] = session
         try:
-            await worker.run(
-                stream,
-                session,
-                chunk_sizes=self.chunk_sizes,
-                budget=self.budget,
-                block_timeout_s=self.settings.block_timeout_s,
-            )
+            await worker.run(stream, session, self.shared)
         finally:
             del self.sessions[connection_id]
             self.totals.bytes_in += session.bytes_in
@@ -168,9 +169,6 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
                 open_files=descriptors,
             )
             _leave_cycles_to_the_collector()
-            # From here on: everything before, such as opening files, happens once and disturbs nobody.
-            trio.lowlevel.add_instrument(broker.stretches)
-            resources.callback(trio.lowlevel.remove_instrument, broker.stretches)
             async with trio.open_nursery() as services:
                 await broker.start_services(services)
                 await services.start(control_listener.run, control_socket, broker.control)

@@ -88,7 +88,7 @@ class Control:
                 "memory_peak_bytes": registry.budget.peak_bytes,
                 "memory_limit_bytes": registry.budget.limit_bytes,
                 "longest_stretch_ms": self._stretches.longest_s * 1000,
-                "longest_stretch_task": self._stretches.longest_task,
+                "longest_stretch_actor": self._stretches.longest_actor,
             },
             "totals": {
                 "published": self._totals.published + sum(topic.published for topic in registry.topics.values()),

@@ -6,17 +6,21 @@ Law: never changed once made. Hot path: one object per message published, so pla
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from stompbroker.ids import ConnectionId
 
-__all__ = ["MESSAGE_OVERHEAD_BYTES", "Message"]
+__all__ = ["MESSAGE_OVERHEAD_BYTES", "Message", "size_of_all", "tails_bytes"]
 
 #: What a message costs beside the bytes of its tail: the objects around it.
 MESSAGE_OVERHEAD_BYTES: Final = 200
 
 _MESSAGE_ID: Final = b"message-id:"
+_tail_of: Final = attrgetter("tail")
 
 
 @final
@@ -65,3 +69,13 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message({self.message_id!r}, {self.body_bytes} bytes)"
+
+
+def tails_bytes(messages: Sequence[Message]) -> int:
+    """The length of all tails together. Hot path: no step of it is Python."""
+    return sum(map(len, map(_tail_of, messages)))
+
+
+def size_of_all(messages: Sequence[Message]) -> int:
+    """`size_bytes` of all of them together."""
+    return tails_bytes(messages) + MESSAGE_OVERHEAD_BYTES * len(messages)

@@ -15,6 +15,7 @@ from stompbroker.clock import NANOSECONDS
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
+    from stompbroker.stretches import StretchGauge
     from stompbroker.topics import ReadyQueue, Redeliveries, Registry
 
 __all__ = ["run"]
@@ -26,24 +27,29 @@ DUE_PER_TURN: Final = 512
 
 
 async def run(
-    registry: Registry, clock: Clock, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    registry: Registry,
+    clock: Clock,
+    stretches: StretchGauge,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Deliver until cancelled."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_release_due, registry.redeliveries, clock)
         task_status.started()
-        await _deliver(registry.ready, clock)
+        await _deliver(registry.ready, clock, stretches)
 
 
-async def _deliver(ready: ReadyQueue, clock: Clock) -> None:
+async def _deliver(ready: ReadyQueue, clock: Clock, stretches: StretchGauge) -> None:
     while True:
         await ready.wait()
         now_ns = clock.now_ns()
-        turn_ends_at = perf_counter() + TURN_S
+        began_at_s = perf_counter()
         while len(ready):
             ready.take().deliver_slice(now_ns)
-            if perf_counter() > turn_ends_at:
+            if perf_counter() - began_at_s > TURN_S:
                 break
+        stretches.note("distributor", began_at_s)
         await trio.lowlevel.checkpoint()
 
 

@@ -20,6 +20,7 @@ from stompbroker.clock import NANOSECONDS
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
+    from stompbroker.stretches import StretchGauge
     from stompbroker.topics import Registry
 
 __all__ = ["run"]
@@ -38,6 +39,7 @@ log = structlog.get_logger()
 async def run(
     registry: Registry,
     clock: Clock,
+    stretches: StretchGauge,
     *,
     topic_idle_ns: int,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -48,8 +50,10 @@ async def run(
     while True:
         with trio.move_on_after(ROUND_S):
             await registry.budget.eased.wait()
+        began_at_s = perf_counter()
         _look_after_blocked(registry, clock.now_ns())
-        await _collect_topics(registry, clock, topic_idle_ns)
+        stretches.note("garbage collector", began_at_s)
+        await _collect_topics(registry, clock, stretches, topic_idle_ns)
         cycles.collect_if_quiet(registry.ready.wake_ups)
 
 
@@ -88,11 +92,13 @@ def _look_after_blocked(registry: Registry, now_ns: int) -> None:
             )
 
 
-async def _collect_topics(registry: Registry, clock: Clock, topic_idle_ns: int) -> None:
+async def _collect_topics(registry: Registry, clock: Clock, stretches: StretchGauge, topic_idle_ns: int) -> None:
     topics = list(registry.topics.values())
     for first in range(0, len(topics), TOPICS_PER_SLICE):
+        began_at_s = perf_counter()
         unused_since_ns = clock.now_ns() - topic_idle_ns
         for topic in topics[first : first + TOPICS_PER_SLICE]:
             if not topic.is_removed:
                 registry.collect(topic, unused_since_ns=unused_since_ns)
+        stretches.note("garbage collector", began_at_s)
         await trio.lowlevel.checkpoint()

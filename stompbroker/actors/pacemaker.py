@@ -6,6 +6,7 @@ else it has.
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -15,6 +16,7 @@ from stompbroker.clock import NANOSECONDS
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.sessions import Rhythm
+    from stompbroker.stretches import StretchGauge
 
 __all__ = ["run"]
 
@@ -22,7 +24,13 @@ __all__ = ["run"]
 SESSIONS_PER_TURN: Final = 256
 
 
-async def run(rhythm: Rhythm, clock: Clock, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def run(
+    rhythm: Rhythm,
+    clock: Clock,
+    stretches: StretchGauge,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
     """Keep time until cancelled."""
     task_status.started()
     while True:
@@ -33,7 +41,9 @@ async def run(rhythm: Rhythm, clock: Clock, *, task_status: trio.TaskStatus[None
         with trio.move_on_after(max(0.0, (next_at_ns - clock.now_ns()) / NANOSECONDS)):
             await rhythm.changed.wait()
         now_ns = clock.now_ns()
+        began_at_s = perf_counter()
         for session in rhythm.take_due(now_ns, SESSIONS_PER_TURN):
             again_at_ns = session.beat(now_ns)
             if again_at_ns is not None:
                 rhythm.schedule(session, again_at_ns)
+        stretches.note("pacemaker", began_at_s)

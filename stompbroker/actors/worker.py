@@ -7,20 +7,24 @@ ends its own connection; a mistake of ours is logged here, at the session bounda
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
 
+from stompbroker.errors import PeerViolation
 from stompbroker.transport import close_gently
 
 if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.outbox import Outbox
     from stompbroker.sessions import Session
+    from stompbroker.stretches import StretchGauge
     from stompbroker.transport import ChunkSizes
 
-__all__ = ["run"]
+__all__ = ["Shared", "run"]
 
 #: How long a client that is being disconnected may take to read what it is still owed.
 FLUSH_S: Final = 10.0
@@ -32,18 +36,28 @@ FORGOTTEN_CHUNK_BYTES: Final = 64 * 1024
 log = structlog.get_logger()
 
 
-async def run(
-    stream: trio.abc.Stream, session: Session, *, chunk_sizes: ChunkSizes, budget: MemoryBudget, block_timeout_s: float
-) -> None:
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all workers of a broker share."""
+
+    chunk_sizes: ChunkSizes
+    budget: MemoryBudget
+    stretches: StretchGauge
+    #: How long a client that is held back, or waits for memory, is waited for.
+    block_timeout_s: float
+
+
+async def run(stream: trio.abc.Stream, session: Session, shared: Shared) -> None:
     """Serve until the client or the session has had enough. Cancelling it drops the connection at once."""
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write, stream, session)
             with trio.CancelScope() as reading:
                 session.interrupt = reading.cancel
-                await _read(stream, session, nursery, chunk_sizes, budget)
+                await _read(stream, session, shared, nursery)
             # What came before the end still counts, as far as it can be applied in time.
-            with trio.move_on_after(block_timeout_s):
+            with trio.move_on_after(shared.block_timeout_s):
                 while session.is_held_back and session.ending is None:
                     await session.resumed.wait()
             if session.ending is not None:
@@ -61,9 +75,7 @@ async def run(
         await trio.aclose_forcefully(stream)
 
 
-async def _read(
-    stream: trio.abc.Stream, session: Session, nursery: trio.Nursery, chunk_sizes: ChunkSizes, budget: MemoryBudget
-) -> None:
+async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nursery: trio.Nursery) -> None:
     """Until the client has closed, or the session has ended."""
     size = FIRST_CHUNK_BYTES
     is_resuming = False
@@ -78,21 +90,46 @@ async def _read(
             chunk = bytes(await stream.receive_some(size))
             if not chunk:
                 return
-            size = chunk_sizes.next(size, len(chunk))
-            while session.receive(chunk):
-                chunk = b""
-                await trio.lowlevel.checkpoint()
+            size = shared.chunk_sizes.next(size, len(chunk))
+            await _apply(chunk, session, shared.stretches)
             if session.is_held_back and not is_resuming:
                 is_resuming = True
                 nursery.start_soon(resume)
             if not session.wants_more:
                 await session.wait_wanting_more()
-            while budget.is_used_up and session.partial_bytes > SMALL_PARTIAL_BYTES and session.ending is None:
-                await budget.eased.wait()
+            if shared.budget.is_used_up and session.partial_bytes > SMALL_PARTIAL_BYTES:
+                await _wait_for_memory(session, shared)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         return
     finally:
-        chunk_sizes.leave(size)
+        shared.chunk_sizes.leave(size)
+
+
+async def _apply(chunk: bytes, session: Session, stretches: StretchGauge) -> None:
+    """All frames of a chunk, with a checkpoint between batches of them."""
+    while True:
+        began_at_s = perf_counter()
+        has_more = session.receive(chunk)
+        stretches.note("worker", began_at_s)
+        if not has_more:
+            return
+        chunk = b""
+        await trio.lowlevel.checkpoint()
+
+
+async def _wait_for_memory(session: Session, shared: Shared) -> None:
+    """A large body has come in part, and memory is used up, perhaps by such parts: nobody waits for it for ever."""
+    with trio.move_on_after(shared.block_timeout_s) as waiting:
+        while shared.budget.is_used_up:
+            await shared.budget.eased.wait()
+    if waiting.cancelled_caught:
+        session.fail(
+            PeerViolation(
+                "out of memory",
+                f"{session.partial_bytes} bytes of a frame were received, and for {shared.block_timeout_s:g} s there "
+                "was no memory for the rest; try again later",
+            )
+        )
 
 
 async def _resume(session: Session) -> None:
@@ -126,6 +163,5 @@ async def _write(stream: trio.abc.Stream, session: Session) -> None:
             await stream.send_all(data)
             outbox.mark_sent(len(data), delivered)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
+        # Reading goes on: what the client sent before it went may still be on its way to us, and counts.
         outbox.close()
-        if session.ending is None:
-            session.interrupt()

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.ids import Offset
-from stompbroker.message import MESSAGE_OVERHEAD_BYTES
+from stompbroker.message import size_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ class Log:
         """Give the messages the next offsets and keep them; returns the first of those offsets."""
         first = self.end_offset
         count = len(messages)
-        size_bytes = sum([len(message.tail) for message in messages]) + count * MESSAGE_OVERHEAD_BYTES
+        size_bytes = size_of_all(messages)
         segment = self._segments[-1] if self._segments else None
         if segment is None or segment.stop != first or len(segment.messages) >= SEGMENT_MESSAGES:
             segment = _Segment(first)
@@ -131,7 +131,7 @@ class Log:
                 if messages:
                     kept = _Segment(base)
                     kept.messages = messages
-                    kept.size_bytes = sum([message.size_bytes for message in messages])
+                    kept.size_bytes = size_of_all(messages)
                     self.size_bytes += kept.size_bytes
                     replacement.append(kept)
         self._segments[first:index] = replacement

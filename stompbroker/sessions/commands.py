@@ -20,12 +20,12 @@ from stompbroker.sessions.borrowing import Borrowing
 from stompbroker.sessions.consumers import Consumers
 from stompbroker.sessions.subscribe_headers import read_subscribe
 from stompbroker.stomp import (
-    MESSAGE_TAIL,
     AckRun,
     SendRun,
     Transactions,
     Version,
     forbid_body,
+    message_tail_template,
     render_passed_through,
     render_receipts,
 )
@@ -48,13 +48,14 @@ __all__ = ["Commands"]
 class _SendPlan:
     """What a SEND's header block comes to; kept on the head, which all frames with the same block share."""
 
-    __slots__ = ("headers", "is_plain", "passed_through", "topic")
+    __slots__ = ("headers", "is_plain", "tail_template", "topic")
 
-    def __init__(self, head: Head, topic: Topic) -> None:
+    def __init__(self, head: Head, topic: Topic, message_id_prefix: bytes) -> None:
+        passed_through = render_passed_through(head.headers, Version.V1_2)
         self.headers = head.headers
         self.topic = topic
-        self.passed_through = render_passed_through(head.headers, Version.V1_2)
-        self.is_plain = b"\\r" not in self.passed_through
+        self.tail_template = message_tail_template(message_id_prefix, passed_through)
+        self.is_plain = b"\\r" not in passed_through
 
 
 @final
@@ -183,20 +184,13 @@ class Commands:
         if plan.topic.is_blocked:
             self.held_by = plan.topic
             return False
-        headers, passed_through, is_plain = plan.headers, plan.passed_through, plan.is_plain
+        headers, template, is_plain = plan.headers, plan.tail_template, plan.is_plain
         connection_id = self._connection_id
         message_ids = self._around.message_ids
-        prefix, first = message_ids.prefix, message_ids.next_number
+        first = message_ids.next_number
         message_ids.next_number = first + len(run.bodies)
         messages = [
-            Message(
-                headers,
-                len(body),
-                MESSAGE_TAIL % (b"%b%d" % (prefix, number), len(body), passed_through, body),
-                is_plain,
-                connection_id,
-                now_ns,
-            )
+            Message(headers, len(body), template % (number, len(body), body), is_plain, connection_id, now_ns)
             for number, body in enumerate(run.bodies, first)
         ]
         batch = self._batch
@@ -211,7 +205,7 @@ class Commands:
     def _plan_send(self, head: Head, receipt: str | None) -> _SendPlan:
         plan = head.plan
         if not isinstance(plan, _SendPlan) or plan.topic.is_removed:
-            plan = _SendPlan(head, self._topic_of(head, receipt))
+            plan = _SendPlan(head, self._topic_of(head, receipt), self._around.message_ids.prefix)
             head.plan = plan
         return plan
 
@@ -363,13 +357,13 @@ class Commands:
 
     def _acknowledge_run(self, run: AckRun) -> None:
         """Many bare ACKs. If they name neighbouring deliveries of one consumer, as they mostly do, it is one step."""
-        ordinal, first = run.ids[0]
-        count = len(run.ids)
-        start = int(first)
-        if run.ids == [(ordinal, b"%d" % number) for number in range(start, start + count)]:
-            consumer = self.consumers.find_open(int(ordinal))
-            if consumer is not None and consumer.sent.was_given(start) and consumer.sent.was_given(start + count - 1):
-                self._batch.acknowledge(consumer, start, start + count - 1)
+        ordinals, digits = zip(*run.ids, strict=True)
+        numbers = list(map(int, digits))
+        first, last = numbers[0], numbers[-1]
+        if numbers == list(range(first, last + 1)) and ordinals.count(ordinals[0]) == len(ordinals):
+            consumer = self.consumers.find_open(int(ordinals[0]))
+            if consumer is not None and consumer.sent.was_given(first) and consumer.sent.was_given(last):
+                self._batch.acknowledge(consumer, first, last)
                 return
         for ordinal, number in run.ids:
             delivery = self.consumers.find_by_ack_id(f"{ordinal.decode()}-{number.decode()}")

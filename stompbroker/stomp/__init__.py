@@ -9,9 +9,9 @@ from stompbroker.stomp.frame import AckRun, Frame, Head, SendRun, one_by_one
 from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
 from stompbroker.stomp.frame_writer import (
     HEART_BEAT,
-    MESSAGE_TAIL,
     delivery_prefix,
     message_tail,
+    message_tail_template,
     render_error,
     render_frame,
     render_passed_through,
@@ -26,7 +26,6 @@ from stompbroker.stomp.versions import Version
 __all__ = [
     "HEART_BEAT",
     "MAX_FRAMES_PER_CALL",
-    "MESSAGE_TAIL",
     "AckRun",
     "Connection",
     "Frame",
@@ -42,6 +41,7 @@ __all__ = [
     "delivery_prefix",
     "forbid_body",
     "message_tail",
+    "message_tail_template",
     "one_by_one",
     "render_error",
     "render_frame",

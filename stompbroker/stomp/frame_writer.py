@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEART_BEAT",
-    "MESSAGE_TAIL",
     "NOT_PASSED_THROUGH",
     "delivery_prefix",
     "message_tail",
+    "message_tail_template",
     "render_error",
     "render_frame",
     "render_passed_through",
@@ -31,9 +31,6 @@ __all__ = [
 ]
 
 HEART_BEAT: Final = b"\n"
-
-#: message id, length of the body, headers passed through, body. The session's hot loop formats it itself.
-MESSAGE_TAIL: Final = b"message-id:%b\ncontent-length:%d\n%b\n%b\0"
 
 _NEEDS_ESCAPE: Final = re.compile(r"[\r\n:\\]")
 _BETWEEN_RECEIPTS: Final = "\n\n\0RECEIPT\nreceipt-id:"
@@ -92,7 +89,14 @@ def render_passed_through(headers: Mapping[str, str], version: Version) -> bytes
 
 def message_tail(message_id: bytes, passed_through: bytes, body: bytes) -> bytes:
     """Everything of a MESSAGE that all its receivers share: from the message id to the NUL."""
-    return MESSAGE_TAIL % (message_id, len(body), passed_through, body)
+    return b"message-id:%b\ncontent-length:%d\n%b\n%b\0" % (message_id, len(body), passed_through, body)
+
+
+def message_tail_template(message_id_prefix: bytes, passed_through: bytes) -> bytes:
+    """What makes `message_tail`s of messages that differ in the number at the end of their id and in their body alone:
+    `template % (number, len(body), body)`."""
+    fixed = (part.replace(b"%", b"%%") for part in (message_id_prefix, passed_through))
+    return b"message-id:%b%%d\ncontent-length:%%d\n%b\n%%b\0" % tuple(fixed)
 
 
 def delivery_prefix(

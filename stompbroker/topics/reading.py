@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.commitlog import Cursor, OffsetRanges, Settlement
 from stompbroker.ids import DeliveryNumber, Offset
+from stompbroker.message import tails_bytes
 
 if TYPE_CHECKING:
     from stompbroker.message import Message
@@ -109,7 +110,7 @@ class Reading:
         if self.subscription.is_no_local:
             messages = self._without_own(messages)
             first = cursor.next_offset
-        if sum([len(message.tail) for message in messages]) > limit_bytes:
+        if tails_bytes(messages) > limit_bytes:
             messages = _within(messages, limit_bytes)
         cursor.advance(Offset(first + len(messages)))
         return first, messages

@@ -7,6 +7,7 @@ policy decides at whose cost it becomes shorter.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.commitlog import Log, OffsetRanges
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from stompbroker.topics.subscription import Subscription
 
 __all__ = ["Topic"]
+
+_body_bytes_of: Final = attrgetter("body_bytes")
 
 #: What a topic's window shrinks to while the memory budget is tight.
 TIGHT_WINDOW_BYTES: Final = 64 * 1024
@@ -107,7 +110,7 @@ class Topic:
         self.last_used_at_ns = now_ns
         self.refresh_readings()
         self.published += len(messages)
-        self.published_bytes += sum([message.body_bytes for message in messages])
+        self.published_bytes += sum(map(_body_bytes_of, messages))
         if not self.readings:
             self.log.skip(len(messages))
             if self.log.message_count:
@@ -163,14 +166,17 @@ class Topic:
 
     # Window ----------------------------------------------------------------------------------------------------------
 
-    def trim(self) -> None:
-        """Drop what nobody needs from the log. What is sent and unsettled stays there as long as the window is not half
-        full; then those who may need it again hold it themselves."""
+    def trim(self, *, only_unsent: bool = False) -> None:
+        """Drop what nobody needs from the log.
+
+        What is sent and unsettled stays there, since it will mostly be settled soon. Only where it fills half of the
+        window, or when asked for, the log keeps nothing but what is unsent, and those who may need the rest hold it.
+        """
         log = self.log
         before_bytes = log.size_bytes
         readings = self.readings.values()
         log.drop(log.start_offset, min([reading.lowest_needed for reading in readings], default=log.end_offset))
-        if self._fills(0.5):
+        if only_unsent or self._is_half_full_of_sent():
             needed = OffsetRanges()
             for reading in readings:
                 for start, stop in reading.unsent_ranges():
@@ -182,6 +188,13 @@ class Topic:
         self.budget.adjust(log.size_bytes - before_bytes)
         self._trim_messages = max(MIN_TRIM_MESSAGES, 2 * log.message_count)
         self._trim_bytes = max(MIN_TRIM_BYTES, 2 * log.size_bytes)
+
+    def _is_half_full_of_sent(self) -> bool:
+        """Whether what everybody has been sent fills half of the window by itself."""
+        if not self._fills(0.5):
+            return False
+        sent = self._lowest_unsent() - self.log.start_offset
+        return self._fills(0.5 * self.log.message_count / max(1, sent))
 
     def try_to_unblock(self, now_ns: int) -> None:
         """Publishers are held back: see whether the window has moved, and let them go on when there is room."""
@@ -229,7 +242,7 @@ class Topic:
             case SlowSubscriber.DROP_NEWEST:
                 for reading in self._laggards():
                     reading.subscription.counters.dropped += reading.drop_newest(first_new)
-                self.trim()
+                self.trim(only_unsent=True)
             case SlowSubscriber.DISCONNECT:
                 self._disconnect(self._laggards(), "it did not keep up with the topic's publishers")
 
@@ -241,7 +254,7 @@ class Topic:
             target = Offset(start + max(1, (stop - start) // 4))
             for reading in self.readings.values():
                 reading.subscription.counters.dropped += reading.drop_oldest(target)
-            self.trim()
+            self.trim(only_unsent=True)
             if self.log.message_count == before:
                 break
 

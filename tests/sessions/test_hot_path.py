@@ -61,7 +61,9 @@ async def test_a_repeated_send_costs_few_lines(broker: BrokerUnderTest, autojump
     assert lines / FRAMES < 30
 
 
-async def test_a_send_with_a_receipt_of_its_own_costs_few_lines(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+async def test_a_send_with_a_receipt_of_its_own_costs_few_lines(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
     publisher = await broker.client()
     chunk = b"".join(sends(publisher, 1, receipt=f"r-{number}") for number in range(FRAMES))
     publisher.session.receive(chunk)

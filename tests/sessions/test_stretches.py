@@ -6,6 +6,7 @@ spare. Lines are counted rather than time, because no busy machine can change th
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import trio
@@ -117,16 +118,18 @@ async def test_a_collector_round_over_ten_thousand_topics_is_cut_into_slices(
     assert steps >= MANY_TOPICS / 256
 
 
-async def test_the_gauge_keeps_the_longest_stretch_and_its_task() -> None:
+def test_the_gauge_keeps_the_longest_stretch_and_its_actor() -> None:
     gauge = StretchGauge()
-    trio.lowlevel.add_instrument(gauge)
 
-    async def hog() -> None:
-        sum(range(5_000_000))
+    gauge.note("long", perf_counter() - 5.0)
+    gauge.note("short", perf_counter())
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(hog, name="the hog")
-    trio.lowlevel.remove_instrument(gauge)
+    assert gauge.longest_actor == "long"
+    assert 5.0 <= gauge.longest_s < 10.0
 
-    assert gauge.longest_task == "the hog"
-    assert gauge.longest_s > 0
+
+async def test_actors_note_their_stretches(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    await broker.subscriber()
+
+    assert broker.parts.stretches.longest_s > 0
+    assert broker.parts.stretches.longest_actor in ("worker", "distributor", "pacemaker", "garbage collector")
