@@ -15,14 +15,14 @@ import structlog
 import trio
 
 from stompbroker.errors import PeerViolation
-from stompbroker.transport import close_gently
+from stompbroker.transport import ChunkSize, close_gently
 
 if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.outbox import Outbox
     from stompbroker.sessions import Session
     from stompbroker.stretches import StretchGauge
-    from stompbroker.transport import ChunkSizes
+    from stompbroker.transport import Traffic
 
 __all__ = ["Shared", "run"]
 
@@ -30,7 +30,6 @@ __all__ = ["Shared", "run"]
 FLUSH_S: Final = 10.0
 #: A partial frame above this is not read on while memory is used up.
 SMALL_PARTIAL_BYTES: Final = 64 * 1024
-FIRST_CHUNK_BYTES: Final = 4 * 1024
 FORGOTTEN_CHUNK_BYTES: Final = 64 * 1024
 
 log = structlog.get_logger()
@@ -41,7 +40,7 @@ log = structlog.get_logger()
 class Shared:
     """What all workers of a broker share."""
 
-    chunk_sizes: ChunkSizes
+    traffic: Traffic
     budget: MemoryBudget
     stretches: StretchGauge
     #: How long a client that is held back, or waits for memory, is waited for.
@@ -77,7 +76,7 @@ async def run(stream: trio.abc.Stream, session: Session, shared: Shared) -> None
 
 async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nursery: trio.Nursery) -> None:
     """Until the client has closed, or the session has ended."""
-    size = FIRST_CHUNK_BYTES
+    chunk_size = ChunkSize(shared.traffic)
     is_resuming = False
 
     async def resume() -> None:
@@ -87,10 +86,10 @@ async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nurse
 
     try:
         while session.ending is None:
-            chunk = bytes(await stream.receive_some(size))
+            chunk = bytes(await stream.receive_some(chunk_size.size_bytes))
             if not chunk:
                 return
-            size = shared.chunk_sizes.next(size, len(chunk))
+            chunk_size.note(len(chunk))
             await _apply(chunk, session, shared.stretches)
             if session.is_held_back and not is_resuming:
                 is_resuming = True
@@ -101,8 +100,6 @@ async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nurse
                 await _wait_for_memory(session, shared)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         return
-    finally:
-        shared.chunk_sizes.leave(size)
 
 
 async def _apply(chunk: bytes, session: Session, stretches: StretchGauge) -> None:

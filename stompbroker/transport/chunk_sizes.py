@@ -1,48 +1,53 @@
 """How much to read from a connection at once.
 
-Law: a busy connection is read in large chunks, an idle one keeps no large buffer waiting, and the more connections are
-busy at the same time, the smaller each one's chunks: a chunk is the unit of unfairness.
+Law: a connection that is busy alone is read in large chunks; the more often others are read between two of its own
+reads, the smaller its chunks: a chunk is the unit of unfairness, and everybody else waits behind it. An idle
+connection keeps no large buffer.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
 
-__all__ = ["ChunkSizes"]
+__all__ = ["ChunkSize", "Traffic"]
 
 MIN_BYTES: Final = 4 * 1024
-#: For one busy connection alone. Beyond it nothing is gained: the cost per chunk is already lost in that of its frames.
+#: For a connection that is busy alone. Beyond it nothing is gained: the cost per chunk is lost in that of its frames.
 MAX_BYTES: Final = 256 * 1024
-#: What a connection may still read when very many are busy.
-FAIR_MIN_BYTES: Final = 16 * 1024
+#: What a busy connection may read however many others are.
+FAIR_BYTES: Final = 16 * 1024
 
 
 @final
-class ChunkSizes:
-    """Shared by all connections; each keeps its current size and asks for the next.
+class Traffic:
+    """How many chunks all connections have read together."""
 
-    Invariants:
-        _busy == number of connections whose current size is above MIN_BYTES
-    """
-
-    __slots__ = ("_busy",)
+    __slots__ = ("reads",)
 
     def __init__(self) -> None:
-        self._busy = 0
+        self.reads = 0
 
-    def next(self, size: int, received: int) -> int:
-        """The size after a read that asked for `size` and got `received` bytes."""
-        if received >= size:
-            wanted = size * 4
-        elif received < size // 4:
-            wanted = size // 2
-        else:
-            wanted = size
-        bound = max(FAIR_MIN_BYTES, MAX_BYTES // max(1, self._busy))
-        wanted = max(MIN_BYTES, min(wanted, bound))
-        self._busy += (wanted > MIN_BYTES) - (size > MIN_BYTES)
-        return wanted
 
-    def leave(self, size: int) -> None:
-        """A connection with this current size is gone."""
-        self._busy -= size > MIN_BYTES
+@final
+class ChunkSize:
+    """The size of one connection's next chunk."""
+
+    __slots__ = ("_reads_at_last", "_traffic", "size_bytes")
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._reads_at_last = traffic.reads
+        self.size_bytes = MIN_BYTES
+
+    def note(self, received_bytes: int) -> None:
+        """A chunk was read, and this much of it came: grow when it was filled, shrink when it was far from that."""
+        others = self._traffic.reads - self._reads_at_last
+        self._traffic.reads += 1
+        self._reads_at_last = self._traffic.reads
+        size_bytes = self.size_bytes
+        if received_bytes >= size_bytes:
+            size_bytes *= 4
+        elif received_bytes < size_bytes // 4:
+            size_bytes //= 2
+        bound_bytes = max(FAIR_BYTES, MAX_BYTES // (1 + others))
+        self.size_bytes = max(MIN_BYTES, min(size_bytes, bound_bytes))
