@@ -1,0 +1,79 @@
+"""What a reader makes of a byte stream, in a form that can be compared.
+
+Law: values only. How a stream was cut into chunks must not show in an `Outcome`, so runs, which the reader
+hands over as one object where frames came together, are taken apart into the frames they stand for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stompbroker.errors import PeerViolation
+from stompbroker.stomp import Connection, FrameReader, Limits, one_by_one
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from stompbroker.stomp import Frame, Version
+
+__all__ = ["Outcome", "Seen", "connection", "cuts", "flattened", "outcome", "read_stream", "reader"]
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Seen(NamedTuple):
+    """One frame."""
+
+    command: str
+    headers: dict[str, str]
+    body: bytes = b""
+    receipt: str | None = None
+
+
+class Outcome(NamedTuple):
+    """All frames of a stream, and the summary of the violation that ended it, if one did."""
+
+    frames: list[Seen]
+    violation: str | None = None
+
+
+def flattened(frames: Iterable[Frame]) -> Iterator[Seen]:
+    for frame in one_by_one(frames):
+        yield Seen(frame.command, frame.headers, frame.body, frame.receipt)
+
+
+def reader(version: Version | None = None, limits: Limits = DEFAULT_LIMITS) -> FrameReader:
+    made = FrameReader(limits)
+    if version is not None:
+        made.version = version
+    return made
+
+
+def connection(limits: Limits = DEFAULT_LIMITS) -> Connection:
+    return Connection(limits, heart_beat_send_ms=100, heart_beat_want_ms=1000)
+
+
+def outcome(receiver: FrameReader | Connection, chunks: Iterable[bytes]) -> Outcome:
+    """Feed the chunks as a worker does: after each one, everything that it completes is taken."""
+    frames: list[Seen] = []
+    try:
+        for chunk in chunks:
+            frames += flattened(receiver.receive(chunk))
+            while receiver.has_more:
+                frames += flattened(receiver.receive(b""))
+    except PeerViolation as violation:
+        return Outcome(frames, violation.summary)
+    return Outcome(frames)
+
+
+def read_stream(chunks: Iterable[bytes], version: Version | None = None, limits: Limits = DEFAULT_LIMITS) -> Outcome:
+    return outcome(reader(version, limits), chunks)
+
+
+def cuts(stream: bytes) -> Iterator[list[bytes]]:
+    """The stream whole, byte by byte, and in two pieces at every place; around each place also a single byte alone."""
+    yield [stream]
+    yield [stream[at : at + 1] for at in range(len(stream))]
+    for at in range(1, len(stream)):
+        yield [stream[:at], stream[at:]]
+        yield [stream[:at], stream[at : at + 1], stream[at + 1 :]]
