@@ -1,8 +1,8 @@
 """What a connection is still owed, as bytes.
 
 Law: anybody may put, synchronously and in batches; one writer takes everything at once, sends it as one buffer, and
-then says so. Bounded by whoever puts: deliveries are made only while `has_room`, receipts are bounded by what the
-client sent us, and both are charged to the memory budget.
+then says so. Bounded by whoever puts: deliveries are made only while `has_room`, a client that lets receipts pile up
+is not read while it `is_owing_too_much`, and everything is charged to the memory budget.
 """
 
 from __future__ import annotations
@@ -41,24 +41,32 @@ class Outbox:
     """
 
     __slots__ = (
+        "_answers_bytes",
         "_budget",
         "_delivered",
+        "_drained",
         "_emptied",
         "_filled",
         "_parts",
         "_stalled",
+        "_taken_answers_bytes",
         "is_closed",
         "sent_bytes",
         "size_bytes",
     )
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, drained: Signal) -> None:
         self._budget = budget
+        #: Woken whenever something was sent.
+        self._drained = drained
         self._parts: list[bytes] = []
         self._delivered: list[Delivered] = []
         self._stalled: dict[Consumer, None] = {}
         self._filled = Signal()
         self._emptied = Signal()
+        #: Of size_bytes: what is not deliveries, and of that what the writer has taken.
+        self._answers_bytes = 0
+        self._taken_answers_bytes = 0
         self.size_bytes = 0
         self.sent_bytes = 0
         self.is_closed = False
@@ -74,13 +82,27 @@ class Outbox:
         bound = MAX_TIGHT_OUTBOX_BYTES if self._budget.is_tight else MAX_OUTBOX_BYTES
         return self.size_bytes < bound and not self.is_closed
 
-    def put(self, data: bytes, delivered: Delivered | None = None) -> None:
-        """Owe the client these bytes; nothing happens once the outbox is closed."""
-        if self.is_closed:
-            return
+    @property
+    def is_owing_too_much(self) -> bool:
+        """Whether the client asks for receipts and does not read them: then nothing more is to be taken from it."""
+        bound = MAX_TIGHT_OUTBOX_BYTES if self._budget.is_tight else MAX_OUTBOX_BYTES
+        return self._answers_bytes >= bound
+
+    def put(self, data: bytes) -> None:
+        """Owe the client an answer: a receipt, an error, a heart-beat. Nothing happens once the outbox is closed."""
+        if not self.is_closed:
+            self._answers_bytes += len(data)
+            self._put(data)
+
+    def put_deliveries(self, data: bytes, delivered: Delivered | None = None) -> None:
+        """Owe the client a run of messages; `delivered` if having sent them settles them."""
+        if not self.is_closed:
+            if delivered is not None:
+                self._delivered.append(delivered)
+            self._put(data)
+
+    def _put(self, data: bytes) -> None:
         self._parts.append(data)
-        if delivered is not None:
-            self._delivered.append(delivered)
         self.size_bytes += len(data)
         self._budget.adjust(len(data))
         self._filled.wake()
@@ -102,6 +124,7 @@ class Outbox:
         """Everything put so far, as one buffer. It still counts as owed until `mark_sent`."""
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         delivered = self._delivered
+        self._taken_answers_bytes = self._answers_bytes
         self._parts = []
         self._delivered = []
         return data, delivered
@@ -110,6 +133,9 @@ class Outbox:
         """The buffer last taken is in the kernel's hands."""
         self.size_bytes -= sent_bytes
         self.sent_bytes += sent_bytes
+        self._answers_bytes -= self._taken_answers_bytes
+        self._taken_answers_bytes = 0
+        self._drained.wake()
         self._budget.adjust(-sent_bytes)
         for consumer, reading, start, stop in delivered:
             consumer.settle_sent(reading, start, stop)
@@ -128,5 +154,6 @@ class Outbox:
         self._stalled.clear()
         self._budget.adjust(-self.size_bytes)
         self.size_bytes = 0
+        self._answers_bytes = 0
         self._filled.wake()
         self._emptied.wake()

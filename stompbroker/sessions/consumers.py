@@ -77,6 +77,8 @@ class Consumers:
         """Take out the one that an UNSUBSCRIBE names: by its id, or in 1.0 by its destination."""
         if name is None and destination is None:
             raise PeerViolation("UNSUBSCRIBE needs a header", "name the subscription by 'id' or by 'destination'")
+        if name is None:
+            name = self._name_for(destination)
         consumer = self._by_key.pop(_key(name, destination or ""), None)
         if consumer is None:
             shown = _describe(name, destination)
@@ -86,6 +88,11 @@ class Consumers:
             del self._closed_names[next(iter(self._closed_names))]
         self._closed_names[consumer.subscription.name] = None
         return consumer
+
+    def _name_for(self, destination: str | None) -> str | None:
+        """The id of the one subscription to this destination, which 1.0 allows to name by it even if it has an id."""
+        named = [each.subscription.name for each in self if each.subscription.destination == destination]
+        return named[0] if len(named) == 1 else None
 
     def clear(self) -> list[Consumer]:
         """Take all of them out."""
@@ -102,6 +109,8 @@ class Consumers:
         ordinal_text, _, number_text = ack_id.partition("-")
         if ack_id.isascii() and ordinal_text.isdigit() and number_text.isdigit() and len(ack_id) <= 40:
             ordinal, number = int(ordinal_text), int(number_text)
+            if ack_id != f"{ordinal}-{number}":  # leading zeros: we never wrote that
+                ordinal = 0
             consumer = self._by_ordinal.get(ordinal)
             if consumer is not None and consumer.sent.was_given(number):
                 return Named(consumer, number)

@@ -87,12 +87,12 @@ class Session:
         self.peer = peer
         self.connected_at_ns = now_ns
         self.bytes_in = 0
-        self.outbox = Outbox(around.budget)
+        #: Woken when there may be room again for more of what this client sends.
+        self.resumed = Signal()
+        self.outbox = Outbox(around.budget, self.resumed)
         self.ending: Ending | None = None
         #: Called when `ending` is set, to stop the worker's reading; the worker's to set.
         self.interrupt: Callable[[], None] = _do_nothing
-        #: Woken when parked frames were applied.
-        self.resumed = Signal()
         self._protocol = Connection(
             settings.limits,
             heart_beat_send_ms=settings.heart_beat_send_ms,
@@ -122,8 +122,9 @@ class Session:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the worker should read on: not when the client is done, nor while its parking is full."""
-        return self.ending is None and not self._parking.is_full
+        """Whether the worker should read on: not when the client is done, nor while its parking is full or it does not
+        read its receipts."""
+        return self.ending is None and not self._parking.is_full and not self.outbox.is_owing_too_much
 
     @property
     def partial_bytes(self) -> int:
@@ -179,7 +180,7 @@ class Session:
 
     async def wait_wanting_more(self) -> None:
         """Until there is room for more of what this client sends, or it has ended."""
-        while self.ending is None and self._parking.is_full:
+        while self.ending is None and not self.wants_more:
             await self.resumed.wait_either(self._around.budget.eased)
             self._note_parking()
 

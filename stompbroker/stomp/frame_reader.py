@@ -39,7 +39,7 @@ _LF_SEPARATOR: Final = b"\n\n"
 _CRLF_SEPARATOR: Final = b"\n\r\n"
 #: ACKs of STOMP 1.2 that can be taken together, as many as fit a batch.
 _BARE_ACK: Final = rb"ACK\nid:(%b)-(%b)\n\n\0\n?"
-_BARE_ACKS: Final = re.compile(rb"(?:%b){2,%d}" % (_BARE_ACK % (rb"?:[0-9]{1,18}", rb"?:[0-9]{1,18}"), 512))
+_BARE_ACKS: Final = re.compile(rb"(?:%b){2,%d}" % (_BARE_ACK % (rb"?:[1-9][0-9]{0,17}", rb"?:[1-9][0-9]{0,17}"), 512))
 _BARE_ACK_IDS: Final = re.compile(_BARE_ACK % (rb"[0-9]+", rb"[0-9]+"))
 
 
@@ -312,8 +312,9 @@ class FrameReader:
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipt
             raise
-        # Of all client frames only SEND repeats its headers often enough to be worth a place.
-        if head.command == "SEND":
+        # Of all client frames only SEND repeats its headers often enough to be worth a place. A block with as many
+        # lines as are allowed gets none: with a receipt it would be too long, and nobody would count again.
+        if head.command == "SEND" and block.count(b"\n") < self._limits.max_header_count:
             self._memo.offer(block, head)
         return head, receipt, head_end + len(separator)
 

@@ -95,14 +95,15 @@ def _without_line_end_cr(lines: list[str], version: Version | None) -> list[str]
 def _content_length(value: str | None, command: str, limits: Limits) -> int:
     if value is None:
         return -1
-    if not (value.isascii() and value.isdigit() and len(value) <= 19):
+    if not (value.isascii() and value.isdigit()):
         raise PeerViolation(
             "malformed content-length", f"{value[:40]!r} on {command} is not a number of bytes; 0 or more is allowed"
         )
-    length = int(value)
-    if length > limits.max_body_bytes:
+    # Leading zeros aside, a number with more digits is larger: nothing long is ever made a number.
+    digits = value.lstrip("0") or "0"
+    if len(digits) > 19 or int(digits) > limits.max_body_bytes:
         raise PeerViolation(
             "body too large",
-            f"{command} announces {length} bytes of body; at most {limits.max_body_bytes} are allowed",
+            f"{command} announces {digits[:40]} bytes of body; at most {limits.max_body_bytes} are allowed",
         )
-    return length
+    return int(digits)

@@ -196,10 +196,10 @@ class Consumer:
         self.subscription.counters.delivered += count
         data = self._render(self._prefix, messages)
         if self.subscription.ack_mode is AckMode.AUTO:
-            self.outbox.put(data, Delivered(self, reading, first, Offset(first + count)))
+            self.outbox.put_deliveries(data, Delivered(self, reading, first, Offset(first + count)))
         else:
             self.sent.add(reading, first, messages, len(data), now_ns)
-            self.outbox.put(data)
+            self.outbox.put_deliveries(data)
 
     def _deliver_again(self, reading: Reading, limit: int, now_ns: int) -> None:
         parts: list[bytes] = []
@@ -217,7 +217,7 @@ class Consumer:
         self.in_flight += len(parts)
         self.subscription.counters.delivered += len(parts)
         self.subscription.counters.redelivered += len(parts)
-        self.outbox.put(b"".join(parts))
+        self.outbox.put_deliveries(b"".join(parts))
 
     def _render(self, prefix: bytes, messages: list[Message]) -> bytes:
         if self.version is Version.V1_2:

@@ -112,8 +112,8 @@ class Client:
         """The broker has said its last word."""
         assert not self._frames, list(self._frames)
         with trio.fail_after(PATIENCE_S):
-            chunk = bytes(await self.stream.receive_some())
-            assert chunk.strip(b"\n") == b"", chunk
+            while chunk := bytes(await self.stream.receive_some()):
+                assert chunk.strip(b"\n") == b"", chunk
 
     async def sync(self) -> None:
         """Wait until the broker has taken everything sent so far, and nothing came back but the receipt for that."""

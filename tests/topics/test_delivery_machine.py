@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from stompbroker.ids import ConnectionId
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.outbox import Outbox
+from stompbroker.signals import Signal
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.topics import (
     AckMode,
@@ -87,7 +88,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.disconnected: list[PeerViolation] = []
 
     def subscribe(self, destination: str, mode: AckMode, prefetch: int) -> None:
-        outbox = Outbox(self.budget)
+        outbox = Outbox(self.budget, Signal())
         number = len(self.models) + 1
         subscription = Subscription(
             name=str(number),
