@@ -199,8 +199,10 @@ async def _serve_clients(
         for each in listeners:
             await each.aclose()
         log.info("broker is stopping", connections=len(broker.sessions), grace_s=broker.settings.shutdown_grace_s)
-        broker.dismiss_clients()
         connections.cancel_scope.deadline = trio.current_time() + broker.settings.shutdown_grace_s
+        # What was handed to the journal is owed a receipt, which must not come behind the last word.
+        await broker.around.journal.wait_idle()
+        broker.dismiss_clients()
 
 
 def _shown_address(host: str, port: int) -> str:

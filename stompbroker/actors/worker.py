@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from stompbroker.errors import PeerViolation
-from stompbroker.transport import ChunkSize, close_gently
+from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently
 
 if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
@@ -86,7 +86,8 @@ async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nurse
 
     try:
         while session.ending is None:
-            chunk = bytes(await stream.receive_some(chunk_size.size_bytes))
+            size_bytes = min(chunk_size.size_bytes, FAIR_BYTES) if shared.budget.is_tight else chunk_size.size_bytes
+            chunk = bytes(await stream.receive_some(size_bytes))
             if not chunk:
                 return
             chunk_size.note(len(chunk))

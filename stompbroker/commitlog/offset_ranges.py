@@ -39,10 +39,6 @@ class OffsetRanges:
         index = bisect_right(self._starts, offset) - 1
         return index >= 0 and offset < self._stops[index]
 
-    @property
-    def range_count(self) -> int:
-        return len(self._starts)
-
     def covers(self, start: int, stop: int) -> bool:
         """Whether every offset o with start <= o < stop is in the set."""
         if start >= stop:

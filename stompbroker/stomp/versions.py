@@ -41,10 +41,6 @@ class Version(Enum):
     def has_heart_beats(self) -> bool:
         return self is not Version.V1_0
 
-    @property
-    def has_nack(self) -> bool:
-        return self is not Version.V1_0
-
 
 def choose_version(accept_version: str | None) -> Version | None:
     """The highest version both sides speak; None when there is none.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-__all__ = ["ChunkSize", "Traffic"]
+__all__ = ["FAIR_BYTES", "ChunkSize", "Traffic"]
 
 MIN_BYTES: Final = 4 * 1024
 #: For a connection that is busy alone. Beyond it nothing is gained: the cost per chunk is lost in that of its frames.
@@ -30,7 +30,7 @@ class Traffic:
 
 @final
 class ChunkSize:
-    """The size of one connection's next chunk."""
+    """How much one connection asks for next."""
 
     __slots__ = ("_reads_at_last", "_traffic", "size_bytes")
 
@@ -40,14 +40,12 @@ class ChunkSize:
         self.size_bytes = MIN_BYTES
 
     def note(self, received_bytes: int) -> None:
-        """A chunk was read, and this much of it came: grow when it was filled, shrink when it was far from that."""
+        """A chunk was read, and this much of it came: ask for four times as much if it was filled, else for twice what
+        came. A connection that waits for its next bytes must not wait with a large buffer."""
         others = self._traffic.reads - self._reads_at_last
         self._traffic.reads += 1
         self._reads_at_last = self._traffic.reads
-        size_bytes = self.size_bytes
-        if received_bytes >= size_bytes:
-            size_bytes *= 4
-        elif received_bytes < size_bytes // 4:
-            size_bytes //= 2
+        was_filled = received_bytes >= self.size_bytes
+        size_bytes = received_bytes * (4 if was_filled else 2)
         bound_bytes = max(FAIR_BYTES, MAX_BYTES // (1 + others))
         self.size_bytes = max(MIN_BYTES, min(size_bytes, bound_bytes))
