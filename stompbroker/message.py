@@ -29,22 +29,18 @@ class Message:
 
     Invariants:
         tail begins with the message-id header and ends with the body and one NUL
-        headers are shared with every other message of the same header block and never changed
     """
 
-    __slots__ = ("body_bytes", "headers", "is_plain", "published_at_ns", "publisher", "tail")
+    __slots__ = ("body_bytes", "is_plain", "published_at_ns", "publisher", "tail")
 
     def __init__(
         self,
-        headers: dict[str, str],
         body_bytes: int,
         tail: bytes,
         is_plain: bool,
         publisher: ConnectionId,
         published_at_ns: int,
     ) -> None:
-        #: The SEND's headers, unescaped.
-        self.headers = headers
         self.body_bytes = body_bytes
         #: Everything of the MESSAGE frame that all receivers share, from `message-id` to NUL, rendered for STOMP 1.2.
         self.tail = tail

@@ -77,16 +77,22 @@ class Outbox:
         return self.sent_bytes + self.size_bytes
 
     @property
+    def is_memory_tight(self) -> bool:
+        return self._budget.is_tight
+
+    @property
     def has_room(self) -> bool:
         """Whether more deliveries may be put."""
-        bound = MAX_TIGHT_OUTBOX_BYTES if self._budget.is_tight else MAX_OUTBOX_BYTES
-        return self.size_bytes < bound and not self.is_closed
+        return self.size_bytes < self._bound_bytes and not self.is_closed
+
+    @property
+    def _bound_bytes(self) -> int:
+        return MAX_TIGHT_OUTBOX_BYTES if self._budget.is_tight else MAX_OUTBOX_BYTES
 
     @property
     def is_owing_too_much(self) -> bool:
         """Whether the client asks for receipts and does not read them: then nothing more is to be taken from it."""
-        bound = MAX_TIGHT_OUTBOX_BYTES if self._budget.is_tight else MAX_OUTBOX_BYTES
-        return self._answers_bytes >= bound
+        return self._answers_bytes >= self._bound_bytes
 
     def put(self, data: bytes) -> None:
         """Owe the client an answer: a receipt, an error, a heart-beat. Nothing happens once the outbox is closed."""
@@ -157,3 +163,4 @@ class Outbox:
         self._answers_bytes = 0
         self._filled.wake()
         self._emptied.wake()
+        self._drained.wake()

@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from stompbroker.errors import PeerViolation
+from stompbroker.sessions import SMALL_PARTIAL_BYTES
 from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ __all__ = ["Shared", "run"]
 
 #: How long a client that is being disconnected may take to read what it is still owed.
 FLUSH_S: Final = 10.0
-#: A partial frame above this is not read on while memory is used up.
-SMALL_PARTIAL_BYTES: Final = 64 * 1024
 FORGOTTEN_CHUNK_BYTES: Final = 64 * 1024
 
 log = structlog.get_logger()
@@ -117,9 +116,11 @@ async def _apply(chunk: bytes, session: Session, stretches: StretchGauge) -> Non
 
 async def _wait_for_memory(session: Session, shared: Shared) -> None:
     """A large body has come in part, and memory is used up, perhaps by such parts: nobody waits for it for ever."""
+    session.is_waiting_for_memory = True
     with trio.move_on_after(shared.block_timeout_s) as waiting:
-        while shared.budget.is_used_up:
+        while shared.budget.is_tight:
             await shared.budget.eased.wait()
+    session.is_waiting_for_memory = False
     if waiting.cancelled_caught:
         session.fail(
             PeerViolation(

@@ -83,6 +83,9 @@ class Cursor:
         """Whether every offset o with start <= o < stop is settled."""
         return stop <= self.ack_floor or self._settled.covers(max(start, self.ack_floor), stop)
 
+    def is_waiting(self, offset: int) -> bool:
+        return offset in self._waiting
+
     def is_in_flight(self, offset: int) -> bool:
         if not self.ack_floor <= offset < self.next_offset or offset in self._settled or offset in self._waiting:
             return False

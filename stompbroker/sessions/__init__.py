@@ -4,8 +4,17 @@ Law: synchronous and without sockets; the worker gives it bytes and takes bytes 
 """
 
 from stompbroker.sessions.rhythm import Rhythm
-from stompbroker.sessions.session import Ending, Session
+from stompbroker.sessions.session import SMALL_PARTIAL_BYTES, Ending, Session
 from stompbroker.sessions.statistics import ConnectionStatistics
 from stompbroker.sessions.surroundings import MessageIds, SessionSettings, Surroundings
 
-__all__ = ["ConnectionStatistics", "Ending", "MessageIds", "Rhythm", "Session", "SessionSettings", "Surroundings"]
+__all__ = [
+    "SMALL_PARTIAL_BYTES",
+    "ConnectionStatistics",
+    "Ending",
+    "MessageIds",
+    "Rhythm",
+    "Session",
+    "SessionSettings",
+    "Surroundings",
+]

@@ -21,29 +21,31 @@ __all__ = ["Borrowing"]
 class Borrowing:
     """The answers given in one open transaction."""
 
-    __slots__ = ("_answered", "_borrowed")
+    __slots__ = ("_answered", "_borrowed", "_highest")
 
     def __init__(self) -> None:
-        self._answered: dict[Consumer, set[int]] = {}
+        #: What was answered one by one.
+        self._answered: set[Named] = set()
+        #: Up to which number deliveries were answered cumulatively.
+        self._highest: dict[Consumer, int] = {}
         self._borrowed: dict[Consumer, int] = {}
 
     def add(self, delivery: Named) -> None:
         """A delivery was answered in the transaction: its credit is free at once."""
         consumer, number = delivery
-        answered = self._answered.setdefault(consumer, set())
-        answered.add(number)
         if consumer.subscription.ack_mode is AckMode.CLIENT:
-            count = consumer.count_in_flight_up_to(max(answered))
+            highest = self._highest.get(consumer, 0)
+            count = consumer.count_in_flight_between(highest + 1, number)
+            self._highest[consumer] = max(highest, number)
         else:
-            count = len(answered)
-        self._borrow(consumer, count)
+            count = delivery not in self._answered
+            self._answered.add(delivery)
+        consumer.borrowed += count
+        self._borrowed[consumer] = self._borrowed.get(consumer, 0) + count
+        consumer.wake()
 
     def end(self) -> None:
         """The transaction is over: what was answered is either settled now, or in flight again under the same ids."""
-        for consumer in self._answered:
-            self._borrow(consumer, 0)
-
-    def _borrow(self, consumer: Consumer, count: int) -> None:
-        consumer.borrowed += count - self._borrowed.get(consumer, 0)
-        self._borrowed[consumer] = count
-        consumer.wake()
+        for consumer, count in self._borrowed.items():
+            consumer.borrowed -= count
+            consumer.wake()

@@ -5,7 +5,7 @@ as one unit: at the end of a chunk, and before any frame whose effect must not b
 Mistakes are raised as PeerViolation; who is told, and what is parked when a frame has to be held back, is the
 session's business.
 
-Hot path: `publish_run`, for all SENDs of one head at once. `make bench` (topic 1→1) and
+Hot path: `_gather_messages`, for all SENDs of one head at once. `make bench` (topic 1→1) and
 `tests/sessions/test_hot_path.py` guard it.
 """
 
@@ -48,11 +48,10 @@ __all__ = ["Commands"]
 class _SendPlan:
     """What a SEND's header block comes to; kept on the head, which all frames with the same block share."""
 
-    __slots__ = ("headers", "is_plain", "tail_template", "topic")
+    __slots__ = ("is_plain", "tail_template", "topic")
 
     def __init__(self, head: Head, topic: Topic, message_id_prefix: bytes) -> None:
         passed_through = render_passed_through(head.headers, Version.V1_2)
-        self.headers = head.headers
         self.topic = topic
         self.tail_template = message_tail_template(message_id_prefix, passed_through)
         self.is_plain = b"\\r" not in passed_through
@@ -179,18 +178,24 @@ class Commands:
     # SEND ------------------------------------------------------------------------------------------------------------
 
     def _publish_run(self, run: SendRun, now_ns: int) -> bool:
-        """The hot path: SENDs with one head, each made a message on its topic's run. False if the topic is blocked."""
-        plan = self._plan_send(run.head, run.receipt)
-        if plan.topic.is_blocked:
-            self.held_by = plan.topic
+        """SENDs with one head. False if their topic is blocked."""
+        topic = self._plan_send(run.head, run.receipt).topic
+        if topic.is_blocked:
+            self.held_by = topic
             return False
-        headers, template, is_plain = plan.headers, plan.tail_template, plan.is_plain
+        self._gather_messages(run, now_ns)
+        return True
+
+    def _gather_messages(self, run: SendRun, now_ns: int) -> None:
+        """The hot path: each body becomes a message on its topic's run."""
+        plan = self._plan_send(run.head, run.receipt)
+        template, is_plain = plan.tail_template, plan.is_plain
         connection_id = self._connection_id
         message_ids = self._around.message_ids
         first = message_ids.next_number
         message_ids.next_number = first + len(run.bodies)
         messages = [
-            Message(headers, len(body), template % (number, len(body), body), is_plain, connection_id, now_ns)
+            Message(len(body), template % (number, len(body), body), is_plain, connection_id, now_ns)
             for number, body in enumerate(run.bodies, first)
         ]
         batch = self._batch
@@ -200,7 +205,6 @@ class Commands:
             batch.publications[plan.topic] = messages
         if run.receipts:
             batch.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
-        return True
 
     def _plan_send(self, head: Head, receipt: str | None) -> _SendPlan:
         plan = head.plan
@@ -296,6 +300,8 @@ class Commands:
 
     def _commit(self, frame: Frame) -> bool:
         """Everything the transaction gathered becomes one unit, and so happens as a whole or not at all."""
+        # First what came before it: that may fill a topic this transaction publishes to.
+        self._hand_over()
         transaction = frame.headers["transaction"]
         gathered = self._transactions.frames(transaction)
         topics = {self._plan_send(each.head, frame.receipt).topic for each in gathered if each.command == "SEND"}
@@ -303,13 +309,12 @@ class Commands:
             if topic.is_blocked:
                 self.held_by = topic
                 return False
-        self._hand_over()
         deliveries = iter(self._begun[transaction].deliveries)
         self._end_transaction(transaction)
         now_ns = self._around.clock.now_ns()
         for each in gathered:
             if each.command == "SEND":
-                self._publish_run(SendRun(each.head, each.body, None), now_ns)
+                self._gather_messages(SendRun(each.head, each.body, None), now_ns)
             else:
                 self._settle(each, next(deliveries))
         self._owe_receipt(frame)
@@ -360,7 +365,8 @@ class Commands:
         ordinals, digits = zip(*run.ids, strict=True)
         numbers = list(map(int, digits))
         first, last = numbers[0], numbers[-1]
-        if numbers == list(range(first, last + 1)) and ordinals.count(ordinals[0]) == len(ordinals):
+        is_gapless = last - first + 1 == len(numbers) and numbers == list(range(first, last + 1))
+        if is_gapless and ordinals.count(ordinals[0]) == len(ordinals):
             consumer = self.consumers.find_open(int(ordinals[0]))
             if consumer is not None and consumer.sent.was_given(first) and consumer.sent.was_given(last):
                 self._batch.acknowledge(consumer, first, last)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from itertools import count
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.signals import Signal
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from stompbroker.sessions.session import Session
 
 __all__ = ["Rhythm"]
+
+#: Entries beyond twice the live ones before those that name nobody any more are cleared out.
+SLACK: Final = 64
 
 
 @final
@@ -37,6 +40,7 @@ class Rhythm:
     """
     Invariants:
         _places[session] is the one entry in the heap that still names the session
+        len(_heap) <= 2 * len(_places) + SLACK + 1
     """
 
     __slots__ = ("_heap", "_places", "_sequence", "changed")
@@ -58,6 +62,9 @@ class Rhythm:
         entry = _Entry(at_ns, next(self._sequence), session)
         self._places[session] = entry
         heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._places) + SLACK:
+            self._heap = [each for each in self._heap if each.session is not None]
+            heapq.heapify(self._heap)
         if self._heap[0] is entry:
             self.changed.wake()
 

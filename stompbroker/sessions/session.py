@@ -11,7 +11,7 @@ parked, while ACK, NACK and heart-beats still count, since they are what may giv
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from stompbroker.sessions.surroundings import Surroundings
     from stompbroker.stomp import Frame, Version
 
-__all__ = ["Ending", "Session"]
+__all__ = ["SMALL_PARTIAL_BYTES", "Ending", "Session"]
+
+#: A partial frame up to this size is nobody's concern; a larger one has to go on coming while memory is tight.
+SMALL_PARTIAL_BYTES: Final = 64 * 1024
 
 log = structlog.get_logger()
 
@@ -63,16 +66,20 @@ class Session:
         "_around",
         "_charged_bytes",
         "_commands",
-        "_had_transactions",
+        "_deferred_failure",
+        "_had_timed",
+        "_is_applying",
         "_parking",
-        "_parking_full_since_ns",
         "_protocol",
+        "_sent_when_stopped",
+        "_stopped_since_ns",
         "_vital_signs",
         "bytes_in",
         "connected_at_ns",
         "connection_id",
         "ending",
         "interrupt",
+        "is_waiting_for_memory",
         "outbox",
         "peer",
         "resumed",
@@ -103,9 +110,17 @@ class Session:
             around, connection_id, self.outbox, end_session=self._end_disconnected, disconnect_client=self.fail
         )
         self._parking = Parking(around.budget, settings.parking_bytes)
-        self._parking_full_since_ns: int | None = None
-        #: Whether transactions were open after the last chunk.
-        self._had_transactions = False
+        #: Since when nothing is read from this client because of what it sent or does not read, and what it had been
+        #: sent then.
+        self._stopped_since_ns: int | None = None
+        self._sent_when_stopped = 0
+        #: Whether its frames are being applied, and what it is to be told when they are.
+        self._is_applying = False
+        self._deferred_failure: PeerViolation | None = None
+        #: Set by the worker while it waits for memory before it reads on.
+        self.is_waiting_for_memory = False
+        #: Whether a transaction was open, or a large frame incomplete, after the last chunk.
+        self._had_timed = False
         #: Partial frames and transactions, as last charged.
         self._charged_bytes = 0
         around.rhythm.schedule(self, now_ns + settings.connect_timeout_ns)
@@ -146,7 +161,7 @@ class Session:
             elif self.is_held_back:
                 self._overtake_or_park(frames)
             else:
-                applied = self._commands.apply(frames)
+                applied = self._apply(frames)
                 self._overtake_or_park(frames[applied:])
         except PeerViolation as violation:
             self._protocol.fail()
@@ -163,12 +178,11 @@ class Session:
             return False
         try:
             frames = self._parking.take(MAX_FRAMES_PER_CALL)
-            applied = self._commands.apply(frames)
+            applied = self._apply(frames)
         except PeerViolation as violation:
             self.fail(violation)
             return False
         self._parking.put_back(frames[applied:])
-        self._note_parking()
         self._after_commands()
         self.resumed.wake()
         return self.is_held_back and applied > 0
@@ -182,7 +196,7 @@ class Session:
         """Until there is room for more of what this client sends, or it has ended."""
         while self.ending is None and not self.wants_more:
             await self.resumed.wait_either(self._around.budget.eased)
-            self._note_parking()
+            self._note_whether_stopped()
 
     def _greet(self, frames: Sequence[Frame]) -> None:
         """CONNECT is the first frame, and the protocol returns it alone: what follows depends on the version."""
@@ -196,6 +210,13 @@ class Session:
         self.outbox.put(self._protocol.render_connected(str(self.connection_id), self._around.server))
         self._look_at_times()
 
+    def _apply(self, frames: Sequence[Frame]) -> int:
+        self._is_applying = True
+        try:
+            return self._commands.apply(frames)
+        finally:
+            self._is_applying = False
+
     def _overtake_or_park(self, frames: Sequence[Frame]) -> None:
         """Answers count at once; everything else keeps its order behind what is parked."""
         if not frames:
@@ -206,24 +227,28 @@ class Session:
                 answers.append(frame)
             else:
                 self._parking.put(frame)
-        self._commands.apply(answers)
-        self._note_parking()
+        self._apply(answers)
 
-    def _note_parking(self) -> None:
-        if not self._parking.is_full:
-            self._parking_full_since_ns = None
-        elif self._parking_full_since_ns is None:
-            self._parking_full_since_ns = self._around.clock.now_ns()
+    def _note_whether_stopped(self) -> None:
+        if self.wants_more:
+            self._stopped_since_ns = None
+        elif self._stopped_since_ns is None:
+            self._stopped_since_ns = self._around.clock.now_ns()
+            self._sent_when_stopped = self.outbox.sent_bytes
             self._look_at_times()
 
     def _after_commands(self) -> None:
-        """Charge what is kept for this client, and keep an eye on transactions from the first one on."""
+        """Charge what is kept for this client, keep an eye on what has a time limit, and say what had to wait."""
         kept_bytes = self._protocol.pending_bytes + self._commands.kept_bytes
         self._around.budget.adjust(kept_bytes - self._charged_bytes)
         self._charged_bytes = kept_bytes
-        if self._commands.has_transactions and not self._had_transactions:
+        has_timed = self._commands.has_transactions or self.partial_bytes > SMALL_PARTIAL_BYTES
+        if has_timed and not self._had_timed:
             self._look_at_times()
-        self._had_transactions = self._commands.has_transactions
+        self._had_timed = has_timed
+        self._note_whether_stopped()
+        if self._deferred_failure is not None:
+            self.fail(self._deferred_failure)
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -237,9 +262,10 @@ class Session:
             return None
         settings = self._around.settings
         try:
-            self._vital_signs.check(now_ns, is_reading=self.wants_more)
+            self._vital_signs.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
             self._check_transactions(now_ns)
-            self._check_parking(now_ns)
+            self._check_partial_frame(now_ns)
+            self._check_stopped(now_ns)
         except PeerViolation as violation:
             self.fail(violation)
             return None
@@ -248,8 +274,10 @@ class Session:
         due = [self._vital_signs.next_look_ns(now_ns)]
         if (oldest := self._commands.oldest_transaction) is not None:
             due.append(oldest[1] + settings.transaction_timeout_ns)
-        if self._parking_full_since_ns is not None:
-            due.append(self._parking_full_since_ns + settings.block_timeout_ns)
+        if self._stopped_since_ns is not None:
+            due.append(self._stopped_since_ns + settings.block_timeout_ns)
+        if self.partial_bytes > SMALL_PARTIAL_BYTES:
+            due.append(now_ns + settings.block_timeout_ns)
         return min((at_ns for at_ns in due if at_ns is not None), default=None)
 
     def _check_transactions(self, now_ns: int) -> None:
@@ -261,14 +289,32 @@ class Session:
                 f"{oldest[0]!r} was neither committed nor aborted within {timeout_ns / NANOSECONDS:g} s",
             )
 
-    def _check_parking(self, now_ns: int) -> None:
-        """A client that is held back for long while we wait for its answers may be waiting for itself."""
-        full_since_ns = self._parking_full_since_ns
-        if full_since_ns is None or now_ns - full_since_ns < self._around.settings.block_timeout_ns:
+    def _check_partial_frame(self, now_ns: int) -> None:
+        """While memory is tight, a large frame that has come in part must go on coming."""
+        silence_ns = now_ns - self._vital_signs.last_received_ns
+        is_overdue = silence_ns >= self._around.settings.block_timeout_ns and not self.is_waiting_for_memory
+        if self.partial_bytes > SMALL_PARTIAL_BYTES and is_overdue and self._around.budget.is_tight:
+            raise PeerViolation(
+                "incomplete frame",
+                f"{self.partial_bytes} bytes of a frame keep memory that others need, and nothing more of it came for "
+                f"{silence_ns / NANOSECONDS:g} s",
+            )
+
+    def _check_stopped(self, now_ns: int) -> None:
+        """A client that we do not read from for long may be waiting for itself, or does not take what it asked for."""
+        since_ns = self._stopped_since_ns
+        if since_ns is None or now_ns - since_ns < self._around.settings.block_timeout_ns:
             return
-        self._parking_full_since_ns = now_ns
+        self._stopped_since_ns = now_ns
+        if self.outbox.is_owing_too_much and self.outbox.sent_bytes == self._sent_when_stopped:
+            raise PeerViolation(
+                "receipts are not read",
+                f"{self.outbox.size_bytes} bytes wait to be read by this client, and it took none of them for "
+                f"{self._around.settings.block_timeout_ns / NANOSECONDS:g} s",
+            )
+        self._sent_when_stopped = self.outbox.sent_bytes
         topic, in_flight = self._commands.held_by, self._commands.consumers.in_flight
-        if in_flight and topic is not None:
+        if self._parking.is_full and in_flight and topic is not None:
             raise PeerViolation(
                 "held back too long",
                 f"topic {topic.name!r} is full, {self._parking.size_bytes} bytes of what this connection sent wait for "
@@ -278,8 +324,14 @@ class Session:
     # Ending ----------------------------------------------------------------------------------------------------------
 
     def fail(self, violation: PeerViolation) -> None:
-        """Tell the client what is wrong; from then on it gets nothing more, and nothing more is taken from it."""
+        """Tell the client what is wrong; from then on it gets nothing more, and nothing more is taken from it.
+
+        Its own frames may be what leads to this, by filling a topic it is too slow for: then they are applied first.
+        """
         if self.ending is not None:
+            return
+        if self._is_applying:
+            self._deferred_failure = self._deferred_failure or violation
             return
         self._protocol.fail()
         self._commands.abandon()
@@ -290,7 +342,7 @@ class Session:
     def lose(self) -> None:
         """The connection is gone, or about to be: give back everything that was kept for it."""
         self._commands.abandon()
-        self._end(self.ending or Ending.LOST)
+        self._end(Ending.LOST)
         self.outbox.close()
         self._parking.clear()
         self._around.budget.adjust(-self._charged_bytes)
@@ -300,7 +352,7 @@ class Session:
         self._end(Ending.DISCONNECTED)
 
     def _end(self, ending: Ending) -> None:
-        self.ending = ending
+        self.ending = self.ending or ending
         self._around.rhythm.forget(self)
         self.interrupt()
         self.resumed.wake()

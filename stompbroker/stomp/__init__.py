@@ -5,7 +5,7 @@ Law: no clock, no sockets, no event loop, nothing of ours but `errors`. Neighbou
 
 from stompbroker.stomp.commands import forbid_body
 from stompbroker.stomp.connection import Connection, Greeting
-from stompbroker.stomp.frame import AckRun, Frame, Head, SendRun, one_by_one
+from stompbroker.stomp.frame import AckRun, Frame, Head, SendRun, one_by_one, weight_bytes
 from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
 from stompbroker.stomp.frame_writer import (
     HEART_BEAT,
@@ -16,11 +16,12 @@ from stompbroker.stomp.frame_writer import (
     render_frame,
     render_passed_through,
     render_receipts,
+    translate_tail,
 )
 from stompbroker.stomp.heartbeat import HeartBeats
 from stompbroker.stomp.limits import Limits
 from stompbroker.stomp.states import State
-from stompbroker.stomp.transactions import Transactions, weight_bytes
+from stompbroker.stomp.transactions import Transactions
 from stompbroker.stomp.versions import Version
 
 __all__ = [
@@ -47,5 +48,6 @@ __all__ = [
     "render_frame",
     "render_passed_through",
     "render_receipts",
+    "translate_tail",
     "weight_bytes",
 ]

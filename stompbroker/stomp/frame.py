@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["AckRun", "Frame", "Head", "SendRun", "one_by_one"]
+__all__ = ["AckRun", "Frame", "Head", "SendRun", "one_by_one", "weight_bytes"]
+
+#: What a header costs beside its text: two strings and its place in the dictionary.
+HEADER_OVERHEAD_BYTES: Final = 150
+#: What a frame costs beside its body and its head.
+FRAME_OVERHEAD_BYTES: Final = 256
 
 _TURNING_POINTS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED", "DISCONNECT"})
 
@@ -24,13 +29,15 @@ class Head:
     `receipt` is kept on the frame, because it is the one header that differs where all others repeat.
     """
 
-    __slots__ = ("command", "content_length", "headers", "is_plain_send", "is_turning_point", "plan")
+    __slots__ = ("command", "content_length", "headers", "is_plain_send", "is_turning_point", "plan", "size_bytes")
 
     def __init__(self, command: str, headers: dict[str, str], content_length: int) -> None:
         self.command = command
         self.headers = headers
         #: -1 when the frame did not say; then its body ends at the first NUL.
         self.content_length = content_length
+        #: What it costs in memory, roughly: the texts, and the objects around each of them.
+        self.size_bytes = sum([len(name) + len(value) + HEADER_OVERHEAD_BYTES for name, value in headers.items()])
         #: Whether what follows means something else (another version) or nothing at all (after DISCONNECT).
         self.is_turning_point = command in _TURNING_POINTS
         #: Whether frames with this head can be taken together as a `SendRun`.
@@ -119,3 +126,11 @@ def one_by_one(frames: Iterable[Frame]) -> Iterator[Frame]:
                 yield Frame(Head("ACK", {"id": f"{ordinal.decode()}-{number.decode()}"}, -1), b"", None)
         else:
             yield frame
+
+
+def weight_bytes(frame: Frame) -> int:
+    """What keeping this frame costs in memory. The head is charged in full, though others may share it."""
+    if isinstance(frame, SendRun):
+        bodies_bytes = sum(map(len, frame.bodies)) + FRAME_OVERHEAD_BYTES * len(frame.bodies)
+        return bodies_bytes + frame.head.size_bytes
+    return len(frame.body) + FRAME_OVERHEAD_BYTES + frame.head.size_bytes

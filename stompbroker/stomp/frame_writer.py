@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from stompbroker.stomp.escaping import escape
+from stompbroker.stomp.escaping import escape, unescape
 from stompbroker.stomp.head_parser import UNESCAPED_COMMANDS
 from stompbroker.stomp.versions import Version
 
@@ -28,6 +28,7 @@ __all__ = [
     "render_frame",
     "render_passed_through",
     "render_receipts",
+    "translate_tail",
 ]
 
 HEART_BEAT: Final = b"\n"
@@ -97,6 +98,14 @@ def message_tail_template(message_id_prefix: bytes, passed_through: bytes) -> by
     `template % (number, len(body), body)`."""
     fixed = (part.replace(b"%", b"%%") for part in (message_id_prefix, passed_through))
     return b"message-id:%b%%d\ncontent-length:%%d\n%b\n%%b\0" % tuple(fixed)
+
+
+def translate_tail(tail: bytes, version: Version) -> bytes:
+    """A tail, which is rendered for 1.2, as an older version has to see it. Seldom needed, so it is parsed again."""
+    lines, separator, rest = tail.partition(b"\n\n")
+    headers = [line.split(":", 1) for line in lines.decode().split("\n")]
+    meant = [(unescape(name, Version.V1_2), unescape(value, Version.V1_2)) for name, value in headers]
+    return "\n".join(_header_lines(meant, version)).encode() + separator + rest
 
 
 def delivery_prefix(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp.frame import SendRun
+from stompbroker.stomp.frame import weight_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -115,14 +115,3 @@ class Transactions:
         for gathered in self._open.values():
             assert gathered.size_bytes == sum(map(weight_bytes, gathered.frames))
             assert len(gathered.frames) <= self._limits.max_transaction_frames
-
-
-#: What a frame costs beside its body, in bytes: its objects and headers, roughly, and on the safe side.
-FRAME_OVERHEAD_BYTES = 512
-
-
-def weight_bytes(frame: Frame) -> int:
-    """What keeping this frame costs in memory."""
-    if isinstance(frame, SendRun):
-        return sum(map(len, frame.bodies)) + FRAME_OVERHEAD_BYTES * len(frame.bodies)
-    return len(frame.body) + FRAME_OVERHEAD_BYTES

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.ids import Offset
 from stompbroker.outbox import Delivered
-from stompbroker.stomp import Version, delivery_prefix, message_tail, render_passed_through
+from stompbroker.stomp import Version, delivery_prefix, translate_tail
 from stompbroker.topics.sent_runs import SentRuns
 from stompbroker.topics.subscription import AckMode
 
@@ -59,11 +59,14 @@ class Consumer:
 
     __slots__ = (
         "_ack_prefix",
+        "_answered_up_to",
         "_backlog",
         "_expects_acks",
+        "_in_flight_bytes",
         "_prefix",
         "_queue",
         "_redeliveries",
+        "_sizes",
         "borrowed",
         "credit",
         "disconnect",
@@ -100,6 +103,11 @@ class Consumer:
         #: In flight, but acknowledged in an open transaction: it does not count against the credit.
         self.borrowed = 0
         self.is_queued = False
+        #: In `client` mode: nothing is in flight under a number up to this one.
+        self._answered_up_to = 0
+        #: For clients that count in bytes: the size of every message in flight, and of all of them.
+        self._sizes: dict[tuple[Reading, int], int] = {}
+        self._in_flight_bytes = 0
         self._expects_acks = expects_acks = subscription.ack_mode is not AckMode.AUTO
         self.sent = SentRuns(finds_by_message_id=expects_acks and version is not Version.V1_2)
         self._queue = queue
@@ -119,10 +127,14 @@ class Consumer:
         """
         if not self._expects_acks:
             return SLICE_MESSAGES
-        max_bytes = self.credit.max_bytes
-        if max_bytes is not None and self.in_flight and self.sent.in_flight_bytes() >= max_bytes:
+        if self.in_flight and (self.outbox.is_memory_tight or self._is_out_of_bytes):
+            # What is unacknowledged must be kept: while memory is tight it has to be answered before more is sent.
             return 0
         return self.credit.max_messages - self.in_flight + min(self.borrowed, self.in_flight)
+
+    @property
+    def _is_out_of_bytes(self) -> bool:
+        return self.credit.max_bytes is not None and self._in_flight_bytes >= self.credit.max_bytes
 
     @property
     def backlog(self) -> int:
@@ -155,7 +167,7 @@ class Consumer:
 
     def deliver_slice(self, now_ns: int) -> None:
         """Hand one slice to the outbox, if there is credit, room and something to send; then queue up for the next."""
-        limit = min(self.free_credit, SLICE_MESSAGES)
+        limit = min(self.free_credit, SLICE_MESSAGES if self.credit.max_bytes is None else 1)
         if limit <= 0 or self.subscription.is_closed:
             return
         if not self.outbox.has_room:
@@ -165,9 +177,9 @@ class Consumer:
         if reading is None:
             return
         if reading.cursor.free_count:
-            self._deliver_again(reading, limit, now_ns)
+            self._deliver_again(reading, limit)
         else:
-            self._deliver_new(reading, limit, now_ns)
+            self._deliver_new(reading, limit)
         if reading.topic.is_blocked:
             reading.topic.try_to_unblock(now_ns)
         self.wake()
@@ -185,9 +197,7 @@ class Consumer:
                 return reading
         return None
 
-    def _deliver_new(self, reading: Reading, limit: int, now_ns: int) -> None:
-        if self.credit.max_bytes is not None:
-            limit = 1  # one message per run, so that the size of a run is its message's
+    def _deliver_new(self, reading: Reading, limit: int) -> None:
         first, messages = reading.take_new(limit, SLICE_BYTES)
         if not messages:
             return
@@ -198,10 +208,11 @@ class Consumer:
         if self.subscription.ack_mode is AckMode.AUTO:
             self.outbox.put_deliveries(data, Delivered(self, reading, first, Offset(first + count)))
         else:
-            self.sent.add(reading, first, messages, len(data), now_ns)
+            self.sent.add(reading, first, messages)
+            self._count_bytes(reading, first, len(data))
             self.outbox.put_deliveries(data)
 
-    def _deliver_again(self, reading: Reading, limit: int, now_ns: int) -> None:
+    def _deliver_again(self, reading: Reading, limit: int) -> None:
         parts: list[bytes] = []
         for offset, message, failure in reading.take_again(limit, SLICE_BYTES):
             delivery_count = 1
@@ -212,7 +223,8 @@ class Consumer:
                 self.subscription.name, self.version, is_redelivery=True, delivery_count=delivery_count
             )
             data = self._render(prefix, [message])
-            self.sent.add(reading, offset, [message], len(data), now_ns)
+            self.sent.add(reading, offset, [message])
+            self._count_bytes(reading, offset, len(data))
             parts.append(data)
         self.in_flight += len(parts)
         self.subscription.counters.delivered += len(parts)
@@ -223,18 +235,17 @@ class Consumer:
         if self.version is Version.V1_2:
             tails = [message.tail for message in messages]
         elif self.version is Version.V1_1:
-            tails = [message.tail if message.is_plain else self._own_tail(message) for message in messages]
+            tails = [
+                message.tail if message.is_plain else translate_tail(message.tail, self.version) for message in messages
+            ]
         else:
-            tails = [self._own_tail(message) for message in messages]
+            tails = [translate_tail(message.tail, self.version) for message in messages]
         if self._ack_prefix is None:
             return prefix + prefix.join(tails)
         prefix += self._ack_prefix
         return b"".join(
             [b"%b%d\n%b" % (prefix, number, tail) for number, tail in enumerate(tails, self.sent.next_number)]
         )
-
-    def _own_tail(self, message: Message) -> bytes:
-        return message_tail(message.message_id, render_passed_through(message.headers, self.version), message.body)
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
@@ -249,7 +260,8 @@ class Consumer:
         """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
         counters = self.subscription.counters
         if self.subscription.ack_mode is AckMode.CLIENT:
-            answered = self._in_flight_up_to(last)
+            answered = self._in_flight_between(self._answered_up_to + 1, last)
+            self._answered_up_to = max(self._answered_up_to, last)
             counters.late += not answered
         else:
             answered = self.sent.parts(first, last + 1)
@@ -257,6 +269,7 @@ class Consumer:
             counters.late += last + 1 - first - sum(stop - start for _, start, stop in answered)
         for reading, start, stop in answered:
             settlement = reading.settle(start, stop)
+            self._uncount_bytes(reading, start, stop)
             self.in_flight -= settlement.in_flight
             self.subscription.waiting -= settlement.waiting
             counters.acked += settlement.total
@@ -267,7 +280,8 @@ class Consumer:
     def refuse(self, number: int, *, due_ns: int, reason: str) -> None:
         """Set a delivery aside until `due_ns`; in `client` mode everything sent before it too."""
         if self.subscription.ack_mode is AckMode.CLIENT:
-            refused = self._in_flight_up_to(number)
+            refused = self._in_flight_between(self._answered_up_to + 1, number)
+            self._answered_up_to = max(self._answered_up_to, number)
         else:
             refused = [
                 (reading, start, stop)
@@ -278,6 +292,7 @@ class Consumer:
         for reading, start, stop in refused:
             for offset in map(Offset, range(start, stop)):
                 if reading.set_aside(offset, due_ns=due_ns, reason=reason):
+                    self._uncount_bytes(reading, offset, offset + 1)
                     self._redeliveries.schedule(due_ns, reading, offset)
                     set_aside += 1
         self.in_flight -= set_aside
@@ -293,15 +308,26 @@ class Consumer:
             self.subscription.waiting -= 1
             self.offer(reading)
 
-    def count_in_flight_up_to(self, last: int) -> int:
-        """How many deliveries a cumulative answer to number `last` would settle."""
-        return sum(stop - start for _, start, stop in self._in_flight_up_to(last))
+    def count_in_flight_between(self, first: int, last: int) -> int:
+        """How many of the deliveries numbered first..last are in flight."""
+        return sum(stop - start for _, start, stop in self._in_flight_between(first, last))
 
-    def _in_flight_up_to(self, last: int) -> list[tuple[Reading, int, int]]:
-        """What is in flight under a number up to `last`. What waits was refused before, and what has been sent again
+    def _count_bytes(self, reading: Reading, offset: int, size_bytes: int) -> None:
+        """For clients that count in bytes, who get one message at a time."""
+        if self.credit.max_bytes is not None:
+            self._sizes[reading, offset] = size_bytes
+            self._in_flight_bytes += size_bytes
+
+    def _uncount_bytes(self, reading: Reading, start: int, stop: int) -> None:
+        if self._sizes:
+            for offset in range(start, stop):
+                self._in_flight_bytes -= self._sizes.pop((reading, offset), 0)
+
+    def _in_flight_between(self, first: int, last: int) -> list[tuple[Reading, int, int]]:
+        """What is in flight under the numbers first..last. What waits was refused before, and what has been sent again
         since has a higher number: neither is meant."""
         found: list[tuple[Reading, int, int]] = []
-        for reading, start, stop in self.sent.parts(1, last + 1):
+        for reading, start, stop in self.sent.parts(first, last + 1):
             for low, high in reading.cursor.unsettled(start, stop):
                 if not reading.failures and not reading.cursor.free_count:
                     found.append((reading, low, high))
@@ -321,4 +347,5 @@ class Consumer:
         assert self.subscription.waiting == sum(reading.cursor.waiting_count for reading in readings)
         assert {reading for reading in readings if reading.is_listed} == set(self._backlog)
         assert len(set(self._backlog)) == len(self._backlog)
+        assert self._in_flight_bytes == sum(self._sizes.values())
         self.sent.check_invariants()

@@ -13,6 +13,8 @@ from stompbroker.ids import DeliveryNumber, Offset
 from stompbroker.message import tails_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from stompbroker.message import Message
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
@@ -130,10 +132,12 @@ class Reading:
         """These offsets are done with, whatever state they were in."""
         settlement = self.cursor.settle(start, stop)
         if self.failures:
-            for offset in [offset for offset in self.failures if start <= offset < stop]:
+            for offset in _offsets_between(self.failures, start, stop):
                 del self.failures[offset]
         if self._held:
-            self._let_go(start, stop)
+            size_bytes = sum(self._held.pop(offset).size_bytes for offset in _offsets_between(self._held, start, stop))
+            self.held_bytes -= size_bytes
+            self.topic.budget.adjust(-size_bytes)
         return settlement
 
     def set_aside(self, offset: Offset, *, due_ns: int, reason: str) -> bool:
@@ -145,6 +149,9 @@ class Reading:
         failure.due_ns = due_ns
         failure.reason = reason
         return True
+
+    def is_waiting(self, offset: Offset) -> bool:
+        return self.cursor.is_waiting(offset) and not self.subscription.is_closed
 
     def was_sent_again(self, offset: int, *, after: int) -> bool:
         """Whether the message has been sent again under a number higher than `after`."""
@@ -212,15 +219,6 @@ class Reading:
             stop += 1
         return messages[position:stop]
 
-    def _let_go(self, start: int, stop: int) -> None:
-        if stop - start <= len(self._held):
-            gone = [offset for offset in map(Offset, range(start, stop)) if offset in self._held]
-        else:
-            gone = [offset for offset in self._held if start <= offset < stop]
-        size_bytes = sum([self._held.pop(offset).size_bytes for offset in gone])
-        self.held_bytes -= size_bytes
-        self.topic.budget.adjust(-size_bytes)
-
     def check_invariants(self) -> None:
         self.cursor.check_invariants()
         assert self.held_bytes == sum(message.size_bytes for message in self._held.values())
@@ -238,3 +236,10 @@ def _within(messages: list[Message], limit_bytes: int) -> list[Message]:
         if total_bytes > limit_bytes:
             return messages[: max(index, 1)]
     return messages
+
+
+def _offsets_between(kept: Mapping[Offset, object], start: int, stop: int) -> list[Offset]:
+    """Which offsets of [start, stop) are kept; goes through the smaller of the two."""
+    if stop - start <= len(kept):
+        return [offset for offset in map(Offset, range(start, stop)) if offset in kept]
+    return [offset for offset in kept if start <= offset < stop]

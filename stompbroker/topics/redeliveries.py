@@ -1,14 +1,14 @@
 """What waits for its redelivery time.
 
 Law: one heap for the whole broker, ordered by due time. It holds promises, not facts: whether an offset still waits
-is known by its cursor, and an entry that has become pointless is dropped when its time comes.
+is known by its cursor, and an entry that has become pointless is dropped when its time comes, or when too many have.
 """
 
 from __future__ import annotations
 
 import heapq
 from itertools import count
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.signals import Signal
 
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Redeliveries"]
 
+#: Entries beyond twice those that were needed at the last clearing, before the pointless ones are cleared out.
+SLACK: Final = 1024
+
 
 @final
 class Redeliveries:
-    __slots__ = ("_heap", "_sequence", "changed")
+    __slots__ = ("_clear_at", "_heap", "_sequence", "changed")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Reading, Offset]] = []
         self._sequence = count()
+        self._clear_at = SLACK
         #: Woken when the earliest due time has become earlier.
         self.changed = Signal()
 
@@ -38,6 +42,10 @@ class Redeliveries:
 
     def schedule(self, due_ns: int, reading: Reading, offset: Offset) -> None:
         heapq.heappush(self._heap, (due_ns, next(self._sequence), reading, offset))
+        if len(self._heap) > self._clear_at:
+            self._heap = [entry for entry in self._heap if entry[2].is_waiting(entry[3])]
+            heapq.heapify(self._heap)
+            self._clear_at = 2 * len(self._heap) + SLACK
         if self._heap[0][0] == due_ns:
             self.changed.wake()
 

@@ -81,22 +81,26 @@ class Registry:
         The topics of a wildcard subscription may be many; they notice by themselves, at their next use or the
         collector's next round. Only those that hold publishers back are told at once.
         """
+        affected: dict[Topic, None] = {}
         for subscription in subscriptions:
             subscription.is_closed = True
             subscription.consumer = None
             del self.subscriptions[subscription]
             self._totals.delivered += subscription.counters.delivered
             if subscription.pattern.is_exact:
-                self.topics[subscription.pattern.name].remove_reading(subscription, now_ns)
+                topic = self.topics[subscription.pattern.name]
+                topic.remove_reading(subscription, now_ns)
+                affected[topic] = None
             else:
                 self._patterns.remove(subscription.pattern, subscription)
+                affected.update(self.blocked)
             subscription.readings.clear()
-        for topic in list(self.blocked):
+        for topic in affected:
             topic.try_to_unblock(now_ns)
 
     def collect(self, topic: Topic, *, unused_since_ns: int) -> bool:
         """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""
-        topic.refresh_readings()
+        topic.forget_closed_readings()
         if topic.log.message_count:
             topic.trim()
         if topic.last_used_at_ns > unused_since_ns or topic.is_blocked or not topic.is_unused:

@@ -28,17 +28,13 @@ MAX_RUNS: Final = 32 * 1024
 class Run:
     """Deliveries in a row: number `first_number + i` is the message at `first_offset + i` of one topic."""
 
-    __slots__ = ("count", "first_number", "first_offset", "reading", "sent_at_ns", "size_bytes")
+    __slots__ = ("count", "first_number", "first_offset", "reading")
 
-    def __init__(
-        self, first_number: int, reading: Reading, first_offset: Offset, count: int, size_bytes: int, sent_at_ns: int
-    ) -> None:
+    def __init__(self, first_number: int, reading: Reading, first_offset: Offset, count: int) -> None:
         self.first_number = first_number
         self.reading = reading
         self.first_offset = first_offset
         self.count = count
-        self.size_bytes = size_bytes
-        self.sent_at_ns = sent_at_ns
 
     @property
     def is_settled(self) -> bool:
@@ -82,12 +78,12 @@ class SentRuns:
         assert self._by_message_id is not None
         return self._by_message_id.get(message_id)
 
-    def add(self, reading: Reading, first: Offset, messages: list[Message], size_bytes: int, now_ns: int) -> None:
+    def add(self, reading: Reading, first: Offset, messages: list[Message]) -> None:
         """These messages, from offset `first` on, have been sent under the next numbers."""
         if self._by_message_id is not None:
             for number, message in enumerate(messages, self.next_number):
                 self._by_message_id[message.message_id] = number
-        self._runs.append(Run(self.next_number, reading, first, len(messages), size_bytes, now_ns))
+        self._runs.append(Run(self.next_number, reading, first, len(messages)))
         self._firsts.append(self.next_number)
         self.next_number = DeliveryNumber(self.next_number + len(messages))
 
@@ -108,10 +104,6 @@ class SentRuns:
     def is_unsettled(self, number: int) -> bool:
         parts = self.parts(number, number + 1)
         return any(not reading.cursor.is_settled(start, stop) for reading, start, stop in parts)
-
-    def in_flight_bytes(self) -> int:
-        """Size of what is in flight, for a consumer whose runs are single messages."""
-        return sum(run.size_bytes for run in self._runs if run.reading.cursor.is_in_flight(run.first_offset))
 
     def forget_settled(self) -> None:
         """Drop the runs that are settled: those at the front at once, all others when they have piled up."""

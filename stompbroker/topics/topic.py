@@ -52,6 +52,7 @@ class Topic:
 
     __slots__ = (
         "_blocked_topics",
+        "_forgotten_version",
         "_matched_version",
         "_patterns",
         "_pinned_at",
@@ -98,7 +99,9 @@ class Topic:
         self.unblocked = Signal()
         self._pinned_at = Offset(0)
         self._patterns = patterns
+        #: The version of the patterns up to which new ones have been noticed, and closed ones.
         self._matched_version = -1
+        self._forgotten_version = -1
         self._blocked_topics = blocked_topics
         self._trim_messages = MIN_TRIM_MESSAGES
         self._trim_bytes = MIN_TRIM_BYTES
@@ -116,17 +119,23 @@ class Topic:
             if self.log.message_count:
                 self.trim()
             return
+        # Judged by what is there before: a message larger than the window is nobody's fault, and reaches everybody.
+        laggards = self._relieve() if self._is_full() else []
         before_bytes = self.log.size_bytes
         first = self.log.append(messages)
         self.budget.adjust(self.log.size_bytes - before_bytes)
+        for reading in laggards:
+            reading.subscription.counters.dropped += reading.drop_newest(first)
         for reading in self.readings.values():
             consumer = reading.subscription.consumer
             if consumer is not None:
                 consumer.offer(reading)
-        if self.log.message_count >= self._trim_messages or self.log.size_bytes >= self._trim_bytes or self._is_full():
+        if self.log.message_count >= self._trim_messages or self.log.size_bytes >= self._trim_bytes:
             self.trim()
+        if self.policy.slow_subscriber is SlowSubscriber.BLOCK and self._is_full():
+            self.trim(only_unsent=True)
             if self._is_full():
-                self._relieve(first, now_ns)
+                self._block(now_ns)
 
     # Readings --------------------------------------------------------------------------------------------------------
 
@@ -151,11 +160,18 @@ class Topic:
         if self._matched_version == self._patterns.version:
             return
         self._matched_version = self._patterns.version
-        for subscription in [subscription for subscription in self.readings if subscription.is_closed]:
-            self.readings.pop(subscription).close()
+        self.forget_closed_readings()
         for subscription in self._patterns.match(self.segments):
             if subscription not in self.readings:
                 self.add_reading(subscription)
+
+    def forget_closed_readings(self) -> None:
+        """Let go of wildcard subscriptions that have gone."""
+        if self._forgotten_version == self._patterns.version:
+            return
+        self._forgotten_version = self._patterns.version
+        for subscription in [subscription for subscription in self.readings if subscription.is_closed]:
+            self.readings.pop(subscription).close()
 
     @property
     def is_unused(self) -> bool:
@@ -197,8 +213,13 @@ class Topic:
         return self._fills(0.5 * self.log.message_count / max(1, sent))
 
     def try_to_unblock(self, now_ns: int) -> None:
-        """Publishers are held back: see whether the window has moved, and let them go on when there is room."""
-        self.refresh_readings()
+        """Publishers are held back: see whether the window has moved, and let them go on when there is room.
+
+        Nothing to do if they are not: whoever goes through the blocked topics may unblock others on the way.
+        """
+        if not self.is_blocked:
+            return
+        self.forget_closed_readings()
         self.trim()
         pinned_at = self._lowest_unsent()
         if pinned_at > self._pinned_at:
@@ -228,23 +249,29 @@ class Topic:
     def _lowest_unsent(self) -> Offset:
         return min([reading.cursor.next_offset for reading in self.readings.values()], default=self.log.end_offset)
 
-    def _relieve(self, first_new: Offset, now_ns: int) -> None:
-        """The window is full after an append that began at `first_new`: do what the policy says."""
+    def _block(self, now_ns: int) -> None:
+        if not self.is_blocked:
+            self.is_blocked = True
+            self.progress_at_ns = now_ns
+            self._pinned_at = self._lowest_unsent()
+            self._blocked_topics[self] = None
+
+    def _relieve(self) -> list[Reading]:
+        """The window is full and more is about to come: do what the policy says. Returns the readings that do not get
+        what comes."""
+        self.trim(only_unsent=True)
+        if not self._is_full():
+            return []
         match self.policy.slow_subscriber:
             case SlowSubscriber.BLOCK:
-                if not self.is_blocked:
-                    self.is_blocked = True
-                    self.progress_at_ns = now_ns
-                    self._pinned_at = self._lowest_unsent()
-                    self._blocked_topics[self] = None
+                pass  # whoever publishes all the same is not a client, or had begun before the window was full
             case SlowSubscriber.DROP_OLDEST:
                 self._drop_oldest()
             case SlowSubscriber.DROP_NEWEST:
-                for reading in self._laggards():
-                    reading.subscription.counters.dropped += reading.drop_newest(first_new)
-                self.trim(only_unsent=True)
+                return self._laggards()
             case SlowSubscriber.DISCONNECT:
                 self._disconnect(self._laggards(), "it did not keep up with the topic's publishers")
+        return []
 
     def _drop_oldest(self) -> None:
         """Drop the oldest quarter until the window is not full: one message at a time would trim at every append."""

@@ -109,6 +109,7 @@ class CursorMachine(RuleBasedStateMachine):
         assert found == sorted(unsettled)
         for offset in range(self.next_offset + 2):
             assert self.cursor.is_in_flight(offset) == (self.model.get(offset) is State.IN_FLIGHT)
+            assert self.cursor.is_waiting(offset) == (self.model.get(offset) is State.WAITING)
 
 
 CursorMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)

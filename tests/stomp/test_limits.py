@@ -12,9 +12,9 @@ from stompbroker.broker import run as run_broker
 from stompbroker.config import Settings
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import MAX_FRAMES_PER_CALL, FrameReader, Head, Limits, one_by_one
+from stompbroker.stomp.frame import FRAME_OVERHEAD_BYTES
 from stompbroker.stomp.head_memo import MAX_KNOWN_BYTES, MAX_SEEN_ONCE, HeadMemo
 from stompbroker.stomp.heartbeat import MAX_INTERVAL_MS
-from stompbroker.stomp.transactions import FRAME_OVERHEAD_BYTES
 from tests.stomp.mock_time import pass_time
 from tests.stomp.reading import outcome, reader
 from tests.stomp.versions import V1_1, V1_2, answer, every_version, in_versions

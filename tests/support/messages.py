@@ -10,9 +10,8 @@ __all__ = ["make_message", "make_messages"]
 
 
 def make_message(body: bytes = b"body", *, number: int = 1, publisher: int = 1) -> Message:
-    headers = {"destination": "/topic/a"}
     tail = message_tail(b"test-1-%d" % number, b"destination:/topic/a\n", body)
-    return Message(headers, len(body), tail, True, ConnectionId(publisher), 0)
+    return Message(len(body), tail, True, ConnectionId(publisher), 0)
 
 
 def make_messages(count: int, *, size_bytes: int = 4, publisher: int = 1) -> list[Message]:
