@@ -64,7 +64,7 @@ class Broker:
         self.clock = Clock()
         self.budget = MemoryBudget(settings.memory_limit)
         self.totals = Totals()
-        self.registry = Registry(settings.policies(), self.budget, self.totals)
+        self.registry = Registry(settings.policies(), self.budget, self.totals, max_topics=settings.max_topics)
         self.sessions: dict[ConnectionId, Session] = {}
         self.stretches = StretchGauge()
         self.control = Control(self.registry, self.sessions, self.totals, self.stretches, self.clock)

@@ -9,6 +9,14 @@ from __future__ import annotations
 
 __all__ = ["BrokerError", "InvalidDestination", "OperatorError", "PeerViolation"]
 
+#: Characters of an error that are told and logged. Clients' own texts stand in them, and those may be long.
+MAX_SUMMARY = 200
+MAX_DETAIL = 1000
+
+
+def shorten(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
 
 class BrokerError(Exception):
     """Root of everything this project raises on purpose."""
@@ -29,9 +37,9 @@ class PeerViolation(BrokerError):
         receipt: str | None = None,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        super().__init__(f"{summary}: {detail}" if detail else summary)
-        self.summary = summary
-        self.detail = detail
+        self.summary = shorten(summary, MAX_SUMMARY)
+        self.detail = shorten(detail, MAX_DETAIL)
+        super().__init__(f"{self.summary}: {self.detail}" if detail else self.summary)
         self.receipt = receipt
         self.headers = headers
 

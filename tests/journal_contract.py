@@ -22,7 +22,7 @@ __all__ = ["JournalContract"]
 
 
 def make_topic(name: str) -> Topic:
-    registry = Registry(TopicPolicies(TopicPolicy()), MemoryBudget(1 << 20), Totals())
+    registry = Registry(TopicPolicies(TopicPolicy()), MemoryBudget(1 << 20), Totals(), max_topics=10)
     return registry.topic(parse_topic_name(name), 0)
 
 

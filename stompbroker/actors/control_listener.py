@@ -68,8 +68,10 @@ async def _answer(stream: trio.SocketStream, control: Control) -> None:
 def _respond(line: bytes, control: Control) -> dict[str, Any]:
     try:
         request = json.loads(line)
-        return {"result": control.call(str(request["method"]), dict(request.get("params", {})))}
+        method, params = str(request["method"]), dict(request.get("params", {}))
     except (ValueError, TypeError, KeyError, AttributeError):
         return {"error": {"message": 'a request is one line: {"method": NAME, "params": {}}'}}
+    try:
+        return {"result": control.call(method, params)}
     except ControlError as error:
         return {"error": {"message": str(error)}}

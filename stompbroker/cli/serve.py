@@ -3,6 +3,8 @@
 Law: settings, logs, then the broker; nothing of its own but the words it greets with.
 """
 
+import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,12 +83,24 @@ def announce(host: str, port: int, data: Path) -> None:
     where = "" if port == Settings.model_fields["port"].default else f" --port {port}"
     if host not in (Settings.model_fields["host"].default, "0.0.0.0", "::", "localhost"):
         where = f" --host {host}{where}"
+    program = _as_called()
     lines = [
         f"stompbroker {__version__} is ready at stomp://{in_url}:{port} (data in {data})",
         "Try it, each in a terminal of its own:",
-        f"  stompbroker subscribe{where} /topic/greetings",
-        f'  stompbroker publish{where} /topic/greetings "Hello, world"',
+        f"  {program} subscribe{where} /topic/greetings",
+        f'  {program} publish{where} /topic/greetings "Hello, world"',
     ]
     # Whoever started us may have stopped reading; that is no reason to stop serving.
     with suppress(BrokenPipeError):
         print("\n".join(lines), flush=True)
+
+
+def _as_called() -> str:
+    """How this program can be started again: by its name if that is found, else as it was called."""
+    called = Path(sys.argv[0])
+    if called.parts[-2:] == ("stompbroker", "__main__.py"):
+        return f"{sys.executable} -m stompbroker"
+    if called.name != "stompbroker" or not called.exists():
+        return "stompbroker"
+    found = shutil.which(called.name)
+    return called.name if found is not None and Path(found).samefile(called) else str(called)

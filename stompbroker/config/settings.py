@@ -151,6 +151,9 @@ class Settings(BaseSettings):
     parking_bytes: ByteSize = _setting(
         MIB, "Read ahead from a held-back publisher, so that its ACKs still count", ge=KIB, le=GIB
     )
+    max_topics: Count = _setting(
+        100_000, "Topics at the same time; a message or subscriber cannot make more", ge=1, le=10_000_000
+    )
     topic_idle_s: Seconds = _setting(
         60.0, "Time after which a topic without subscribers and messages is forgotten", ge=0, le=30 * DAY_S
     )

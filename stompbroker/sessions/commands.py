@@ -259,11 +259,13 @@ class Commands:
             redeliveries=registry.redeliveries,
             disconnect=self._disconnect_client,
         )
-        self.consumers.add(consumer)
-        self._owe_receipt(frame)
-        # What this client sent before it subscribed is not for it, and its receipt comes before its first message.
+        # What this client sent before it subscribed is not for it.
         self._hand_over()
         registry.attach(subscription, consumer, self._around.clock.now_ns())
+        self.consumers.add(consumer)
+        # Its receipt comes before its first message: the distributor does not run in between.
+        self._owe_receipt(frame)
+        self._hand_over()
         return True
 
     def _unsubscribe(self, frame: Frame) -> bool:

@@ -52,6 +52,10 @@ class Rhythm:
         #: Woken when the earliest time has become earlier.
         self.changed = Signal()
 
+    def __len__(self) -> int:
+        """Entries, those that name nobody any more included."""
+        return len(self._heap)
+
     @property
     def next_at_ns(self) -> int | None:
         return self._heap[0].at_ns if self._heap else None

@@ -13,6 +13,7 @@ from stompbroker.errors import PeerViolation
 from stompbroker.stomp.commands import CLIENT_COMMANDS, REQUIRED_HEADERS, require_headers
 from stompbroker.stomp.frame_reader import FrameReader
 from stompbroker.stomp.frame_writer import render_frame
+from stompbroker.stomp.head_parser import PADDING
 from stompbroker.stomp.heartbeat import HeartBeats, negotiate, parse_heart_beat
 from stompbroker.stomp.states import LEGAL, State, next_state
 from stompbroker.stomp.versions import Version, choose_version
@@ -128,7 +129,7 @@ class Connection:
             )
         headers = connect.headers
         if version.trims_values:
-            headers = {name: value.strip() for name, value in headers.items()}
+            headers = {name: value.strip(PADDING) for name, value in headers.items()}
         heart_beats = HeartBeats(0, 0)
         if version.has_heart_beats:
             heart_beats = negotiate(parse_heart_beat(headers.get("heart-beat")), self._can_and_wants_ms)

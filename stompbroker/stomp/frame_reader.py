@@ -32,6 +32,9 @@ __all__ = ["MAX_FRAMES_PER_CALL", "FrameReader"]
 #: Frames returned by one call. A batch is also the unit of unfairness: this many SENDs take about 1 ms.
 MAX_FRAMES_PER_CALL: Final = 512
 
+#: A pending piece shorter than this is lengthened by the next chunk instead of being kept beside it.
+SMALL_PIECE_BYTES: Final = 4096
+
 _LF: Final = 0x0A
 _CR: Final = 0x0D
 _RECEIPT: Final = b"\nreceipt:"
@@ -123,8 +126,7 @@ class FrameReader:
             raise self._failure
         frames: list[Frame] = []
         if chunk:
-            self._pieces.append(chunk)
-            self.pending_bytes += len(chunk)
+            self._keep(chunk)
         if self._is_worth_a_look(chunk):
             data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             consumed = 0
@@ -141,6 +143,14 @@ class FrameReader:
             if not frames:
                 raise self._failure
         return frames
+
+    def _keep(self, chunk: bytes) -> None:
+        """Put a chunk behind what is pending. Small ones are joined, or each would cost more than what is in it."""
+        self.pending_bytes += len(chunk)
+        if self._pieces and len(self._pieces[-1]) < SMALL_PIECE_BYTES:
+            self._pieces[-1] += chunk
+        else:
+            self._pieces.append(chunk)
 
     def _is_worth_a_look(self, chunk: bytes) -> bool:
         match self._awaits:
@@ -285,13 +295,7 @@ class FrameReader:
     def _read_unknown_head(self, data: bytes, position: int) -> tuple[Head, str | None, int] | None:
         """Find and parse a head that the memo does not know: (head, receipt, where its body begins), or None if the
         empty line that ends it has not come yet."""
-        head_end = data.find(_LF_SEPARATOR, position)
-        separator = _LF_SEPARATOR
-        if self._version is None or self._version.accepts_crlf:
-            # The LF that ends it may be the first of the LF LF found, if the body begins with a line feed.
-            crlf_at = data.find(_CRLF_SEPARATOR, position, head_end + 1 if head_end >= 0 else len(data))
-            if crlf_at >= 0:
-                head_end, separator = crlf_at, _CRLF_SEPARATOR
+        head_end, separator = self._find_head_end(data, position)
         if head_end < 0:
             return None
         if head_end - position > self._limits.max_header_bytes:
@@ -317,6 +321,21 @@ class FrameReader:
         if head.command == "SEND" and block.count(b"\n") < self._limits.max_header_count:
             self._memo.offer(block, head)
         return head, receipt, head_end + len(separator)
+
+    def _find_head_end(self, data: bytes, position: int) -> tuple[int, bytes]:
+        """Where the first empty line stands, and how it looks; -1 if there is none yet. The kind of line end seen last
+        is looked for first, and bounds the search for the other: no frame makes us look through the whole chunk."""
+        bound = position + self._limits.max_header_bytes + len(_CRLF_SEPARATOR)
+        if self._version is not None and not self._version.accepts_crlf:
+            return data.find(_LF_SEPARATOR, position, bound), _LF_SEPARATOR
+        first, second = _LF_SEPARATOR, _CRLF_SEPARATOR
+        if self._separator is _CRLF_SEPARATOR:
+            first, second = second, first
+        found = data.find(first, position, bound)
+        # The second counts if it begins earlier. Its last byte may be the first of the other: an empty line in CR LF
+        # style whose body begins with a line feed.
+        earlier = data.find(second, position, found + 1 if found >= 0 else bound)
+        return (earlier, second) if earlier >= 0 else (found, first)
 
     def _await(self, what: _Awaits, frame_bound: int) -> None:
         self._awaits = what

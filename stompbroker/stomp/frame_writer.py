@@ -84,7 +84,8 @@ def render_error(violation: PeerViolation, version: Version) -> bytes:
 
 def render_passed_through(headers: Mapping[str, str], version: Version) -> bytes:
     """The header lines of a SEND that its MESSAGEs repeat, each with its line end."""
-    kept = ((name, value) for name, value in headers.items() if name not in NOT_PASSED_THROUGH)
+    # Trimmed and in small letters: an old client may do that before it compares, and take a forged one for ours.
+    kept = ((name, value) for name, value in headers.items() if name.strip().lower() not in NOT_PASSED_THROUGH)
     return "".join([f"{line}\n" for line in _header_lines(kept, version)]).encode()
 
 

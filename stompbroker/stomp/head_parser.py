@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from stompbroker.stomp.limits import Limits
     from stompbroker.stomp.versions import Version
 
-__all__ = ["UNESCAPED_COMMANDS", "parse_head", "parse_value"]
+__all__ = ["PADDING", "UNESCAPED_COMMANDS", "parse_head", "parse_value"]
+
+#: What 1.0 clients pad header values with; other kinds of space are part of the value.
+PADDING: Final = " \t\r"
 
 #: STOMP 1.2, "Value Encoding": these frames stay as they are, for the sake of 1.0 peers.
 UNESCAPED_COMMANDS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
@@ -50,7 +53,7 @@ def parse_head(block: bytes, version: Version | None, limits: Limits, *, lines_c
         if not name:
             raise PeerViolation("malformed header", f"the line {line[:80]!r} of {command} has no name before the colon")
         if trims:
-            value = value.strip()
+            value = value.strip(PADDING)
         if escapes is not None and "\\" in line:
             name, value = unescape(name, escapes), unescape(value, escapes)
         # STOMP 1.2, "Repeated Header Entries": only the first one counts (test_item_11).
@@ -66,7 +69,7 @@ def parse_value(raw: bytes, version: Version | None) -> str:
     if version is None:
         return text
     if version.trims_values:
-        return text.strip()
+        return text.strip(PADDING)
     return unescape(text, version) if "\\" in text else text
 
 

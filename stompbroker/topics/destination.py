@@ -21,6 +21,10 @@ MAX_NAME_BYTES: Final = 255
 #: Segments in a name or pattern; bounds the work of matching.
 MAX_SEGMENTS: Final = 32
 
+#: Wildcards for any number of segments in one pattern, apart from neighbours, which are one: each multiplies the ways
+#: in which a pattern can match.
+MAX_ANY_NUMBER: Final = 4
+
 ANY_ONE: Final = "*"
 ANY_NUMBER: Final = ">"
 _ANY_NUMBER_SPELLINGS: Final = frozenset({"**", "#", ">"})
@@ -93,7 +97,25 @@ def parse_pattern(destination: str) -> Pattern:
         raise InvalidDestination(f"{destination!r} names no topic; use /topic/NAME or a bare NAME")
     if len(segments) > MAX_SEGMENTS:
         raise InvalidDestination(f"a topic name may have {MAX_SEGMENTS} segments; this one has {len(segments)}")
-    return Pattern(tuple(ANY_NUMBER if segment in _ANY_NUMBER_SPELLINGS else segment for segment in segments))
+    canonical = _canonical(segments)
+    if canonical.count(ANY_NUMBER) > MAX_ANY_NUMBER:
+        raise InvalidDestination(
+            f"a pattern may hold {MAX_ANY_NUMBER} separate wildcards for any number of segments (**, # or >); "
+            f"{destination!r} holds {canonical.count(ANY_NUMBER)}"
+        )
+    return Pattern(canonical)
+
+
+def _canonical(segments: tuple[str, ...]) -> tuple[str, ...]:
+    """One spelling for patterns that mean the same: neighbouring wildcards become their `*`, then at most one `>`."""
+    found: list[str] = []
+    for segment in segments:
+        wildcard = ANY_NUMBER if segment in _ANY_NUMBER_SPELLINGS else segment
+        if found and found[-1] == ANY_NUMBER and wildcard == ANY_ONE:
+            found.insert(-1, ANY_ONE)
+        elif not (found and found[-1] == ANY_NUMBER == wildcard):
+            found.append(wildcard)
+    return tuple(found)
 
 
 def parse_topic_name(destination: str) -> Pattern:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from stompbroker.errors import PeerViolation
 from stompbroker.topics.pattern_tree import PatternTree
 from stompbroker.topics.ready_queue import ReadyQueue
 from stompbroker.topics.redeliveries import Redeliveries
@@ -35,6 +36,7 @@ class Registry:
     """
 
     __slots__ = (
+        "_max_topics",
         "_patterns",
         "_policies",
         "_totals",
@@ -46,7 +48,7 @@ class Registry:
         "topics",
     )
 
-    def __init__(self, policies: TopicPolicies, budget: MemoryBudget, totals: Totals) -> None:
+    def __init__(self, policies: TopicPolicies, budget: MemoryBudget, totals: Totals, *, max_topics: int) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[Subscription, None] = {}
         #: Topics whose publishers are held back.
@@ -56,24 +58,31 @@ class Registry:
         self.budget = budget
         self._patterns: PatternTree[Subscription] = PatternTree()
         self._policies = policies
+        self._max_topics = max_topics
         self._totals = totals
 
     def topic(self, name: Pattern, now_ns: int) -> Topic:
-        """The topic of that name, which exists from now on if it did not."""
+        """The topic of that name, which exists from now on. Raises PeerViolation if there are too many to make it."""
         topic = self.topics.get(name.name)
         if topic is None:
+            if len(self.topics) >= self._max_topics:
+                raise PeerViolation(
+                    "too many topics",
+                    f"there are {len(self.topics)}, which is all there may be (max_topics); those that nobody uses "
+                    "go by themselves after a while",
+                )
             topic = Topic(name, self._policies.find(name), self.budget, self._patterns, self.blocked, now_ns)
             self.topics[name.name] = topic
         return topic
 
     def attach(self, subscription: Subscription, consumer: Consumer, now_ns: int) -> None:
-        """`subscription` is served from now on, through `consumer`."""
-        subscription.consumer = consumer
-        self.subscriptions[subscription] = None
+        """`subscription` is served from now on, through `consumer`. Raises PeerViolation as `topic` does."""
         if subscription.pattern.is_exact:
             self.topic(subscription.pattern, now_ns).add_reading(subscription)
         else:
             self._patterns.add(subscription.pattern, subscription)
+        subscription.consumer = consumer
+        self.subscriptions[subscription] = None
 
     def close(self, subscriptions: Iterable[Subscription], now_ns: int) -> None:
         """These subscriptions are gone, with everything that was in flight or waiting for them.

@@ -125,3 +125,20 @@ def test_it_serves_on_when_nobody_reads_what_it_prints(program: Program) -> None
 
         process.send_signal(signal.SIGTERM)
         assert process.wait(HARD_TIMEOUT_S) == 0
+
+
+def test_the_examples_name_the_program_as_it_was_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a checkout it is not on the path, and what is printed is to be copied as it stands."""
+    program = tmp_path / "stompbroker"
+    program.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
+
+    announce("127.0.0.1", 61613, Path("data"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    announce("127.0.0.1", 61613, Path("data"))
+
+    out = capsys.readouterr().out
+    assert f"  {program} subscribe /topic/greetings\n" in out
+    assert "  stompbroker subscribe /topic/greetings\n" in out

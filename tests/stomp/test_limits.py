@@ -226,7 +226,8 @@ async def test_frames_of_a_transaction(autojump_clock: MockClock, version: Versi
 
 @every_version
 async def test_bytes_of_a_transaction(autojump_clock: MockClock, version: Version) -> None:
-    limit_bytes = 2 * (FRAME_OVERHEAD_BYTES + 100)
+    head = Head("SEND", {"destination": "/topic/a", "transaction": "a", "content-length": "100"}, 100)
+    limit_bytes = 2 * (FRAME_OVERHEAD_BYTES + head.size_bytes + 100)
     async with running_broker(max_transaction_bytes=limit_bytes) as broker:
         client = await broker.client(version)
         for name in ("a", "b"):

@@ -170,7 +170,7 @@ def as_read(name: str, value: str, version: Version) -> tuple[str, str]:
     if version is not Version.V1_0:
         return name, value
     # A CR that ends the line goes with the blanks.
-    return name.replace("\n", r"\n").replace(":", r"\c"), value.replace("\n", r"\n").strip()
+    return name.replace("\n", r"\n").replace(":", r"\c"), value.replace("\n", r"\n").strip(" \t\r")
 
 
 def first_wins(headers: Sequence[tuple[str, str]], version: Version) -> dict[str, str]:

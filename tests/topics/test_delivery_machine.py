@@ -81,7 +81,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         super().__init__()
         self.budget = MemoryBudget(1 << 30)
         policy = TopicPolicy(slow_subscriber=SlowSubscriber.BLOCK, window_messages=40)
-        self.registry = Registry(TopicPolicies(policy), self.budget, Totals())
+        self.registry = Registry(TopicPolicies(policy), self.budget, Totals(), max_topics=10)
         self.models: list[Model] = []
         self.published = 0
         self.now_ns = 0

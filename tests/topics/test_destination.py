@@ -47,6 +47,17 @@ def test_all_spellings_of_any_number_are_one() -> None:
     assert parse_pattern("a.#") == parse_pattern("a.>") == parse_pattern("a/**")
 
 
+def test_neighbouring_wildcards_have_one_spelling() -> None:
+    assert parse_pattern("a.>.>.b") == parse_pattern("a.>.b")
+    assert parse_pattern("a.>.*.#.*") == parse_pattern("a.*.*.>")
+
+
+def test_a_pattern_holds_four_separate_wildcards_for_any_number_at_most() -> None:
+    assert parse_pattern(">.a.>.b.>.c.>").segments.count(">") == 4
+    with pytest.raises(InvalidDestination, match="4 separate wildcards"):
+        parse_pattern(">.a.>.b.>.c.>.d.>")
+
+
 @pytest.mark.parametrize("empty", ["", "/", "/topic/", "...", "/topic/./"])
 def test_a_name_without_segments_names_nothing(empty: str) -> None:
     with pytest.raises(InvalidDestination, match="names no topic"):

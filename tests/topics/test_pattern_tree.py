@@ -83,7 +83,7 @@ def test_matching_costs_the_same_beside_ten_thousand_patterns() -> None:
 
 def test_a_pattern_of_many_wildcards_does_not_explode() -> None:
     tree: PatternTree[int] = PatternTree()
-    tree.add(parse_pattern(".".join([">.a"] * 15)), 0)
+    tree.add(Pattern((">", "a") * 15), 0)
 
     work = lines_run(lambda: tree.match(("a",) * 30 + ("b",)))
 
