@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     window_bytes: WindowBytes = _setting(8 * MIB, "What a topic keeps for subscribers that are behind")
     window_messages: WindowMessages = _setting(50_000, "Messages a topic keeps for subscribers that are behind")
     block_timeout_s: BlockTimeout = _setting(
-        30.0, "How long one subscriber may hold back publishers before it is disconnected"
+        30.0, "How long publishers are held back without progress before the slowest subscriber is disconnected"
     )
     parking_bytes: ByteSize = _setting(
         MIB, "Read ahead from a held-back publisher, so that its ACKs still count", ge=KIB, le=GIB
