@@ -43,12 +43,12 @@ async def run(
 async def _deliver(ready: ReadyQueue, clock: Clock, stretches: StretchGauge) -> None:
     while True:
         await ready.wait()
-        now_ns = clock.now_ns()
         began_at_s = perf_counter()
         while len(ready):
-            ready.take().deliver_slice(now_ns)
+            ready.take().deliver_slice()
             if perf_counter() - began_at_s > TURN_S:
                 break
+        ready.try_to_unblock_moved(clock.now_ns())
         stretches.note("distributor", began_at_s)
         await trio.lowlevel.checkpoint()
 

@@ -165,7 +165,7 @@ class Consumer:
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
-    def deliver_slice(self, now_ns: int) -> None:
+    def deliver_slice(self) -> None:
         """Hand one slice to the outbox, if there is credit, room and something to send; then queue up for the next."""
         limit = min(self.free_credit, SLICE_MESSAGES if self.credit.max_bytes is None else 1)
         if limit <= 0 or self.subscription.is_closed:
@@ -181,7 +181,7 @@ class Consumer:
         else:
             self._deliver_new(reading, limit)
         if reading.topic.is_blocked:
-            reading.topic.try_to_unblock(now_ns)
+            self._queue.note_moved(reading.topic)
         self.wake()
 
     def _next_reading(self) -> Reading | None:

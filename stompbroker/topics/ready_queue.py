@@ -1,4 +1,4 @@
-"""The consumers that could be sent something now.
+"""The consumers that could be sent something now, and the blocked topics that were delivered from.
 
 Law: first in, first out; a consumer stands in it once at most. Whoever makes a consumer ready puts it here, the
 distributor takes from here, and that is all the two know of each other.
@@ -13,6 +13,7 @@ from stompbroker.signals import Signal
 
 if TYPE_CHECKING:
     from stompbroker.topics.consumer import Consumer
+    from stompbroker.topics.topic import Topic
 
 __all__ = ["ReadyQueue"]
 
@@ -24,11 +25,12 @@ class ReadyQueue:
         consumer.is_queued == (consumer is in the queue)
     """
 
-    __slots__ = ("_consumers", "_filled", "wake_ups")
+    __slots__ = ("_consumers", "_filled", "_moved", "wake_ups")
 
     def __init__(self) -> None:
         self._consumers: deque[Consumer] = deque()
         self._filled = Signal()
+        self._moved: dict[Topic, None] = {}
         #: How often `wait` was satisfied, for the guard that counts wake-ups per message.
         self.wake_ups = 0
 
@@ -45,6 +47,16 @@ class ReadyQueue:
         consumer = self._consumers.popleft()
         consumer.is_queued = False
         return consumer
+
+    def note_moved(self, topic: Topic) -> None:
+        """Something was delivered from a blocked topic."""
+        self._moved[topic] = None
+
+    def try_to_unblock_moved(self, now_ns: int) -> None:
+        """See which blocked topics can go on. Once per turn, not per delivery: it looks at all readings of a topic."""
+        moved, self._moved = self._moved, {}
+        for topic in moved:
+            topic.try_to_unblock(now_ns)
 
     async def wait(self) -> None:
         """Until a consumer is ready."""

@@ -13,6 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.stretches import StretchGauge
+from tests.support.broker_under_test import running_broker
 from tests.support.work import lines_run
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ async def test_a_wildcard_with_backlog_in_ten_thousand_topics(
 
     message = await client.next_message()
     answering = lines_run(lambda: client.session.receive(client.frame("ACK", id=message.headers["ack"])))
-    delivering = lines_run(lambda: broker.registry.ready.take().deliver_slice(0))
+    delivering = lines_run(lambda: broker.registry.ready.take().deliver_slice())
     leaving = lines_run(lambda: client.session.receive(client.frame("UNSUBSCRIBE", id="0")))
 
     assert answering < 500
@@ -96,6 +97,36 @@ async def test_the_loss_of_a_connection_with_a_thousand_subscriptions(
 
     assert not broker.registry.subscriptions
     assert lines / 1000 < 60
+
+
+async def test_delivering_to_many_subscribers_of_a_blocked_topic_costs_each_the_same(
+    autojump_clock: MockClock,
+) -> None:
+    """Whether publishers can go on is looked at once per turn, not once per delivery."""
+
+    async def lines_for(count: int) -> float:
+        async with running_broker(window_messages=3) as broker:
+            client = await broker.client()
+            for number in range(count):
+                await client.send("SUBSCRIBE", id=str(number), destination="/topic/a", ack="client", prefetch_count="1")
+            publisher = await broker.client()
+            for _ in range(6):
+                await publisher.publish(b"x")
+            messages = await client.next_messages(count)
+            assert broker.registry.topics["a"].is_blocked
+            answers = b"".join(client.frame("ACK", id=message.headers["ack"]) for message in messages)
+            client.session.receive(answers)
+            ready = broker.registry.ready
+            assert len(ready) == count
+
+            def deliver_to_all() -> None:
+                while len(ready):
+                    ready.take().deliver_slice()
+                ready.try_to_unblock_moved(broker.clock.now_ns())
+
+            return lines_run(deliver_to_all) / count
+
+    assert await lines_for(400) < 2 * await lines_for(40)
 
 
 async def test_a_collector_round_over_ten_thousand_topics_is_cut_into_slices(

@@ -135,7 +135,8 @@ class DeliveryMachine(RuleBasedStateMachine):
     def distribute(self, slices: int) -> None:
         for _ in range(slices):
             if len(self.registry.ready):
-                self.registry.ready.take().deliver_slice(self.now_ns)
+                self.registry.ready.take().deliver_slice()
+        self.registry.ready.try_to_unblock_moved(self.now_ns)
 
     @rule(which=st.integers(0, 3))
     def write(self, which: int) -> None:
