@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, final
 
-from stompbroker.errors import InvalidDestination, PeerViolation
-from stompbroker.message import Message
+from stompbroker.errors import PeerViolation
 from stompbroker.sessions.batch import Batch
 from stompbroker.sessions.borrowing import Borrowing
 from stompbroker.sessions.consumers import Consumers
+from stompbroker.sessions.publishing import Publishing
 from stompbroker.sessions.subscribe_headers import read_subscribe
 from stompbroker.stomp import (
     AckRun,
@@ -25,11 +25,9 @@ from stompbroker.stomp import (
     Transactions,
     Version,
     forbid_body,
-    message_tail_template,
-    render_passed_through,
     render_receipts,
 )
-from stompbroker.topics import Consumer, Subscription, parse_topic_name
+from stompbroker.topics import Consumer, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,23 +36,10 @@ if TYPE_CHECKING:
     from stompbroker.outbox import Outbox
     from stompbroker.sessions.consumers import Named
     from stompbroker.sessions.surroundings import Surroundings
-    from stompbroker.stomp import Frame, Head
+    from stompbroker.stomp import Frame
     from stompbroker.topics import Topic
 
 __all__ = ["Commands"]
-
-
-@final
-class _SendPlan:
-    """What a SEND's header block comes to; kept on the head, which all frames with the same block share."""
-
-    __slots__ = ("is_plain", "tail_template", "topic")
-
-    def __init__(self, head: Head, topic: Topic, message_id_prefix: bytes) -> None:
-        passed_through = render_passed_through(head.headers, Version.V1_2)
-        self.topic = topic
-        self.tail_template = message_tail_template(message_id_prefix, passed_through)
-        self.is_plain = b"\\r" not in passed_through
 
 
 @final
@@ -87,6 +72,7 @@ class Commands:
         "_disconnect_client",
         "_end_session",
         "_outbox",
+        "_publishing",
         "_transactions",
         "consumers",
         "held_by",
@@ -111,6 +97,7 @@ class Commands:
         self._end_session = end_session
         #: Called when the broker cannot go on with this client.
         self._disconnect_client = disconnect_client
+        self._publishing = Publishing(around, connection_id)
         self._batch = Batch()
         self._transactions = Transactions(around.settings.limits)
         self._begun: dict[str, _Begun] = {}
@@ -179,46 +166,12 @@ class Commands:
 
     def _publish_run(self, run: SendRun, now_ns: int) -> bool:
         """SENDs with one head. False if their topic is blocked."""
-        topic = self._plan_send(run.head, run.receipt).topic
+        topic = self._publishing.plan(run.head, run.receipt).topic
         if topic.is_blocked:
             self.held_by = topic
             return False
-        self._gather_messages(run, now_ns)
+        self._publishing.gather(run, self._batch, now_ns)
         return True
-
-    def _gather_messages(self, run: SendRun, now_ns: int) -> None:
-        """The hot path: each body becomes a message on its topic's run."""
-        plan = self._plan_send(run.head, run.receipt)
-        template, is_plain = plan.tail_template, plan.is_plain
-        connection_id = self._connection_id
-        message_ids = self._around.message_ids
-        first = message_ids.next_number
-        message_ids.next_number = first + len(run.bodies)
-        messages = [
-            Message(len(body), template % (number, len(body), body), is_plain, connection_id, now_ns)
-            for number, body in enumerate(run.bodies, first)
-        ]
-        batch = self._batch
-        if plan.topic in batch.publications:
-            batch.publications[plan.topic] += messages
-        else:
-            batch.publications[plan.topic] = messages
-        if run.receipts:
-            batch.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
-
-    def _plan_send(self, head: Head, receipt: str | None) -> _SendPlan:
-        plan = head.plan
-        if not isinstance(plan, _SendPlan) or plan.topic.is_removed:
-            plan = _SendPlan(head, self._topic_of(head, receipt), self._around.message_ids.prefix)
-            head.plan = plan
-        return plan
-
-    def _topic_of(self, head: Head, receipt: str | None) -> Topic:
-        try:
-            name = parse_topic_name(head.headers["destination"])
-        except InvalidDestination as error:
-            raise PeerViolation("invalid destination", str(error), receipt=receipt) from None
-        return self._around.registry.topic(name, self._around.clock.now_ns())
 
     # Everything else: each returns False if the frame has to be held back ---------------------------------------------
 
@@ -233,7 +186,7 @@ class Commands:
 
     def _send_in_transaction(self, frame: Frame) -> bool:
         # Planned now: a wrong destination is told at once, and COMMIT, which is one step, has less to do.
-        self._plan_send(frame.head, frame.receipt)
+        self._publishing.plan(frame.head, frame.receipt)
         self._gather(frame)
         return True
 
@@ -306,7 +259,7 @@ class Commands:
         self._hand_over()
         transaction = frame.headers["transaction"]
         gathered = self._transactions.frames(transaction)
-        topics = {self._plan_send(each.head, frame.receipt).topic for each in gathered if each.command == "SEND"}
+        topics = {self._publishing.plan(each.head, frame.receipt).topic for each in gathered if each.command == "SEND"}
         for topic in topics:
             if topic.is_blocked:
                 self.held_by = topic
@@ -316,7 +269,7 @@ class Commands:
         now_ns = self._around.clock.now_ns()
         for each in gathered:
             if each.command == "SEND":
-                self._gather_messages(SendRun(each.head, each.body, None), now_ns)
+                self._publishing.gather(SendRun(each.head, each.body, None), self._batch, now_ns)
             else:
                 self._settle(each, next(deliveries))
         self._owe_receipt(frame)

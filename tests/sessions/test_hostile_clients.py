@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from tests.support.broker_under_test import Client, running_broker
+from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -127,10 +127,9 @@ async def test_a_connection_that_breaks_while_its_receipts_pile_up_is_noticed(
     theirs.send_stream.send_all_hook = break_when_told
     async with trio.open_nursery() as nursery:
         nursery.start_soon(broker.parts.serve_connection, theirs, "breaks")
-        client = Client(ours, next(iter(broker.parts.sessions.values()), None))  # type: ignore[arg-type]
-        await client.send_raw(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+        await ours.send_all(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
         receipt = b"SEND\ndestination:/topic/a\nreceipt:%b\n\n\0" % (b"r" * 1000)
-        await client.send_raw(receipt * 1000)
+        await ours.send_all(receipt * 1000)
         await wait_all_tasks_blocked()
         (session,) = broker.parts.sessions.values()
         assert not session.wants_more
