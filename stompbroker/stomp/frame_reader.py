@@ -31,8 +31,9 @@ __all__ = ["MAX_FRAMES_PER_CALL", "FrameReader"]
 
 #: SENDs returned by one call. A batch is also the unit of unfairness: this many take about 1 ms.
 MAX_FRAMES_PER_CALL: Final = 512
-#: How many SENDs any other frame counts as: it is parsed for itself, and what it does (a NACK, say) takes 10 to 20 µs.
-OTHER_FRAME_WEIGHT: Final = 4
+#: How many SENDs any other frame counts as: it is parsed for itself, and what it does takes 20 µs (NACK) to 100 µs
+#: (SUBSCRIBE).
+OTHER_FRAME_WEIGHT: Final = 8
 
 #: A pending piece shorter than this is lengthened by the next chunk instead of being kept beside it.
 SMALL_PIECE_BYTES: Final = 4096

@@ -489,14 +489,14 @@ def test_a_long_stream_comes_in_batches_and_whole(frame: bytes, count: int) -> N
 @pytest.mark.parametrize(
     ("frame", "bound"),
     [
-        pytest.param(b"BEGIN\ntransaction:t\n\n\0", MAX_FRAMES_PER_CALL // 4, id="BEGIN"),
+        pytest.param(b"BEGIN\ntransaction:t\n\n\0", MAX_FRAMES_PER_CALL // 8, id="BEGIN"),
         pytest.param(b"SEND\n\n\0", MAX_FRAMES_PER_CALL, id="SEND"),
         pytest.param(b"SEND\nreceipt:r\n\n\0", MAX_FRAMES_PER_CALL, id="SEND with receipt"),
         pytest.param(b"SEND\ncontent-length:0\n\n\0", MAX_FRAMES_PER_CALL, id="SEND with content-length"),
     ],
 )
 def test_a_call_returns_a_bounded_number_of_frames(frame: bytes, bound: int) -> None:
-    """Frames that are not SENDs take longer to apply, and count as four."""
+    """Frames that are not SENDs take longer to apply, and count as eight."""
     under_test = reader(V1_2)
 
     frames = under_test.receive(frame * (bound + 1))

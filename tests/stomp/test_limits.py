@@ -131,7 +131,7 @@ def test_an_absurd_content_length_is_no_more_than_a_violation(version: Version, 
 @every_version
 @pytest.mark.parametrize(
     ("frame", "bound"),
-    [(b"BEGIN\ntransaction:t\n\n\0", MAX_FRAMES_PER_CALL // 4), (b"SEND\n\n\0", MAX_FRAMES_PER_CALL)],
+    [(b"BEGIN\ntransaction:t\n\n\0", MAX_FRAMES_PER_CALL // 8), (b"SEND\n\n\0", MAX_FRAMES_PER_CALL)],
     ids=["BEGIN", "SEND"],
 )
 def test_frames_of_one_call(version: Version, frame: bytes, bound: int) -> None:
