@@ -30,6 +30,3 @@ class Clock:
     def now_ns(self) -> int:
         """Nanoseconds since the epoch."""
         return self._started_at_ns + int((trio.current_time() - self._started_at_s) * NANOSECONDS)
-
-    async def sleep_until(self, at_ns: int) -> None:
-        await trio.sleep(max(0.0, (at_ns - self.now_ns()) / NANOSECONDS))

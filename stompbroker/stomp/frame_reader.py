@@ -45,7 +45,9 @@ _LF_SEPARATOR: Final = b"\n\n"
 _CRLF_SEPARATOR: Final = b"\n\r\n"
 #: ACKs of STOMP 1.2 that can be taken together, as many as fit a batch.
 _BARE_ACK: Final = rb"ACK\nid:(%b)-(%b)\n\n\0\n?"
-_BARE_ACKS: Final = re.compile(rb"(?:%b){2,%d}" % (_BARE_ACK % (rb"?:[1-9][0-9]{0,17}", rb"?:[1-9][0-9]{0,17}"), 512))
+_BARE_ACKS: Final = re.compile(
+    rb"(?:%b){2,%d}" % (_BARE_ACK % (rb"?:[1-9][0-9]{0,17}", rb"?:[1-9][0-9]{0,17}"), MAX_FRAMES_PER_CALL)
+)
 _BARE_ACK_IDS: Final = re.compile(_BARE_ACK % (rb"[0-9]+", rb"[0-9]+"))
 
 

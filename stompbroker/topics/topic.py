@@ -207,10 +207,11 @@ class Topic:
 
     def _is_half_full_of_sent(self) -> bool:
         """Whether what everybody has been sent fills half of the window by itself."""
-        if not self._fills(0.5):
-            return False
-        sent = self._lowest_unsent() - self.log.start_offset
-        return self._fills(0.5 * self.log.message_count / max(1, sent))
+        return self._fills(0.5) and self._fills(0.5, part=self._sent_part())
+
+    def _sent_part(self) -> float:
+        """Which part of the log everybody has been sent, and keeps only until it is settled."""
+        return (self._lowest_unsent() - self.log.start_offset) / max(1, self.log.message_count)
 
     def try_to_unblock(self, now_ns: int) -> None:
         """Publishers are held back: see whether the window has moved, and let them go on when there is room.
@@ -225,7 +226,8 @@ class Topic:
         if pinned_at > self._pinned_at:
             self._pinned_at = pinned_at
             self.progress_at_ns = now_ns
-        if not self._fills(UNBLOCK_SHARE):
+        # What is sent and unsettled is not what the window bounds: a subscriber that works on it blocks nobody.
+        if not self._fills(UNBLOCK_SHARE, part=1 - self._sent_part()):
             self.is_blocked = False
             del self._blocked_topics[self]
             self.unblocked.wake()
@@ -237,10 +239,12 @@ class Topic:
         self._disconnect(pinning, f"nothing was taken from it for {self.policy.block_timeout_s:g} s")
         return pinning
 
-    def _fills(self, share: float) -> bool:
+    def _fills(self, share: float, *, part: float = 1.0) -> bool:
+        """Whether the log, or a part of it, fills that share of the window."""
         window_bytes = TIGHT_WINDOW_BYTES if self.budget.is_tight else self.policy.window_bytes
         return (
-            self.log.size_bytes >= window_bytes * share or self.log.message_count >= self.policy.window_messages * share
+            self.log.size_bytes * part >= window_bytes * share
+            or self.log.message_count * part >= self.policy.window_messages * share
         )
 
     def _is_full(self) -> bool:

@@ -254,6 +254,22 @@ async def test_a_commit_to_a_full_topic_waits_as_a_whole(autojump_clock: MockClo
         assert broker.registry.topics["b"].published == 1
 
 
+async def test_a_topic_is_not_blocked_by_what_its_subscriber_works_on(autojump_clock: MockClock) -> None:
+    """Blocked with ten messages unsent, it goes on when six are left, though four more are sent and unacknowledged."""
+    async with running_broker(window_messages=10, default_prefetch=4) as broker:
+        subscriber, publisher = await broker.subscriber(ack="client-individual"), await broker.client()
+        await publish_numbered(publisher, range(14))
+        await wait_all_tasks_blocked()
+        topic = broker.registry.topics["a"]
+        assert topic.is_blocked
+
+        await acknowledge(subscriber, 4)
+        await wait_all_tasks_blocked()
+
+        assert topic.log.message_count == 10
+        assert not topic.is_blocked
+
+
 async def test_memory_that_runs_short_shrinks_windows(autojump_clock: MockClock) -> None:
     """The budget is one for all: what one topic keeps makes the others keep less."""
     little_memory = {
