@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install -qq -c constraints.txt
 
-.PHONY: help serve test check bench format install constraints wheel clean
+.PHONY: help serve test check bench soak format install constraints wheel clean
 
 help:  ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,9 @@ check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
 
 bench: $(VENV)/dev.stamp  ## Measure throughput and latency
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(VENV)/dev.stamp  ## Kill the broker under load and see that nothing is lost (ARGS="--kills 100")
+	@$(BIN)/python -m soak $(ARGS)
 
 format: $(VENV)/dev.stamp  ## Format the code and mend what the linter can
 	@$(BIN)/ruff check --fix --exit-zero

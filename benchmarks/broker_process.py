@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Final, final
 import psutil
 
 from benchmarks.broken import Broken
+from benchmarks.disk_directory import disk_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,8 +37,8 @@ _SHOWN_LOG_BYTES: Final = 1500
 @contextmanager
 def running_broker(settings: str) -> Iterator[Target]:
     """Run stompbroker with `settings` (TOML, may be empty) for the length of the block."""
-    with tempfile.TemporaryDirectory(prefix="stompbroker-benchmark-") as directory:
-        command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(Path(directory, "data"))]
+    with disk_directory("stompbroker-benchmark-") as directory:
+        command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(directory / "data")]
         if settings:
             config = Path(directory, "broker.toml")
             config.write_text(settings)
@@ -49,26 +50,57 @@ def running_broker(settings: str) -> Iterator[Target]:
 @contextmanager
 def running_process(command: Sequence[str]) -> Iterator[Target]:
     """Run `command`, which says `stomp://HOST:PORT` on its standard output when it listens, and ends on SIGTERM."""
-    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as process:
+    with tempfile.TemporaryFile() as log:
+        broker = BrokerProcess(command, log)
         try:
-            host, port = _wait_announced(process, log)
-            yield BrokerProcess(process, log, host=host, port=port)
-            _end_gracefully(process, log)
+            broker.start()
+            yield broker
+            broker.end()
         finally:
-            if process.poll() is None:
-                process.kill()
+            broker.clean_up()
 
 
 @final
 class BrokerProcess:
-    """A `Target` that is a child of ours."""
+    """A `Target` that is a child of ours, or several, one after the other."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], *, host: str, port: int) -> None:
-        self.host = host
-        self.port = port
-        self._process = process
+    def __init__(self, command: Sequence[str], log: IO[bytes]) -> None:
+        """Starts nothing yet."""
+        self.host = ""
+        self.port = 0
+        self.started_in_s = 0.0
+        self._command = command
         self._log = log
-        self._observed = psutil.Process(process.pid)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    # Life ------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        started_at = time.monotonic()
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._log)
+        self.host, self.port = _wait_announced(self._process, self._log)
+        self.started_in_s = time.monotonic() - started_at
+        self._observed = psutil.Process(self._process.pid)
+
+    def end(self) -> None:
+        """Ask it to end; it has to, with exit code 0."""
+        _end_gracefully(self._running(), self._log)
+        self.clean_up()
+
+    def restart(self, *, is_killed: bool = False) -> None:
+        self.raise_if_dead()
+        if not is_killed:
+            self.end()
+        self.clean_up()
+        self.start()
+
+    def clean_up(self) -> None:
+        if self._process is not None:
+            with self._process as process:
+                process.kill()  # does nothing to one that has ended
+            self._process = None
+
+    # Looking at it ---------------------------------------------------------------------------------------------------
 
     def processor_s(self) -> float:
         self.raise_if_dead()
@@ -80,8 +112,12 @@ class BrokerProcess:
         return self._observed.memory_info().rss
 
     def raise_if_dead(self) -> None:
-        if self._process.poll() is not None:
-            raise Broken(f"the broker died with exit code {self._process.returncode}{_end_of(self._log)}")
+        if self._running().poll() is not None:
+            raise Broken(f"the broker died with exit code {self._running().returncode}{_end_of(self._log)}")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the broker was not started"
+        return self._process
 
 
 def _wait_announced(process: subprocess.Popen[bytes], log: IO[bytes]) -> tuple[str, int]:

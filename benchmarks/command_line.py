@@ -21,7 +21,7 @@ from benchmarks.broker_process import running_broker
 from benchmarks.measuring.idle_connections import allow_open_files
 from benchmarks.report import TABLE_WIDTH, print_report
 from benchmarks.rounds import Round, run_round
-from benchmarks.scenarios import SCENARIOS, IdleConnections, Scenario, quickened
+from benchmarks.scenarios import SCENARIOS, IdleConnections, Scenario, quickened, rounds_of
 from benchmarks.summary import summarise
 
 if TYPE_CHECKING:
@@ -97,19 +97,26 @@ def main(arguments: Sequence[str], *, open_target: OpenTarget = running_broker) 
 def _run_rounds(options: Options, open_target: OpenTarget) -> list[Round]:
     """Run all rounds. A line on standard error says where we are; one for each measurement if that is no terminal."""
     progress = Console(stderr=True)
-    total, begun = options.rounds * len(options.scenarios), 0
+    total, begun = sum(rounds_of(scenario, options.rounds) for scenario in options.scenarios), 0
+    line = ""
     with progress.status("starting") as status:
 
         def announce(scenario: Scenario, round_number: int) -> None:
-            nonlocal begun
+            nonlocal begun, line
             begun += 1
             line = f"{begun} of {total}: round {round_number} of {options.rounds}, {scenario.title}"
+            update(line)
+
+        def show(detail: str) -> None:
+            update(f"{line}: {detail}")
+
+        def update(text: str) -> None:
             if progress.is_terminal:
-                status.update(line)
+                status.update(text)
             else:
-                progress.print(line)
+                progress.print(text, soft_wrap=True)
 
         return [
-            run_round(options.scenarios, round_number, open_target=open_target, announce=announce)
+            run_round(options.scenarios, round_number, open_target=open_target, announce=announce, show=show)
             for round_number in range(1, options.rounds + 1)
         ]

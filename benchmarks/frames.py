@@ -7,22 +7,44 @@ that is what lets the receiving side count frames by counting NUL bytes, and fin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.durable_identity import DurableIdentity
 
 #: Header lines of a SEND that asks for a receipt hold a number of this many digits, so that all frames have one size.
 _RECEIPT_DIGITS = 8
 
 
-def connect(host: str) -> bytes:
-    return b"CONNECT\naccept-version:1.2\nhost:%b\nheart-beat:0,0\n\n\0" % host.encode()
+def connect(host: str, identity: DurableIdentity | None = None) -> bytes:
+    client_id_line = b"" if identity is None else b"client-id:%b\n" % identity.client_id.encode()
+    return b"CONNECT\naccept-version:1.2\nhost:%b\nheart-beat:0,0\n%b\n\0" % (host.encode(), client_id_line)
 
 
-def subscribe(destination: str, *, subscription: int, ack_mode: str = "auto", receipt: str) -> bytes:
-    return b"SUBSCRIBE\nid:%d\ndestination:%b\nack:%b\nreceipt:%b\n\n\0" % (
+def subscribe(
+    destination: str,
+    *,
+    subscription: int,
+    ack_mode: str = "auto",
+    identity: DurableIdentity | None = None,
+    receipt: str,
+) -> bytes:
+    return b"SUBSCRIBE\nid:%d\ndestination:%b\nack:%b\nreceipt:%b\n%b\n\0" % (
         subscription,
         destination.encode(),
         ack_mode.encode(),
         receipt.encode(),
+        b"" if identity is None else _name_line(identity),
     )
+
+
+def delete_subscription(identity: DurableIdentity, *, subscription: int, receipt: str) -> bytes:
+    """The UNSUBSCRIBE that ends a durable subscription for good; one without the name only detaches."""
+    return b"UNSUBSCRIBE\nid:%d\nreceipt:%b\n%b\n\0" % (subscription, receipt.encode(), _name_line(identity))
+
+
+def _name_line(identity: DurableIdentity) -> bytes:
+    return b"activemq.subscriptionName:%b\n" % identity.name.encode()
 
 
 def send(destination: str, body: bytes, *, receipt: str | None = None) -> bytes:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, final
 
 from benchmarks.broken import Broken
-from benchmarks.roles.child_end import ChildEnd, Failed, Reached, Stage, Word
+from benchmarks.roles.child_end import ChildEnd, Failed, Progressed, Reached, Stage, Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,8 @@ Report = TypeVar("Report")
 
 #: Seconds between two looks at the broker: often enough to catch its memory at the peak, rarely enough to cost nothing.
 _WATCH_INTERVAL_S: Final = 0.05
-#: Seconds after which a role that has said nothing counts as hung. Longer than any timeout of the roles themselves.
+#: Seconds after which a role that has said nothing, not even how far it is, counts as hung. Longer than any timeout of
+#: the roles themselves.
 _PATIENCE_S: Final = 90.0
 _EXIT_TIMEOUT_S: Final = 5.0
 
@@ -39,9 +40,15 @@ class RoleProcess(Generic[Assignment, Report]):
     """Starts with `with`; then `wait_stage`, `tell` and at last `wait_report`."""
 
     def __init__(
-        self, role: Callable[[Assignment, ChildEnd], Report], assignment: Assignment, *, watch: Callable[[], None]
+        self,
+        role: Callable[[Assignment, ChildEnd], Report],
+        assignment: Assignment,
+        *,
+        watch: Callable[[], None],
+        show_progress: Callable[[int], None] = lambda _messages: None,
     ) -> None:
         self._watch = watch
+        self._show_progress = show_progress
         self._name = role.__module__.rpartition(".")[2]
         self._pipe, self._child_pipe = _CONTEXT.Pipe()
         self._process = _CONTEXT.Process(target=_play, args=(role, assignment, self._child_pipe), daemon=True)
@@ -80,6 +87,12 @@ class RoleProcess(Generic[Assignment, Report]):
         return said
 
     def _wait_said(self) -> Any:
+        """What the role says next, besides how far it is."""
+        while isinstance(said := self._wait_next(), Progressed):
+            self._show_progress(said.messages)
+        return said
+
+    def _wait_next(self) -> Any:
         gives_up_at = time.monotonic() + _PATIENCE_S
         while not self._pipe.poll(_WATCH_INTERVAL_S):
             self._watch()

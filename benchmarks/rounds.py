@@ -10,8 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.broken import Broken
-from benchmarks.measuring import idle_connections, isolation, latency, throughput
-from benchmarks.scenarios import IdleConnections, Isolation, Latency, Scenario, Throughput
+from benchmarks.measuring import backlog, idle_connections, isolation, latency, start_up, store_size, throughput
+from benchmarks.scenarios import (
+    Backlog,
+    IdleConnections,
+    Isolation,
+    Latency,
+    Scenario,
+    StartUp,
+    StoreSize,
+    Throughput,
+    rounds_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,16 +54,19 @@ def run_round(
     *,
     open_target: OpenTarget,
     announce: Callable[[Scenario, int], None],
+    show: Callable[[str], None] = lambda _detail: None,
     stall_s: float = STALL_S,
 ) -> Round:
-    """Measure every scenario once; `announce` is told before each."""
+    """Measure every scenario that has this round once; `announce` is told before each, `show` how far a long one is."""
     measurements: list[Measurement] = []
     breakages: list[Breakage] = []
     for scenario in scenarios:
+        if round_number > rounds_of(scenario, round_number):
+            continue
         announce(scenario, round_number)
         try:
             with open_target(_settings(scenario)) as target:
-                measurement = _measure(scenario, target, stall_s)
+                measurement = _measure(scenario, target, stall_s, show)
         except Broken as broken:
             breakages.append(Breakage(scenario=scenario.name, round_number=round_number, text=str(broken)))
         else:
@@ -65,7 +78,7 @@ def _settings(scenario: Scenario) -> str:
     return isolation.settings(scenario) if isinstance(scenario, Isolation) else ""
 
 
-def _measure(scenario: Scenario, target: Target, stall_s: float) -> Measurement:
+def _measure(scenario: Scenario, target: Target, stall_s: float, show: Callable[[str], None]) -> Measurement:
     match scenario:
         case Throughput():
             return throughput.measure(scenario, target, stall_s)
@@ -75,3 +88,9 @@ def _measure(scenario: Scenario, target: Target, stall_s: float) -> Measurement:
             return idle_connections.measure(scenario, target, stall_s)
         case Isolation():
             return isolation.measure(scenario, target, stall_s)
+        case Backlog():
+            return backlog.measure(scenario, target, stall_s, show)
+        case StoreSize():
+            return store_size.measure(scenario, target, stall_s, show)
+        case StartUp():
+            return start_up.measure(scenario, target, stall_s, show)

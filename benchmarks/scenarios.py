@@ -10,6 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _BODY_BYTES: Final = 256
+#: Messages a publisher to a durable subscription may have without their RECEIPT: several batches of the broker.
+_DURABLE_WINDOW: Final = 4000
+_MILLION: Final = 1_000_000
+
+#: Throughputs are compared with this one, durable ones with the other.
+REFERENCE: Final = "topic-1-to-1"
+DURABLE_REFERENCE: Final = "durable-1-to-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +30,12 @@ class Throughput:
     body_bytes: int = _BODY_BYTES
     #: Subscribers use `client-individual` and acknowledge every message.
     acknowledges: bool = False
+    #: Their subscriptions are durable.
+    is_durable: bool = False
     #: Every SEND asks for a receipt, and so many may be outstanding; 0 asks for none.
     receipt_window: int = 0
+    #: The scenario whose deliveries are 1.0.
+    reference: str = REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,8 @@ class Latency:
     name: str
     title: str
     messages_per_s: int
+    #: A durable subscription, with a receipt for every SEND and an ACK for every MESSAGE.
+    is_durable: bool = False
     duration_s: float = 3.0
     body_bytes: int = _BODY_BYTES
 
@@ -67,10 +80,46 @@ class Isolation:
     memory_limit_mib: int = 512
 
 
-Scenario = Throughput | Latency | IdleConnections | Isolation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Messages for a durable subscriber that is away, and then its return."""
 
-#: Every throughput is compared with this one.
-REFERENCE: Final = "topic-1-to-1"
+    name: str
+    title: str
+    messages: int
+    body_bytes: int = _BODY_BYTES
+    receipt_window: int = _DURABLE_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSize:
+    """Durable 1 → 1, while the store holds few and then many messages for others that are away."""
+
+    name: str
+    title: str
+    many: int
+    few: int = 10
+    #: Of each of the three phases.
+    duration_s: float = 2.0
+    body_bytes: int = _BODY_BYTES
+    receipt_window: int = _DURABLE_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    """Starts on an empty store and on one with a backlog, which is then drained."""
+
+    name: str
+    title: str
+    messages: int
+    body_bytes: int = _BODY_BYTES
+    receipt_window: int = _DURABLE_WINDOW
+
+
+Scenario = Throughput | Latency | IdleConnections | Isolation | Backlog | StoreSize | StartUp
+
+#: Kinds that first fill a store with a million messages are measured in so many rounds at most.
+HEAVY_ROUNDS: Final = 2
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     Throughput(name=REFERENCE, title="topic, 1 → 1"),
@@ -83,11 +132,49 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Isolation(
         name="isolation-drop", title="beside a flood, drop-oldest", slow_subscriber="drop-oldest", holds_back=False
     ),
+    Throughput(
+        name=DURABLE_REFERENCE,
+        title="durable, 1 → 1",
+        acknowledges=True,
+        is_durable=True,
+        receipt_window=_DURABLE_WINDOW,
+    ),
+    Throughput(
+        name="durable-1-to-10",
+        title="durable, 1 → 10",
+        subscribers=10,
+        acknowledges=True,
+        is_durable=True,
+        receipt_window=_DURABLE_WINDOW,
+        reference=DURABLE_REFERENCE,
+    ),
+    Latency(name="durable-latency", title="durable, latency at 1,000/s", messages_per_s=1000, is_durable=True),
+    Backlog(name="durable-backlog", title="durable, backlog of 200,000", messages=200_000),
+    StoreSize(name="durable-store-size", title="durable, 1 → 1 on a store of 10 and of 1,000,000", many=_MILLION),
+    StartUp(name="durable-start", title="start on a backlog of 1,000,000", messages=_MILLION),
 )
 
 
+def rounds_of(scenario: Scenario, rounds: int) -> int:
+    """In how many of so many rounds it is measured."""
+    return min(rounds, HEAVY_ROUNDS) if isinstance(scenario, StoreSize | StartUp) else rounds
+
+
 def quickened(scenario: Scenario) -> Scenario:
-    """The same with less time or fewer connections: enough to see that it works, too little for a good number."""
-    if isinstance(scenario, IdleConnections):
-        return replace(scenario, connections=500, title="500 idle connections")
-    return replace(scenario, duration_s=scenario.duration_s / 3)
+    """The same with less time, fewer connections or messages: enough to see that it works, too little for a number."""
+    match scenario:
+        case IdleConnections():
+            return replace(scenario, connections=500, title="500 idle connections")
+        case Backlog():
+            return replace(scenario, messages=20_000, title="durable, backlog of 20,000")
+        case StoreSize():
+            return replace(
+                scenario,
+                many=50_000,
+                duration_s=scenario.duration_s / 3,
+                title="durable, 1 → 1 on a store of 10 and of 50,000",
+            )
+        case StartUp():
+            return replace(scenario, messages=50_000, title="start on a backlog of 50,000")
+        case _:
+            return replace(scenario, duration_s=scenario.duration_s / 3)

@@ -1,7 +1,8 @@
 """One connected STOMP client on a blocking socket, for everything that is not measured: connect, subscribe, leave.
 
 Law: one request, one answer. The measured stretches take `socket` and work on it themselves. `leftover` is what came
-behind the last answer; it is empty as long as nothing is published before every subscriber is ready.
+behind the last answer: for a durable subscriber that returns, the first of what it missed; otherwise it is empty as
+long as nothing is published before every subscriber is ready.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from benchmarks.broken import Broken
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from benchmarks.durable_identity import DurableIdentity
+
 #: Seconds a broker may take to answer a request outside the measurements. Far more than any needs: it exists so that a
 #: hanging broker ends the run with a sentence.
 ANSWER_TIMEOUT_S: Final = 20.0
@@ -27,22 +30,30 @@ _ERROR_FRAME: Final = re.compile(rb"(?:^|\0)[\r\n]*(ERROR\r?\n[^\0]{,%d})" % _SH
 
 @final
 class Session:
-    """One client. `begin_…` sends a request, its `wait_…` takes the answer; `open` and `subscribe` do both."""
+    """One client. `begin_…` sends a request, its `wait_…` takes the answer; `open` and `subscribe` do both.
 
-    def __init__(self, connected: socket.socket) -> None:
+    With an `identity` its subscription is durable.
+    """
+
+    def __init__(self, connected: socket.socket, identity: DurableIdentity | None = None) -> None:
         self.socket = connected
         self.leftover = b""
+        self._identity = identity
 
     @classmethod
-    def begin_connect(cls, host: str, port: int, *, receive_buffer_bytes: int | None = None) -> Self:
-        session = cls(open_socket(host, port, receive_buffer_bytes=receive_buffer_bytes))
-        session.socket.sendall(frames.connect(host))
+    def begin_connect(
+        cls, host: str, port: int, *, identity: DurableIdentity | None = None, receive_buffer_bytes: int | None = None
+    ) -> Self:
+        session = cls(open_socket(host, port, receive_buffer_bytes=receive_buffer_bytes), identity)
+        session.socket.sendall(frames.connect(host, identity))
         return session
 
     @classmethod
-    def open(cls, host: str, port: int, *, receive_buffer_bytes: int | None = None) -> Self:
+    def open(
+        cls, host: str, port: int, *, identity: DurableIdentity | None = None, receive_buffer_bytes: int | None = None
+    ) -> Self:
         """A client that has seen CONNECTED."""
-        session = cls.begin_connect(host, port, receive_buffer_bytes=receive_buffer_bytes)
+        session = cls.begin_connect(host, port, identity=identity, receive_buffer_bytes=receive_buffer_bytes)
         try:
             session.wait_connected()
         except BaseException:
@@ -62,7 +73,11 @@ class Session:
         self._wait_answer(b"CONNECTED")
 
     def begin_subscribe(self, destination: str, *, ack_mode: str = "auto") -> None:
-        self.socket.sendall(frames.subscribe(destination, subscription=0, ack_mode=ack_mode, receipt="subscribed"))
+        self.socket.sendall(
+            frames.subscribe(
+                destination, subscription=0, ack_mode=ack_mode, identity=self._identity, receipt="subscribed"
+            )
+        )
 
     def wait_subscribed(self) -> None:
         self._wait_answer(b"RECEIPT")
@@ -71,6 +86,12 @@ class Session:
         """Subscribe, and come back when the broker has confirmed it: nothing published later can be missed."""
         self.begin_subscribe(destination, ack_mode=ack_mode)
         self.wait_subscribed()
+
+    def delete_subscription(self) -> None:
+        """End the durable subscription for good. Nothing may be on its way to it, or that is taken for the answer."""
+        assert self._identity is not None
+        self.socket.sendall(frames.delete_subscription(self._identity, subscription=0, receipt="deleted"))
+        self._wait_answer(b"RECEIPT")
 
     def leave(self) -> int:
         """Disconnect with a receipt, and say how many frames came before it.

@@ -14,6 +14,10 @@ class Target(Protocol):
     def host(self) -> str: ...
     @property
     def port(self) -> int: ...
+    @property
+    def started_in_s(self) -> float:
+        """How long its last start took, from the new process to the line that says where it listens."""
+
     def processor_s(self) -> float:
         """Processor time it has used since it started."""
 
@@ -22,6 +26,9 @@ class Target(Protocol):
 
     def raise_if_dead(self) -> None:
         """Raise `Broken` if it has ended."""
+
+    def restart(self, *, is_killed: bool = False) -> None:
+        """End it as one should, or kill it, and start it again on the same data; its address may be another."""
 
 
 #: Runs a broker with the given settings (TOML, may be empty) for the length of a `with` block.

@@ -1,27 +1,33 @@
 """Everything one can ask of, or do to, a running broker.
 
 Law: one interface, used by the command line through the control socket, and by HTTP. Methods take and return plain
-JSON values; what they return is a snapshot, made in one synchronous step, and bounded.
+JSON values; what they return is a snapshot, made in one synchronous step, and bounded. What changes something returns
+when the change is durable.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, final
 
+import trio
+
 from stompbroker import __version__
 from stompbroker.clock import NANOSECONDS
-from stompbroker.errors import BrokerError
+from stompbroker.errors import BrokerError, PeerViolation
+from stompbroker.topics import IdentityKind, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from stompbroker.clock import Clock
     from stompbroker.ids import ConnectionId
+    from stompbroker.journal import StoreJournal
     from stompbroker.sessions import Session
     from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import Registry, Subscription, Topic
+    from stompbroker.topics import MemoryJournal, Registry, Subscription, Topic
     from stompbroker.totals import Totals
 
 __all__ = ["Control", "ControlError"]
@@ -38,6 +44,7 @@ class ControlError(BrokerError):
 class Control:
     __slots__ = (
         "_clock",
+        "_journal",
         "_methods",
         "_registry",
         "_sessions",
@@ -51,28 +58,74 @@ class Control:
         self,
         registry: Registry,
         sessions: Mapping[ConnectionId, Session],
+        journal: StoreJournal | MemoryJournal,
         totals: Totals,
         stretches: StretchGauge,
         clock: Clock,
     ) -> None:
         self._registry = registry
         self._sessions = sessions
+        self._journal = journal
         self._totals = totals
         self._stretches = stretches
         self._clock = clock
         self._started_at_ns = clock.now_ns()
         #: Set by the composition root when the broker has been asked to stop.
         self.is_stopping = False
-        self._methods: Mapping[str, Callable[[], Any]] = {"statistics": self.statistics}
+        self._methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+            "statistics": (self._statistics, frozenset()),
+            "durable_subscriptions": (self._durable_subscriptions, frozenset({"after", "limit"})),
+            "delete_subscription": (self._delete_subscription, frozenset({"key"})),
+        }
 
-    def call(self, method: str, params: Mapping[str, Any]) -> Any:
+    async def call(self, method: str, params: Mapping[str, Any]) -> Any:
         """Call a method by its name. Raises ControlError if there is none, or it does not take these parameters."""
         known = self._methods.get(method)
         if known is None:
             raise ControlError(f"there is no method {method!r}; this broker knows: {', '.join(self._methods)}")
-        if params:
-            raise ControlError(f"{method} takes no parameters; given: {', '.join(params)}")
-        return known()
+        function, allowed = known
+        if unknown := params.keys() - allowed:
+            takes = f"takes {', '.join(sorted(allowed))}" if allowed else "takes no parameters"
+            raise ControlError(f"{method} {takes}; given: {', '.join(sorted(unknown))}")
+        return await function(**params)
+
+    async def _statistics(self) -> dict[str, Any]:
+        return self.statistics()
+
+    # Durable subscriptions -------------------------------------------------------------------------------------------
+
+    async def _durable_subscriptions(self, after: object = "", limit: object = MAX_ENTRIES) -> dict[str, Any]:
+        """Sorted by key; `after` is the last key of the answer before."""
+        if not isinstance(after, str) or not isinstance(limit, int) or not 0 < limit <= MAX_ENTRIES:
+            raise ControlError(f"after is a key, and limit a number from 1 to {MAX_ENTRIES}")
+        by_key = {subscription.key: subscription for subscription in self._registry.durable.values()}
+        keys = sorted(by_key)
+        first = bisect_right(keys, after)
+        shown = [_describe_durable(by_key[key]) for key in keys[first : first + limit]]
+        return {"total": len(keys), "subscriptions": shown}
+
+    async def _delete_subscription(self, key: object = None) -> dict[str, Any]:
+        """Whoever is attached to it is disconnected. Returns when that is durable."""
+        registry = self._registry
+        subscription = next((each for each in registry.durable.values() if each.key == key), None)
+        if subscription is None:
+            raise ControlError(f"there is no durable subscription {key!r}; list them with: stompbroker subscriptions")
+        if subscription.consumer is not None:
+            reason = f"{subscription.key!r} was deleted by an operator"
+            subscription.consumer.disconnect(PeerViolation("durable subscription deleted", reason))
+        backlog = subscription.backlog
+        registry.forget_durable(subscription)
+        done = trio.Event()
+
+        def finish() -> None:
+            registry.remove_durable(subscription, self._clock.now_ns())
+            done.set()
+
+        self._journal.submit(Unit({}, [], finish, removed=subscription))
+        await done.wait()
+        return {"key": subscription.key, "backlog": backlog}
+
+    # Statistics ------------------------------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, Any]:
         """How the broker is, and what it holds; at most MAX_ENTRIES of each kind are listed."""
@@ -90,6 +143,7 @@ class Control:
                 "longest_stretch_ms": self._stretches.longest_s * 1000,
                 "longest_stretch_actor": self._stretches.longest_actor,
             },
+            "store": self._describe_store(),
             "totals": {
                 "published": self._totals.published + sum(topic.published for topic in registry.topics.values()),
                 "delivered": self._totals.delivered
@@ -108,6 +162,19 @@ class Control:
             "connections": [_describe_connection(session) for session in islice(sessions.values(), MAX_ENTRIES)],
         }
 
+    def _describe_store(self) -> dict[str, Any]:
+        statistics = self._journal.statistics()
+        return {
+            "engine": statistics.engine,
+            "state": statistics.state.value,
+            "reason": statistics.reason,
+            "since": None if statistics.since_ns is None else _iso(statistics.since_ns),
+            "backlog_units": statistics.backlog_units,
+            "backlog_bytes": statistics.backlog_bytes,
+            "batches": statistics.batches,
+            "stored_bytes": statistics.stored_bytes,
+        }
+
 
 def _describe_topic(topic: Topic) -> dict[str, Any]:
     return {
@@ -119,6 +186,7 @@ def _describe_topic(topic: Topic) -> dict[str, Any]:
         "kept_bytes": topic.log.size_bytes,
         "next_offset": topic.log.end_offset,
         "blocked": topic.is_blocked,
+        "stored": topic.is_stored,
     }
 
 
@@ -132,13 +200,35 @@ def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
         "prefetch": consumer.credit.max_messages if consumer is not None else None,
         "in_flight": consumer.in_flight if consumer is not None else 0,
         "waiting": subscription.waiting,
-        "backlog": consumer.backlog if consumer is not None else 0,
+        "backlog": subscription.backlog,
+        "durable": subscription.key if subscription.is_durable else None,
         "delivered": counters.delivered,
         "acked": counters.acked,
         "nacked": counters.nacked,
         "redelivered": counters.redelivered,
         "dropped": counters.dropped,
         "late_acks": counters.late,
+    }
+
+
+def _describe_durable(subscription: Subscription) -> dict[str, Any]:
+    durability, consumer = subscription.durability, subscription.consumer
+    assert durability is not None
+    identity = durability.identity
+    return {
+        "key": identity.key,
+        "kind": identity.kind.value,
+        "client_id": identity.scope or None if identity.kind is IdentityKind.NAMED else None,
+        "name": identity.name,
+        "destination": subscription.destination,
+        "ack": subscription.ack_mode.value,
+        "connected": consumer is not None,
+        "peer": subscription.peer if consumer is not None else None,
+        "last_seen_at": _iso(durability.last_seen_at_ns),
+        "created_at": _iso(durability.created_at_ns),
+        "backlog": subscription.backlog,
+        "in_flight": consumer.in_flight if consumer is not None else 0,
+        "waiting": subscription.waiting,
     }
 
 

@@ -7,7 +7,7 @@ how an error is shown: the session turns a `PeerViolation` into an ERROR frame, 
 
 from __future__ import annotations
 
-__all__ = ["BrokerError", "InvalidDestination", "OperatorError", "PeerViolation"]
+__all__ = ["BrokerError", "InvalidDestination", "OperatorError", "PeerViolation", "shorten"]
 
 #: Characters of an error that are told and logged. Clients' own texts stand in them, and those may be long.
 MAX_SUMMARY = 200
@@ -15,6 +15,7 @@ MAX_DETAIL = 1000
 
 
 def shorten(text: str, length: int) -> str:
+    """At most that many characters; that some are missing can be seen."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 

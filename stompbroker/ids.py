@@ -5,12 +5,13 @@ Law: what must not be mixed up has a type of its own; nothing here has behaviour
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import Final, NewType
 
-__all__ = ["ConnectionId", "DeliveryNumber", "Offset"]
+__all__ = ["FIRST_OFFSET", "ConnectionId", "DeliveryNumber", "Offset"]
 
 #: Position of a message in its topic's log; the first message of a topic has offset 0.
 Offset = NewType("Offset", int)
+FIRST_OFFSET: Final = Offset(0)
 #: A consumer's running number of a delivery, from 1; together with the consumer it is the `ack` id on the wire.
 DeliveryNumber = NewType("DeliveryNumber", int)
 #: Running number of a client connection since the broker started.

@@ -12,15 +12,28 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stompbroker.ids import ConnectionId
-
-__all__ = ["MESSAGE_OVERHEAD_BYTES", "Message", "size_of_all", "tails_bytes"]
+__all__ = ["MESSAGE_OVERHEAD_BYTES", "Message", "Origin", "size_of_all", "tails_bytes"]
 
 #: What a message costs beside the bytes of its tail: the objects around it.
 MESSAGE_OVERHEAD_BYTES: Final = 200
 
 _MESSAGE_ID: Final = b"message-id:"
 _tail_of: Final = attrgetter("tail")
+
+
+@final
+class Origin:
+    """What all messages that a client sends with one header block have in common. Shared, not copied."""
+
+    __slots__ = ("is_persistent", "is_plain", "publisher")
+
+    def __init__(self, publisher: str, *, is_plain: bool, is_persistent: bool = True) -> None:
+        #: The name of the connection that published it: its `client-id`, or one that no other connection ever has.
+        self.publisher = publisher
+        #: Whether 1.1 may get the tail as it is: true unless a header holds a carriage return.
+        self.is_plain = is_plain
+        #: Whether it is stored where its topic is; the publisher may opt out.
+        self.is_persistent = is_persistent
 
 
 @final
@@ -31,22 +44,13 @@ class Message:
         tail begins with the message-id header and ends with the body and one NUL
     """
 
-    __slots__ = ("body_bytes", "is_plain", "published_at_ns", "publisher", "tail")
+    __slots__ = ("body_bytes", "origin", "published_at_ns", "tail")
 
-    def __init__(
-        self,
-        body_bytes: int,
-        tail: bytes,
-        is_plain: bool,
-        publisher: ConnectionId,
-        published_at_ns: int,
-    ) -> None:
+    def __init__(self, body_bytes: int, tail: bytes, origin: Origin, published_at_ns: int) -> None:
         self.body_bytes = body_bytes
         #: Everything of the MESSAGE frame that all receivers share, from `message-id` to NUL, rendered for STOMP 1.2.
         self.tail = tail
-        #: Whether 1.1 may get the tail as it is: true unless a header holds a carriage return.
-        self.is_plain = is_plain
-        self.publisher = publisher
+        self.origin = origin
         self.published_at_ns = published_at_ns
 
     @property

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
+pytest_plugins = ["tests.support.postgres"]
+
 # The same examples every time: a test that fails for nobody else is no help to anybody.
 settings.register_profile("deterministic", derandomize=True, deadline=None)
 settings.load_profile("deterministic")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from sqlalchemy import make_url
 
 from stompbroker.config import (
     ENVIRONMENT_PREFIX,
@@ -18,6 +19,7 @@ from stompbroker.config import (
     bytes_as_text,
     effective,
     load,
+    without_password,
 )
 from stompbroker.errors import OperatorError
 from stompbroker.topics import SlowSubscriber, parse_topic_name
@@ -189,6 +191,9 @@ def test_a_wrong_value_is_named_with_its_flag() -> None:
         ('slow_subscriber = "drop"', "one of block, drop-oldest, drop-newest, disconnect"),
         ('host = ""', "a host name or an address"),
         ('data = ""', "a directory"),
+        ('database = "mysql"', "or a URL postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE"),
+        ("database = 5", '"memory" for nothing that outlives the broker'),
+        ("min_free_bytes = -1", "from 0 B to 64 TiB"),
         ("topics = 3", "[[topics]] tables"),
     ],
 )
@@ -240,6 +245,124 @@ def test_a_wrong_assignment_is_explained(assignment: str, words: str) -> None:
 
 def test_an_assignment_may_be_spelt_like_a_flag() -> None:
     assert load(assignments=["max-waiting = 5"]).max_waiting == 5
+
+
+# The database and its password
+
+READABLE = [
+    "",
+    "memory",
+    "postgresql+psycopg://",
+    "postgresql+psycopg:///stompbroker",
+    "postgresql+psycopg://localhost/stompbroker",
+    "postgresql+psycopg://broker@localhost:5432/stompbroker",
+    "postgresql+psycopg://[::1]:5432/stompbroker",
+    "postgresql+psycopg:///stompbroker?host=/run/postgresql&connect_timeout=5",
+]
+
+#: Each with the password "secret" in it, and what may be shown.
+WITH_PASSWORD = [
+    ("postgresql+psycopg://u:secret@h/d", "postgresql+psycopg://u:***@h/d"),
+    (
+        "postgresql+psycopg://u:secret:secret@h:5432/d?sslmode=require",
+        "postgresql+psycopg://u:***@h:5432/d?sslmode=require",
+    ),
+    ("postgresql+psycopg://:secret%40@h", "postgresql+psycopg://:***@h"),
+    ("postgresql+psycopg://h/d?password=secret&user=u", "postgresql+psycopg://h/d?password=***&user=u"),
+    ("postgresql+psycopg://h/d?user=u&sslpassword=secret", "postgresql+psycopg://h/d?user=u&sslpassword=***"),
+]
+
+#: Not to be used; a person may still have written a password there.
+REFUSED = [
+    ("postgresql://u:secret@h/d", "postgresql://…"),
+    ("postgres://u:secret@h/d", "postgres://…"),
+    ("POSTGRESQL+PSYCOPG://u:secret@h/d", "POSTGRESQL+PSYCOPG://…"),
+    ("postgresql+psycopg://u:se@secret@h/d", "postgresql+psycopg://…"),
+    ("postgresql+psycopg://u:se/secret@h/d", "postgresql+psycopg://…"),
+    ("postgresql+psycopg://u:s:secret", "postgresql+psycopg://…"),
+    ("postgresql+psycopg://h/d?pass%77ord=secret", "postgresql+psycopg://…"),
+    ("postgresql+psycopg://h:5432/d?x=secret@h", "postgresql+psycopg://…"),
+    (" postgresql+psycopg://u:secret@h/d", "…"),
+    ("u:secret@h/d", "…"),
+    ("host=h password=secret", "…"),
+    ("sqlite:///other.db", "sqlite://…"),
+    ("other.db", "other.db"),
+    ("Memory", "Memory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("database", [*READABLE, *(url for url, _ in WITH_PASSWORD)])
+def test_a_database_is_the_file_memory_or_postgresql(database: str) -> None:
+    assert load(flags={"database": database}).database == database
+
+
+@pytest.mark.parametrize("database", READABLE)
+def test_what_has_no_password_is_shown_as_it_is(database: str) -> None:
+    assert without_password(database) == database
+
+
+@pytest.mark.parametrize(("database", "shown"), WITH_PASSWORD)
+def test_a_password_is_not_shown(database: str, shown: str) -> None:
+    settings = load(flags={"database": database})
+
+    (one,) = (one for one in effective(settings) if one.key == "database")
+    assert (one.value, one.shown) == (shown, f'"{shown}"')
+    assert "secret" not in repr(settings)
+    assert "secret" not in str(settings)
+
+
+@pytest.mark.parametrize(("database", "shown"), REFUSED)
+def test_a_database_that_is_refused_is_named_without_its_password(database: str, shown: str) -> None:
+    text = mistake(database=database)
+
+    assert text.startswith(f'  - database = "{shown}" (flag --database): allowed is "" for the SQLite file')
+    with pytest.raises(ValidationError) as raised:
+        Settings(database=database)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "database:postgresql+psycopg://u:secret@h/d",  # no "=" at all
+        "postgresql+psycopg://u:secret@h/d?sslmode=require",  # taken for a key
+        "databse=postgresql+psycopg://u:secret@h/d",
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_shown_either(assignment: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(assignments=[assignment])
+
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ['["secret"]', '{ url = "secret" }'])
+def test_a_database_that_is_no_text_is_refused_without_being_shown(value: str) -> None:
+    assert mistake(f"database = {value}").startswith('  - database = "…" (file stompbroker.toml): allowed is')
+
+
+def test_a_contradiction_elsewhere_does_not_show_the_password() -> None:
+    with pytest.raises(ValidationError) as raised:
+        Settings(database=WITH_PASSWORD[0][0], default_prefetch=20, max_prefetch=10)
+
+    assert "secret" not in str(raised.value)
+
+
+@given(st.text(), st.text(), st.text(alphabet=":/?#@&=[]%+ .x"))
+def test_what_is_shown_of_any_url_has_no_password_in_it(before: str, after: str, between: str) -> None:
+    for url in (f"{before}:hidden{between}@{after}", f"postgresql+psycopg://u{before}:{between}hidden@h{after}"):
+        assert "hidden" not in without_password(url)
+
+
+@given(st.from_regex(r"postgresql\+psycopg://[a-z:/?@%0-9=&.]*", fullmatch=True))
+def test_what_is_accepted_has_the_same_password_for_the_driver(url: str) -> None:
+    shown = without_password(url)
+    if shown.endswith("…"):
+        return
+
+    parsed = make_url(url)
+
+    assert shown == url if parsed.password is None else f":***@{parsed.host or ''}" in shown
 
 
 # Combinations
@@ -393,7 +516,7 @@ def test_effective_settings_are_shown_as_they_are_written(tmp_path: Path) -> Non
     assert shown["topics"] == ("a", [{"pattern": "a", "window_bytes": MIB}])
 
 
-@pytest.mark.parametrize("key", sorted(set(Settings.model_fields) - {"topics", "host", "data"}))
+@pytest.mark.parametrize("key", sorted(set(Settings.model_fields) - {"topics", "host", "data", "database"}))
 def test_the_edges_of_every_range_are_allowed_and_what_lies_beyond_is_not(key: str) -> None:
     metadata = Settings.model_fields[key].metadata
     low = next((item.ge for item in metadata if hasattr(item, "ge")), None)

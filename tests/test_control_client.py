@@ -1,22 +1,24 @@
-"""The asking side of the control socket, against whatever may answer."""
+"""The control socket: the asking side against whatever may answer, the answering side against whatever may be asked."""
 
 from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
 import trio.testing
 
 from stompbroker import control_client
+from stompbroker.actors import control_listener
+from stompbroker.control import Control, ControlError
 from stompbroker.control_client import ANSWER_TIMEOUT_S, ControlRefused, NoBroker, connect
 from stompbroker.data_directory import hold
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -153,3 +155,130 @@ async def test_a_long_path_without_a_broker_is_the_same_sentence(tmp_path: Path)
     with pytest.raises(NoBroker, match="No broker is running"):
         async with connect(tmp_path / ("d" * 200)):
             pass
+
+
+# The answering side
+
+
+class ScriptedControl:
+    """Does what the method's name says, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.finish = trio.Event()
+
+    async def call(self, method: str, params: Mapping[str, Any]) -> Any:
+        self.calls.append((method, params))
+        match method:
+            case "echo":
+                return dict(params)
+            case "wait":
+                await self.finish.wait()
+                self.calls.append(("waited", {}))
+                return None
+            case "refuse":
+                raise ControlError("not today")
+            case _:
+                raise RuntimeError("a bug")
+
+
+@asynccontextmanager
+async def listening(data: Path) -> AsyncIterator[ScriptedControl]:
+    control = ScriptedControl()
+    with hold(data) as directory, directory.listen_for_control() as raw:
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(raw))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(control_listener.run, listener, cast("Control", control))
+            yield control
+            nursery.cancel_scope.cancel()
+
+
+async def asked(data: Path, request: bytes) -> bytes:
+    """All that comes back for some bytes, until the listener closes."""
+    stream = await trio.open_unix_socket(data / "control.sock")
+    async with stream:
+        await stream.send_all(request)
+        await stream.send_eof()
+        return b"".join([bytes(chunk) async for chunk in stream])
+
+
+async def test_parameters_reach_the_method_and_its_result_comes_back(tmp_path: Path) -> None:
+    async with listening(tmp_path) as control, connect(tmp_path) as client:
+        assert await client.call("echo", key="c/n", limit=5) == {"key": "c/n", "limit": 5}
+        assert await client.call("echo") == {}
+        with pytest.raises(ControlRefused, match="not today"):
+            await client.call("refuse", key="x")
+        assert await client.call("echo") == {}, "the connection goes on"
+
+    assert control.calls[0] == ("echo", {"key": "c/n", "limit": 5})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"hello",
+        b"",
+        b"[]",
+        b"5",
+        b"{}",
+        b'{"method": 5}',
+        b'{"method": "echo", "params": null}',
+        b'{"method": "echo", "params": [["a", 1]]}',
+        b"\xff",
+        b"[" * 30_000,
+    ],
+)
+async def test_what_is_no_request_is_told_what_one_is(tmp_path: Path, line: bytes) -> None:
+    async with listening(tmp_path) as control:
+        answers = await asked(tmp_path, line + b'\n{"method": "echo"}\n')
+
+    first, second = answers.splitlines()
+    assert "a request is one line" in json.loads(first)["error"]["message"]
+    assert json.loads(second) == {"result": {}}
+    assert [method for method, _ in control.calls] == ["echo"]
+
+
+async def test_a_request_that_does_not_end_is_not_collected_for_ever(tmp_path: Path) -> None:
+    async with listening(tmp_path):
+        stream = await trio.open_unix_socket(tmp_path / "control.sock")
+        async with stream:
+            with suppress(trio.BrokenResourceError):
+                while True:
+                    await stream.send_all(b"x" * 10_000)
+
+
+async def test_a_bug_in_one_method_ends_that_connection_alone(tmp_path: Path) -> None:
+    async with listening(tmp_path), connect(tmp_path) as other:
+        assert await asked(tmp_path, b'{"method": "stumble"}\n') == b""
+
+        assert await other.call("echo") == {}
+
+
+async def test_what_was_begun_is_finished_when_nobody_waits_any_more(tmp_path: Path) -> None:
+    async with listening(tmp_path) as control:
+        stream = await trio.open_unix_socket(tmp_path / "control.sock")
+        async with stream:
+            await stream.send_all(b'{"method": "wait"}\n')
+            await trio.testing.wait_all_tasks_blocked()
+
+        control.finish.set()
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert [method for method, _ in control.calls] == ["wait", "waited"]
+
+
+async def test_a_method_may_take_longer_than_a_client_may_be_silent(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with listening(tmp_path) as control:
+        stream = await trio.open_unix_socket(tmp_path / "control.sock")
+        async with stream:
+            await stream.send_all(b'{"method": "wait"}\n')
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(control_listener.IDLE_S + 1)
+            await trio.testing.wait_all_tasks_blocked()
+            control.finish.set()
+
+            assert await stream.receive_some() == b'{"result": null}\n'
+
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(control_listener.IDLE_S + 1)
+            assert await stream.receive_some() == b"", "it was silent for too long"

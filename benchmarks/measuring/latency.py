@@ -31,6 +31,7 @@ def measure(scenario: Latency, target: Target, stall_s: float) -> Measurement:
         body_bytes=scenario.body_bytes,
         messages_per_s=scenario.messages_per_s,
         messages=round(scenario.messages_per_s * scenario.duration_s),
+        is_durable=scenario.is_durable,
         stall_s=stall_s,
     )
     watch = BrokerWatch(target)

@@ -21,7 +21,7 @@ from benchmarks.scenarios import REFERENCE, Throughput
 if TYPE_CHECKING:
     from benchmarks.target import Target
 
-_DESTINATION = "/topic/benchmark"
+DESTINATION = "/topic/benchmark"
 DELIVERIES = "deliveries"
 
 
@@ -29,7 +29,7 @@ def measure(scenario: Throughput, target: Target, stall_s: float) -> Measurement
     publishing = PublisherAssignment(
         host=target.host,
         port=target.port,
-        destination=_DESTINATION,
+        destination=DESTINATION,
         body_bytes=scenario.body_bytes,
         duration_s=scenario.duration_s,
         receipt_window=scenario.receipt_window,
@@ -38,9 +38,10 @@ def measure(scenario: Throughput, target: Target, stall_s: float) -> Measurement
     subscribing = SubscriberAssignment(
         host=target.host,
         port=target.port,
-        destination=_DESTINATION,
+        destination=DESTINATION,
         connections=scenario.subscribers,
         acknowledges=scenario.acknowledges,
+        is_durable=scenario.is_durable,
         stall_s=stall_s,
     )
     watch = BrokerWatch(target)
@@ -68,7 +69,7 @@ def measure(scenario: Throughput, target: Target, stall_s: float) -> Measurement
                 name=DELIVERIES,
                 value=deliveries / elapsed_s,
                 unit=Unit.PER_SECOND,
-                compared_with=None if scenario.name == REFERENCE else FigureKey(REFERENCE, DELIVERIES),
+                compared_with=None if scenario.name == REFERENCE else FigureKey(scenario.reference, DELIVERIES),
             ),
             Figure(name="broker per delivery", value=broker_processor_s / deliveries * 1e6, unit=Unit.MICROSECONDS),
         ),

@@ -1,17 +1,22 @@
 """What passes between a role and the measurement that started it.
 
-Law: the words are frozen values over one pipe. A role says `Reached` as often as it has stages, then its report or
-`Failed`; the measurement says `Go`, `Expect` or `Stop`.
+Law: the words are frozen values over one pipe. A role says `Reached` as often as it has stages, `Progressed` now and
+then in between when its work is long, then its report or `Failed`; the measurement says `Go`, `Expect` or `Stop`.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+
+#: Seconds between two words about progress.
+_PROGRESS_S: Final = 1.0
 
 
 class Stage(Enum):
@@ -22,6 +27,13 @@ class Stage(Enum):
 @dataclass(frozen=True, slots=True)
 class Reached:
     stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """The role is alive, and has come so far."""
+
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,7 @@ class ChildEnd:
 
     def __init__(self, pipe: Connection[Any, Any]) -> None:
         self._pipe = pipe
+        self._next_progress_at = 0.0
 
     def fileno(self) -> int:
         """Readable when a word is waiting, so that a role can select on it."""
@@ -65,6 +78,13 @@ class ChildEnd:
 
     def reach(self, stage: Stage) -> None:
         self._pipe.send(Reached(stage))
+
+    def progress(self, messages: int) -> None:
+        """May be called all the time; says something about once a second."""
+        now = time.monotonic()
+        if now >= self._next_progress_at:
+            self._next_progress_at = now + _PROGRESS_S
+            self._pipe.send(Progressed(messages))
 
     def wait_word(self) -> Word:
         word = self._pipe.recv()

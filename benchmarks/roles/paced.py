@@ -5,7 +5,8 @@ latency counts from when it was *due*: a broker that stops reading is charged fo
 for one message (the "coordinated omission" of generators that wait for an answer before they go on). How late the
 generator itself was is reported beside it, so that nobody takes its delays for the broker's.
 
-One process and one clock, two connections.
+With a durable subscription the publisher asks for a receipt for every message and the subscriber acknowledges each;
+neither waits for the other's answer. One process and one clock, two connections.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from benchmarks.broken import Broken
-from benchmarks.frame_counting import StampReader, stamped_body
-from benchmarks.frames import send
+from benchmarks.durable_identity import numbered_identity
+from benchmarks.frame_counting import AckIdReader, FrameCounter, StampReader, stamped_body
+from benchmarks.frames import acknowledge_all, send
 from benchmarks.roles.child_end import ChildEnd, Stage
-from benchmarks.session import Session, receive
+from benchmarks.session import Session, raise_if_error, receive
 
 if TYPE_CHECKING:
     import socket
@@ -40,6 +42,7 @@ class PacedAssignment:
     body_bytes: int
     messages_per_s: int
     messages: int
+    is_durable: bool = False
     #: Seconds without a message, once all are sent, after which what is missing counts as lost.
     stall_s: float
 
@@ -62,19 +65,23 @@ class PacedReport:
 def run(assignment: PacedAssignment, control: ChildEnd) -> PacedReport:
     with (
         Session.open(assignment.host, assignment.port) as publisher,
-        Session.open(assignment.host, assignment.port) as subscriber,
+        Session.open(
+            assignment.host, assignment.port, identity=numbered_identity(0) if assignment.is_durable else None
+        ) as subscriber,
     ):
-        subscriber.subscribe(assignment.destination)
+        subscriber.subscribe(assignment.destination, ack_mode="client-individual" if assignment.is_durable else "auto")
         control.reach(Stage.READY)
         control.wait_word()
         processor_at_start = time.process_time()
-        arrivals = Arrivals()
+        arrivals = Arrivals(subscriber.socket if assignment.is_durable else None)
         schedule = Schedule(assignment, publisher.socket, starts_at_ns=time.monotonic_ns())
         _keep_schedule(schedule, arrivals, subscriber.socket, assignment.stall_s)
         ended_at_ns = time.monotonic_ns()
         processor_s = time.process_time() - processor_at_start
-        publisher.leave()
+        receipts = schedule.receipts + publisher.leave()
         extra = subscriber.leave()
+    if assignment.is_durable and receipts != assignment.messages:
+        raise Broken(f"{receipts:,} receipts for {assignment.messages:,} messages")
     return PacedReport(
         sent=assignment.messages,
         received=arrivals.count + extra,
@@ -102,9 +109,10 @@ def _keep_schedule(schedule: Schedule, arrivals: Arrivals, subscriber: socket.so
         if subscriber in readable:
             chunk = receive(subscriber, _RECEIVE_BYTES)
             arrivals.note(chunk, time.monotonic_ns())
-        elif schedule.socket in readable:
-            raise Broken(f"the broker told the publisher {receive(schedule.socket, 400)!r}")
-        elif to_next_s is None and not schedule.has_unsent:
+            arrivals.acknowledge(chunk)
+        if schedule.socket in readable:
+            schedule.take_answers(receive(schedule.socket, _RECEIVE_BYTES))
+        elif subscriber not in readable and to_next_s is None and not schedule.has_unsent:
             return
 
 
@@ -124,6 +132,11 @@ class Schedule:
         self._assignment = assignment
         self._next = 0
         self._unsent = bytearray()
+        self._receipts = FrameCounter()
+
+    @property
+    def receipts(self) -> int:
+        return self._receipts.frames
 
     @property
     def has_unsent(self) -> bool:
@@ -141,7 +154,8 @@ class Schedule:
     def send_due(self, now_ns: int) -> None:
         while self._next < self.messages and (due_at_ns := self.due_at_ns(self._next)) <= now_ns:
             body = stamped_body(self._next, due_at_ns, body_bytes=self._assignment.body_bytes)
-            self._unsent += send(self._assignment.destination, body)
+            receipt = f"{self._next}" if self._assignment.is_durable else None
+            self._unsent += send(self._assignment.destination, body, receipt=receipt)
             self.lateness_ns.append(now_ns - due_at_ns)
             self._next += 1
         if self._unsent:
@@ -152,15 +166,24 @@ class Schedule:
             except ConnectionError as error:
                 raise Broken(f"the broker dropped the publisher: {error}") from error
 
+    def take_answers(self, chunk: bytes) -> None:
+        """Receipts, if they were asked for; anything else is broken."""
+        raise_if_error(chunk)
+        if not self._assignment.is_durable:
+            raise Broken(f"the broker told the publisher {chunk[:400]!r}")
+        self._receipts.count(bytearray(chunk), len(chunk))
+
 
 @final
 class Arrivals:
-    """The receiving side.
+    """The receiving side; with a socket for them, it acknowledges.
 
     Invariant: `count` messages have arrived, of which `misplaced` were not the successor of an earlier one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, acknowledged_to: socket.socket | None = None) -> None:
+        self._acknowledged_to = acknowledged_to
+        self._ack_ids = AckIdReader()
         self.latencies_ns = array("q")
         self.misplaced = 0
         self._stamps = StampReader()
@@ -176,3 +199,10 @@ class Arrivals:
             if number <= self._newest:
                 self.misplaced += 1
             self._newest = max(self._newest, number)
+
+    def acknowledge(self, chunk: bytes) -> None:
+        if self._acknowledged_to is not None and (ack_ids := self._ack_ids.read(chunk)):
+            # A few at a time into a buffer of megabytes: what the kernel does not take is no schedule any more.
+            sent = acknowledge_all(ack_ids)
+            if self._acknowledged_to.send(sent) != len(sent):
+                raise Broken("the broker takes no acknowledgements from the subscriber")

@@ -1,4 +1,4 @@
-"""A role that publishes as fast as it is allowed to, for a given time.
+"""A role that publishes as fast as it is allowed to, for a given time or until it has published enough.
 
 Law: sent messages are counted in bytes. All frames have one size and are encoded before the clock starts, so a position
 in the byte stream says how many messages have left and how many the window still allows.
@@ -6,6 +6,7 @@ in the byte stream says how many messages have left and how many the window stil
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ class PublisherAssignment:
     port: int
     destination: str
     body_bytes: int
-    duration_s: float
+    #: It ends at whichever of the two comes first.
+    duration_s: float = math.inf
+    most_messages: int | None = None
     #: Messages that may be without their RECEIPT at a time; 0 asks for none.
     receipt_window: int
     #: Seconds without progress after which the broker counts as hung.
@@ -56,14 +59,20 @@ def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
         with_receipts=assignment.receipt_window > 0,
     )
     with Session.open(assignment.host, assignment.port) as session:
-        stream = SendStream(session.socket, ring, receipt_window=assignment.receipt_window)
+        stream = SendStream(
+            session.socket,
+            ring,
+            receipt_window=assignment.receipt_window,
+            most_messages=assignment.most_messages,
+        )
         control.reach(Stage.READY)
         control.wait_word()
         processor_at_start, started_at = time.process_time(), time.monotonic()
         stops_at = started_at + assignment.duration_s
-        while time.monotonic() < stops_at:
+        while time.monotonic() < stops_at and not stream.is_exhausted():
             if not stream.push():
                 stream.wait(assignment.stall_s)
+                control.progress(stream.messages)
         stream.finish()
         while not stream.is_complete():
             if not stream.push():
@@ -77,19 +86,23 @@ def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
 
 @final
 class SendStream:
-    """An endless stream of SENDs into one non-blocking socket.
+    """A stream of SENDs into one non-blocking socket, endless unless it is given an end.
 
     Invariants:
         messages * frame_bytes - frame_bytes < position <= messages * frame_bytes
         with a window: messages - receipts <= receipt_window
+        with an end: messages <= most_messages
     """
 
-    def __init__(self, connected: socket.socket, ring: FrameRing, *, receipt_window: int) -> None:
+    def __init__(
+        self, connected: socket.socket, ring: FrameRing, *, receipt_window: int, most_messages: int | None = None
+    ) -> None:
         connected.setblocking(False)
         self._socket = connected
         self._ring = ring
         self._view = memoryview(ring.data)
         self._window_bytes = receipt_window * ring.frame_bytes
+        self._end = math.inf if most_messages is None else most_messages * ring.frame_bytes
         self._receipts = FrameCounter()
         self._buffer = bytearray(_RECEIVE_BYTES)
         self._is_finishing = False
@@ -99,6 +112,10 @@ class SendStream:
     def messages(self) -> int:
         """Messages that have left, the one that is under way included."""
         return -(-self.position // self._ring.frame_bytes)
+
+    def is_exhausted(self) -> bool:
+        """Whether its end has been reached."""
+        return self.position >= self._end
 
     def is_complete(self) -> bool:
         """Whether the stream is between two frames and no RECEIPT is missing."""
@@ -143,9 +160,10 @@ class SendStream:
     def _allowed_bytes(self) -> int:
         if self._is_finishing:
             return self._ring.bytes_to_boundary(self.position)
+        to_end = min(len(self._view), self._end - self.position)
         if not self._window_bytes:
-            return len(self._view)
-        return self._receipts.frames * self._ring.frame_bytes + self._window_bytes - self.position
+            return int(to_end)
+        return int(min(to_end, self._receipts.frames * self._ring.frame_bytes + self._window_bytes - self.position))
 
     def _receive(self) -> None:
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from benchmarks.broken import Broken
+from benchmarks.durable_identity import numbered_identity
 from benchmarks.frame_counting import AckIdReader, FrameCounter
 from benchmarks.frames import acknowledge_all
 from benchmarks.roles.child_end import ChildEnd, Expect, Stage
@@ -32,6 +33,8 @@ class SubscriberAssignment:
     connections: int
     #: `client-individual` with an ACK for every MESSAGE, instead of `auto`.
     acknowledges: bool
+    #: Each connection has a durable subscription of its own, see `numbered_identity`.
+    is_durable: bool = False
     #: Seconds without a byte, once the publisher has finished, after which what is missing counts as lost.
     stall_s: float
 
@@ -52,8 +55,14 @@ def run(assignment: SubscriberAssignment, control: ChildEnd) -> SubscriberReport
     ack_mode = "client-individual" if assignment.acknowledges else "auto"
     with ExitStack() as open_sessions:
         sessions = [
-            open_sessions.enter_context(Session.open(assignment.host, assignment.port))
-            for _ in range(assignment.connections)
+            open_sessions.enter_context(
+                Session.open(
+                    assignment.host,
+                    assignment.port,
+                    identity=numbered_identity(number) if assignment.is_durable else None,
+                )
+            )
+            for number in range(assignment.connections)
         ]
         for session in sessions:
             session.subscribe(assignment.destination, ack_mode=ack_mode)
@@ -184,7 +193,14 @@ class AcknowledgingReceiver:
         return self._counter.frames < expected or bool(self._unsent)
 
     def receive(self) -> bool:
-        length = receive_into(self.socket, self._buffer)
+        return self._take(receive_into(self.socket, self._buffer))
+
+    def take_leftover(self, leftover: bytes) -> bool:
+        """Count and acknowledge what came behind the answer to SUBSCRIBE."""
+        self._buffer[: len(leftover)] = leftover
+        return self._take(len(leftover))
+
+    def _take(self, length: int) -> bool:
         self._counter.count(self._buffer, length)
         ack_ids = self._ack_ids.read(bytes(memoryview(self._buffer)[:length]))
         self.acknowledged += len(ack_ids)

@@ -1,7 +1,8 @@
 """Answers whoever asks through the control socket in the data directory.
 
 Law: one JSON object per line in, one per line out: `{"method": …, "params": {…}}`, then `{"result": …}` or
-`{"error": {"message": …}}`. It decides nothing: everything goes to `Control`.
+`{"error": {"message": …}}`. It decides nothing: everything goes to `Control`. Requests of one connection are answered
+one after the other, and what has been begun is finished, whether or not anybody still waits for the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ __all__ = ["run"]
 MAX_REQUEST_BYTES: Final = 64 * 1024
 #: People and scripts asking at the same time.
 MAX_CLIENTS: Final = 32
-#: How long one may think before its next question, or take to read an answer.
+#: How long one may think before its next question, or take to read an answer. What the broker itself takes to find it
+#: does not count: a deletion waits for the disk.
 IDLE_S: Final = 60.0
 
 log = structlog.get_logger()
@@ -52,26 +54,39 @@ async def run(
 async def _answer(stream: trio.SocketStream, control: Control) -> None:
     pending = b""
     while True:
+        chunk = b""
         with trio.move_on_after(IDLE_S):
             chunk = await stream.receive_some()
-            if not chunk:
+        if not chunk:
+            return  # gone, or silent for too long
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            answer = json.dumps(await _respond(line, control)).encode() + b"\n"
+            with trio.move_on_after(IDLE_S) as sending:
+                await stream.send_all(answer)
+            if sending.cancelled_caught:
                 return
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                await stream.send_all(json.dumps(_respond(line, control)).encode() + b"\n")
-            if len(pending) > MAX_REQUEST_BYTES:
-                return
-            continue
-        return
+        if len(pending) > MAX_REQUEST_BYTES:
+            return
 
 
-def _respond(line: bytes, control: Control) -> dict[str, Any]:
-    try:
-        request = json.loads(line)
-        method, params = str(request["method"]), dict(request.get("params", {}))
-    except (ValueError, TypeError, KeyError, AttributeError):
+async def _respond(line: bytes, control: Control) -> dict[str, Any]:
+    request = _read(line)
+    if request is None:
         return {"error": {"message": 'a request is one line: {"method": NAME, "params": {}}'}}
     try:
-        return {"result": control.call(method, params)}
+        return {"result": await control.call(*request)}
     except ControlError as error:
         return {"error": {"message": str(error)}}
+
+
+def _read(line: bytes) -> tuple[str, dict[str, Any]] | None:
+    """Method and parameters, or None for what is no request."""
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(request, dict):
+        return None
+    method, params = request.get("method"), request.get("params", {})
+    return (method, params) if isinstance(method, str) and isinstance(params, dict) else None

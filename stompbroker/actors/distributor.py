@@ -63,6 +63,4 @@ async def _release_due(redeliveries: Redeliveries, clock: Clock) -> None:
         with trio.move_on_after(max(0.0, (due_ns - clock.now_ns()) / NANOSECONDS)):
             await redeliveries.changed.wait()
         for reading, offset in redeliveries.take_due(clock.now_ns(), DUE_PER_TURN):
-            consumer = reading.subscription.consumer
-            if consumer is not None:
-                consumer.become_due(reading, offset)
+            reading.become_due(offset)

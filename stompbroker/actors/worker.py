@@ -56,7 +56,7 @@ async def run(stream: trio.abc.Stream, session: Session, shared: Shared) -> None
                 await _read(stream, session, shared, nursery)
             # What came before the end still counts, as far as it can be applied in time.
             with trio.move_on_after(shared.block_timeout_s):
-                while session.is_held_back and session.ending is None:
+                while session.is_unfinished and session.ending is None:
                     await session.resumed.wait()
             if session.ending is not None:
                 # A client stuck in its own send would never come to read what it is told.

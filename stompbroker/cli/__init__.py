@@ -16,10 +16,12 @@ import typer
 
 from stompbroker import __version__
 from stompbroker.cli.config import config
+from stompbroker.cli.migrate import migrate
 from stompbroker.cli.publish import publish
 from stompbroker.cli.serve import serve
 from stompbroker.cli.stats import stats
 from stompbroker.cli.subscribe import subscribe
+from stompbroker.cli.subscriptions import make_subscriptions
 from stompbroker.errors import OperatorError
 
 __all__ = ["main"]
@@ -40,8 +42,9 @@ def _application() -> typer.Typer:
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
     application.callback()(_about)
-    for command in (serve, publish, subscribe, stats, config):
+    for command in (serve, publish, subscribe, stats, config, migrate):
         application.command()(command)
+    application.add_typer(make_subscriptions(), name="subscriptions")
     return application
 
 

@@ -10,6 +10,8 @@ import typer
 
 __all__ = [
     "ConfigOption",
+    "DataOption",
+    "DatabaseOption",
     "HeaderOption",
     "HostOption",
     "JsonOption",
@@ -29,6 +31,22 @@ PortOption = Annotated[
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FILE", help="Settings file.", show_default="stompbroker.toml if it exists"),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="Data directory of the broker.", show_default="from the settings, ./data"
+    ),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help='postgresql+psycopg://…, or "memory" to store nothing. Others on this machine can see options; '
+        "a password is better given as STOMPBROKER_DATABASE or in the settings file.",
+        show_default="stompbroker.db in the data directory",
+    ),
 ]
 HeaderOption = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="A further header; can be repeated.")

@@ -38,9 +38,27 @@ def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Re
         rate = _rate(first["totals"][name], totals[name], interval_s)
         yield Text(f"{name:10} {totals[name]:,}" + (f", {rate} a second" if rate else ""))
     yield Text(f"traffic    {bytes_as_text(totals['bytes_in'])} in, {bytes_as_text(totals['bytes_out'])} out")
+    if "store" in second:
+        yield _store(second["store"])
     yield from _topics(first, second, interval_s)
     yield from _subscriptions(second)
     yield from _connections(second)
+
+
+def _store(store: Mapping[str, Any]) -> Text:
+    """One line; a store that is not well stands out with and without colours."""
+    is_well = store["state"] == "ok"
+    state = "ok" if is_well else store["state"].upper()
+    if not is_well and store["since"]:
+        state += f" since {_to_the_second(store['since'])}"
+    if store["reason"]:
+        state += f" ({store['reason']})"
+    parts = [f"{store['engine']} {state}", f"{store['batches']:,} batches"]
+    if store["stored_bytes"] is not None:
+        parts.append(f"{bytes_as_text(store['stored_bytes'])} stored")
+    if store["backlog_units"]:
+        parts.append(f"{store['backlog_units']:,} to be written ({bytes_as_text(store['backlog_bytes'])})")
+    return Text(f"store      {', '.join(parts)}", "" if is_well else "bold red")
 
 
 def _rate(before: int, after: int, interval_s: float) -> str:

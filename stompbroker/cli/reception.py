@@ -2,6 +2,7 @@
 
 Law: what was received in one go is written out, and then acknowledged. Waiting for messages is the only thing
 that Ctrl-C, a count or a timeout cut short, so no frame is ever left half sent and DISCONNECT can always follow.
+There is no UNSUBSCRIBE: a durable subscription is kept, and any other ends with its connection.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import typer
 
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.stomp_client import StompClient, connect
+from stompbroker.cli.subscription_names import named
 from stompbroker.stomp import Frame, render_frame
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class Reception:
     destination: str
     headers: list[tuple[str, str]]
     ack: str
+    client_id: str | None
+    durable_name: str | None  # only together with a client id; the two are the identity of the subscription
     count: int | None
     timeout_s: float | None
     render: Callable[[Frame], bytes]
@@ -52,7 +56,7 @@ class _End(Enum):
 
 async def receive_all(address: tuple[str, int], reception: Reception) -> None:
     """Until something ends it. Raises CommandFailed if that is not what was asked for."""
-    async with connect(*address) as client:
+    async with connect(*address, client_id=reception.client_id) as client:
         async with trio.open_nursery() as nursery:
             receiver = _Receiver(client, reception)
             await nursery.start(receiver.stop_on_signal)
@@ -93,11 +97,13 @@ class _Receiver:
     async def run(self) -> _End:
         reception = self._reception
         headers = [("id", _SUBSCRIPTION_ID), ("destination", reception.destination), ("ack", reception.ack)]
+        if reception.durable_name is not None:
+            headers.append(("activemq.subscriptionName", reception.durable_name))
         headers += [*reception.headers, ("receipt", _SUBSCRIBE_RECEIPT)]
         await self._client.send(render_frame("SUBSCRIBE", headers))
         received = await self._wait(partial(self._client.wait_receipt, _SUBSCRIBE_RECEIPT))
         if not isinstance(received, _End):
-            typer.echo(f"Subscribed to {reception.destination}; Ctrl-C ends.", err=True)
+            typer.echo(_greeting(reception), err=True)
         while not isinstance(received, _End):
             end = await self._write([frame for frame in received if frame.command == "MESSAGE"])
             received = end or await self._wait(self._client.receive)
@@ -131,6 +137,13 @@ class _Receiver:
         if acknowledgements:
             await self._client.send(b"".join(acknowledgements))
         return _End.COUNT_REACHED if self.written == self._reception.count else None
+
+
+def _greeting(reception: Reception) -> str:
+    if reception.durable_name is None:
+        return f"Subscribed to {reception.destination}; Ctrl-C ends."
+    identity = named(reception.client_id or "", reception.durable_name)
+    return f"Subscribed to {reception.destination} as {identity}; Ctrl-C ends, and the broker keeps what comes then."
 
 
 def _write_out(content: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stompbroker.cli.options import ConfigOption
+from stompbroker.cli.options import ConfigOption, DatabaseOption
 
 __all__ = ["announce", "serve"]
 
@@ -24,6 +24,7 @@ def serve(
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Data directory, one broker each.", show_default="./data")
     ] = None,
+    database: DatabaseOption = None,
     config: ConfigOption = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.", show_default="info")
@@ -48,6 +49,7 @@ def serve(
 
     $ stompbroker serve
     $ stompbroker serve --port 7000 --data /var/lib/stompbroker
+    $ stompbroker serve --database memory
     $ stompbroker serve --set memory_limit="2 GiB" --set max_connections=50000
     """
     from stompbroker.config import load
@@ -56,6 +58,7 @@ def serve(
         "host": host,
         "port": port,
         "data": data,
+        "database": database,
         "log_level": log_level,
         "log_format": log_format,
     }
@@ -71,21 +74,22 @@ def serve(
     from stompbroker.cli.outcome import ExitCode, run
 
     logs.configure(settings.log_level, settings.log_format)
-    run(partial(broker.serve, settings, on_ready=announce), code=ExitCode.OPERATOR)
+    run(partial(broker.serve, settings, on_ready=partial(announce, database=settings.database)), code=ExitCode.OPERATOR)
 
 
-def announce(host: str, port: int, data: Path) -> None:
+def announce(host: str, port: int, data: Path, *, database: str = "") -> None:
     """Say on stdout that the broker is ready, where, and how to try it. Its first line is for scripts to wait for."""
     from stompbroker import __version__
-    from stompbroker.config import Settings
+    from stompbroker.config import EMBEDDED, Settings, without_password
 
     in_url = f"[{host}]" if ":" in host else host
     where = "" if port == Settings.model_fields["port"].default else f" --port {port}"
     if host not in (Settings.model_fields["host"].default, "0.0.0.0", "::", "localhost"):
         where = f" --host {host}{where}"
+    stored = "" if database == EMBEDDED else f", database {without_password(database)}"
     program = _as_called()
     lines = [
-        f"stompbroker {__version__} is ready at stomp://{in_url}:{port} (data in {data})",
+        f"stompbroker {__version__} is ready at stomp://{in_url}:{port} (data in {data}{stored})",
         "Try it, each in a terminal of its own:",
         f"  {program} subscribe{where} /topic/greetings",
         f'  {program} publish{where} /topic/greetings "Hello, world"',

@@ -10,16 +10,13 @@ from typing import Annotated
 
 import typer
 
-from stompbroker.cli.options import ConfigOption, JsonOption
+from stompbroker.cli.options import ConfigOption, DataOption, JsonOption
 
 __all__ = ["stats"]
 
 
 def stats(
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Data directory of the broker.", show_default="from the settings, ./data"),
-    ] = None,
+    data: DataOption = None,
     config: ConfigOption = None,
     interval: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time over which rates are measured; 0 shows none.")

@@ -124,10 +124,12 @@ class StompClient:
         if scope.cancelled_caught:
             raise CommandFailed(f"The broker at {self._address} did not confirm the end of the conversation.")
 
-    async def greet(self, host: str) -> None:
+    async def greet(self, host: str, client_id: str | None) -> None:
         """CONNECT and wait for CONNECTED."""
-        interval = f"{HEART_BEAT_MS},{HEART_BEAT_MS}"
-        await self.send(render_frame("CONNECT", [("accept-version", "1.2"), ("host", host), ("heart-beat", interval)]))
+        headers = [("accept-version", "1.2"), ("host", host), ("heart-beat", f"{HEART_BEAT_MS},{HEART_BEAT_MS}")]
+        if client_id is not None:
+            headers.append(("client-id", client_id))
+        await self.send(render_frame("CONNECT", headers))
         connected = (await self.receive())[0]
         if connected.command != "CONNECTED":
             raise CommandFailed(
@@ -168,7 +170,7 @@ def _refusal(error: Frame) -> CommandFailed:
 
 
 @asynccontextmanager
-async def connect(host: str, port: int) -> AsyncIterator[StompClient]:
+async def connect(host: str, port: int, *, client_id: str | None = None) -> AsyncIterator[StompClient]:
     """A connected client; the connection is closed at the end of the block, politely only after `disconnect`."""
     address = f"{host}:{port}"
     with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
@@ -177,7 +179,7 @@ async def connect(host: str, port: int) -> AsyncIterator[StompClient]:
         raise CommandFailed(f"{address} does not answer. {_WHAT_TO_DO}")
     async with stream:
         client = StompClient(stream, address)
-        await client.greet(host)
+        await client.greet(host, client_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.send_heart_beats)
             yield client

@@ -22,6 +22,10 @@ from stompbroker.cli.options import (
 __all__ = ["AckMode", "subscribe"]
 
 
+#: The same at every call, so that the same command resumes its subscription.
+DEFAULT_CLIENT_ID = "stompbroker-cli"
+
+
 class AckMode(StrEnum):
     AUTO = "auto"
     CLIENT = "client"
@@ -33,8 +37,27 @@ def subscribe(
         str, typer.Argument(metavar="DEST", help="What to receive: /topic/greetings, or a pattern such as prices.*")
     ],
     ack: Annotated[
-        AckMode, typer.Option(help="auto: the broker forgets what it sent; otherwise each message is acknowledged.")
-    ] = AckMode.AUTO,
+        AckMode | None,
+        typer.Option(
+            help="auto: the broker forgets what it sent; otherwise each message is acknowledged once it is written.",
+            show_default="auto; client-individual with --durable",
+        ),
+    ] = None,
+    durable: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Make or resume the durable subscription of this name: what comes while nobody is connected is kept.",
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Who the client is; with --durable, half of the subscription's identity.",
+            show_default=f"{DEFAULT_CLIENT_ID} with --durable",
+        ),
+    ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after this many.", show_default="go on")
     ] = None,
@@ -56,6 +79,9 @@ def subscribe(
 
     With --json each line is an object with headers, body and encoding ("text", or "base64" for what is not UTF-8).
 
+    A durable subscription belongs to a client id and a name: the same two resume it.
+    It is kept when this command ends; "stompbroker subscriptions rm ID/NAME" deletes it.
+
     The exit code is 1 if --timeout ends it before --count is reached.
 
     Examples:
@@ -63,6 +89,7 @@ def subscribe(
     $ stompbroker subscribe /topic/greetings
     $ stompbroker subscribe "prices.*" --ack client -H prefetch-count:10
     $ stompbroker subscribe /topic/orders --json | jq .body
+    $ stompbroker subscribe /topic/orders --durable invoices --client-id billing
     $ stompbroker subscribe /topic/orders --count 1 --timeout 5 --body-only
     """
     if as_json and body_only:
@@ -74,7 +101,14 @@ def subscribe(
         "id": "the command; it has one subscription",
         "receipt": "the command",
     }
+    if durable is not None:
+        reserved["activemq.subscriptionName"] = "--durable"
+        client_id = DEFAULT_CLIENT_ID if client_id is None else client_id
+    _require_name(durable, "--durable")
+    _require_name(client_id, "--client-id")
     headers = read_headers(header, reserved=reserved)
+    # What auto has handed to the network and nobody has read is lost; who asks for durable does not want that.
+    default_ack = AckMode.AUTO if durable is None else AckMode.CLIENT_INDIVIDUAL
     address = broker_address(host, port)
 
     from stompbroker.cli.message_format import choose_format
@@ -84,9 +118,19 @@ def subscribe(
     reception = Reception(
         destination=destination,
         headers=headers,
-        ack=ack.value,
+        ack=(ack or default_ack).value,
+        client_id=client_id,
+        durable_name=durable,
         count=count,
         timeout_s=timeout,
         render=choose_format(as_json=as_json, body_only=body_only),
     )
     run(receive_all, address, reception)
+
+
+def _require_name(text: str | None, parameter: str) -> None:
+    """Refuse what cannot be said: CONNECT knows no escapes, and an empty name is none."""
+    if text is not None:
+        require_utf8(text, parameter)
+        if not text or not text.isprintable():
+            raise typer.BadParameter("must be a text without control characters, and not empty", param_hint=parameter)

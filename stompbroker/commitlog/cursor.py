@@ -10,6 +10,7 @@ Below `next_offset` every offset is in exactly one of four states; above it, it 
    set_aside take_lowest_free  settle (a late ACK)
         ▼  │                 │
     waiting ──release──► free              waits for its time; may go again at once
+            ◄──suspend──
 
 "In flight" is what is left over: it is derived, not kept, so a thousand deliveries in order cost two numbers.
 """
@@ -61,6 +62,16 @@ class Cursor:
         self._waiting: set[int] = set()
         #: Sorted.
         self._free: list[int] = []
+
+    @classmethod
+    def restored(cls, ack_floor: Offset, settled: Iterable[tuple[int, int]], next_offset: Offset) -> Cursor:
+        """Where a subscription stood when it was last written down. What was in flight then may go again."""
+        cursor = cls(ack_floor)
+        cursor.next_offset = next_offset
+        for start, stop in settled:
+            cursor._settled.add(start, stop)
+        cursor.release_in_flight()
+        return cursor
 
     @property
     def in_flight(self) -> int:
@@ -132,6 +143,15 @@ class Cursor:
         insort(self._free, offset)
         return True
 
+    def suspend(self, offset: int) -> bool:
+        """Free → waiting. False if the offset was not free."""
+        index = bisect_left(self._free, offset)
+        if index == len(self._free) or self._free[index] != offset:
+            return False
+        del self._free[index]
+        self._waiting.add(offset)
+        return True
+
     def release_in_flight(self) -> list[tuple[int, int]]:
         """In flight → free, all of it; returns the ranges. For a consumer that is gone."""
         lost = self.in_flight_ranges()
@@ -150,9 +170,14 @@ class Cursor:
             elsewhere.add(offset, offset + 1)
         return elsewhere.gaps(self.ack_floor, self.next_offset)
 
-    def take_lowest_free(self) -> int:
+    @property
+    def lowest_free(self) -> Offset:
+        """What goes again next; there must be something free."""
+        return Offset(self._free[0])
+
+    def take_lowest_free(self) -> None:
         """Free → in flight."""
-        return self._free.pop(0)
+        del self._free[0]
 
     def _settle_range(self, start: int, stop: int) -> int:
         if start >= stop:

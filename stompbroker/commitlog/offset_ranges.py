@@ -87,6 +87,19 @@ class OffsetRanges:
         self.count -= stop - offset
         return stop
 
+    def forget_below(self, offset: int) -> None:
+        """Take out everything below `offset`."""
+        index = bisect_right(self._stops, offset)
+        del self._starts[:index], self._stops[:index]
+        if self._starts and self._starts[0] < offset:
+            self._starts[0] = offset
+        self.count = sum(self._stops) - sum(self._starts)
+
+    def first_from(self, offset: int) -> int | None:
+        """The lowest offset in the set that is not below `offset`."""
+        index = bisect_right(self._stops, offset)
+        return max(self._starts[index], offset) if index < len(self._starts) else None
+
     def check_invariants(self) -> None:
         assert len(self._starts) == len(self._stops)
         assert all(start < stop for start, stop in self)

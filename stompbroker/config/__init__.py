@@ -18,6 +18,7 @@ working directory if there is one); environment variables `STOMPBROKER_<KEY>`; f
 A `Settings(...)` made in code takes what it is given and defaults, never the environment: only `load` looks around.
 """
 
+from stompbroker.config.database import EMBEDDED, EMBEDDED_FILE, MEMORY, without_password
 from stompbroker.config.effective import EffectiveSetting, effective
 from stompbroker.config.loading import SettingsError, load
 from stompbroker.config.quantities import bytes_as_text
@@ -32,7 +33,10 @@ from stompbroker.config.sources import DEFAULT_FILE, Source, SourceKind
 
 __all__ = [
     "DEFAULT_FILE",
+    "EMBEDDED",
+    "EMBEDDED_FILE",
     "ENVIRONMENT_PREFIX",
+    "MEMORY",
     "EffectiveSetting",
     "LogFormat",
     "LogLevel",
@@ -44,4 +48,5 @@ __all__ = [
     "bytes_as_text",
     "effective",
     "load",
+    "without_password",
 ]

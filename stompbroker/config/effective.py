@@ -1,6 +1,6 @@
 """The settings as a person wants to see them: value, origin, reason.
 
-Law: a view; it reads settings and changes nothing.
+Law: a view; it reads settings and changes nothing. A password is in none of it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from stompbroker.config.quantities import allowed, show
+from stompbroker.config.quantities import allowed, concealed, show
 from stompbroker.config.settings import Settings
 from stompbroker.config.sources import Source
 
@@ -24,7 +24,7 @@ class EffectiveSetting:
     """One line of `stompbroker config`."""
 
     key: str
-    value: object  # as JSON has it: a number, a text, a list of objects
+    value: object  # as JSON has it: a number, a text, a list of objects; passwords are left out
     shown: str
     source: Source
     allowed: str
@@ -37,7 +37,7 @@ def effective(settings: Settings) -> list[EffectiveSetting]:
     return [
         EffectiveSetting(
             key=key,
-            value=plain[key],
+            value=concealed(plain[key], field),
             shown=_shown(settings, key, field),
             source=settings._sources.get(key, Source()),
             allowed=allowed(field),

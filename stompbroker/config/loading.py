@@ -1,7 +1,8 @@
 """Reads the sources and says what is wrong with them.
 
 Law: every value is kept together with where it came from until it has been validated. All mistakes are gathered
-and named at once; nothing is guessed, nothing is skipped.
+and named at once; nothing is guessed, nothing is skipped. No sentence has a password in it, even when a database was
+written where something else belongs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
 from stompbroker.config.contradictions import Contradicting
-from stompbroker.config.quantities import allowed, show
+from stompbroker.config.database import without_password
+from stompbroker.config.quantities import allowed, concealed, show
 from stompbroker.config.settings import ENVIRONMENT_PREFIX, Settings, TopicSettings
 from stompbroker.config.sources import DEFAULT_FILE, Source, SourceKind
 from stompbroker.errors import OperatorError
@@ -112,9 +114,11 @@ class _Layers:
             key, equals, value = (part.strip() for part in assignment.partition("="))
             key = key.replace("-", "_")
             if not equals:
-                self.problems.append(f'flag --set "{assignment}" has no "="; write --set KEY=VALUE')
+                shown = without_password(assignment)
+                self.problems.append(f'flag --set "{shown}" has no "="; write --set KEY=VALUE')
             elif key not in Settings.model_fields:
-                self.problems.append(f'unknown key "{key}" in flag --set{_suggestion(key, Settings.model_fields)}')
+                suggestion = _suggestion(key, Settings.model_fields)
+                self.problems.append(f'unknown key "{without_password(key)}" in flag --set{suggestion}')
             elif key in given_flags:
                 self.problems.append(f"{key} is given both by --set and by a flag of its own; leave one out")
             else:
@@ -139,7 +143,8 @@ def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[s
     key = str(location[0])
     source = sources[key]
     if len(location) <= 2:
-        yield f"{key} = {show(details['input'])} ({source}): allowed is {allowed(Settings.model_fields[key])}"
+        field = Settings.model_fields[key]
+        yield f"{key} = {show(concealed(details['input'], field))} ({source}): allowed is {allowed(field)}"
         return
     place, key = f"topics table {int(location[1]) + 1}: ", str(location[2])
     if details["type"] == "extra_forbidden":

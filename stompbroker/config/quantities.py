@@ -13,7 +13,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from stompbroker.config.database import read_database, without_password
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -28,6 +30,7 @@ __all__ = [
     "TIB",
     "ByteSize",
     "Count",
+    "Database",
     "DirectoryPath",
     "Factor",
     "Kind",
@@ -35,6 +38,7 @@ __all__ = [
     "Seconds",
     "allowed",
     "bytes_as_text",
+    "concealed",
     "show",
 ]
 
@@ -64,6 +68,7 @@ class Kind:
 
     noun: str
     is_bytes: bool = False
+    is_secret: bool = False  # the value may hold a password, and is shown without it, right or wrong
 
 
 def _refuse_truth(value: object) -> object:
@@ -99,6 +104,15 @@ ByteSize = Annotated[
     Kind('a number of bytes or a size such as "64 KiB" or "10 MB"', is_bytes=True),
 ]
 DirectoryPath = Annotated[Path, BeforeValidator(_read_path), Kind("a directory")]
+Database = Annotated[
+    str,
+    AfterValidator(read_database),
+    Kind(
+        '"" for the SQLite file in the data directory, "memory" for nothing that outlives the broker, or a URL '
+        "postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE (in a password, %40 %2F %3F %23 stand for @ / ? #)",
+        is_secret=True,
+    ),
+]
 
 
 def bytes_as_text(size: int) -> str:
@@ -110,7 +124,8 @@ def bytes_as_text(size: int) -> str:
 
 
 def show(value: object, field: FieldInfo | None = None) -> str:
-    """A value as it is written in a settings file."""
+    """A value as it is written in a settings file, but for passwords."""
+    value = concealed(value, field)
     if isinstance(value, int) and field is not None and (kind := _kind(field)) and kind.is_bytes:
         return bytes_as_text(value)
     if isinstance(value, Enum):
@@ -118,6 +133,12 @@ def show(value: object, field: FieldInfo | None = None) -> str:
     if isinstance(value, str | Path):
         return json.dumps(str(value), ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def concealed(value: object, field: FieldInfo | None) -> object:
+    """The value itself, or what may be shown of it."""
+    kind = _kind(field) if field is not None else None
+    return without_password(value) if kind and kind.is_secret else value
 
 
 def allowed(field: FieldInfo) -> str:

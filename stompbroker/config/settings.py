@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from stompbroker.config.contradictions import Contradicting, contradictions
+from stompbroker.config.database import EMBEDDED
 from stompbroker.config.quantities import (
     DAY_S,
     GIB,
@@ -25,6 +26,7 @@ from stompbroker.config.quantities import (
     TIB,
     ByteSize,
     Count,
+    Database,
     DirectoryPath,
     Factor,
     Kind,
@@ -88,7 +90,9 @@ def _setting(default: object, reason: str, *, ge: float | None = None, le: float
 class Settings(BaseSettings):
     """All settings of one broker. Durations end in `_s` or `_ms`, sizes are in bytes, the rest are counts or words."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX)
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX, hide_input_in_errors=True
+    )
 
     #: Where each value that is no default came from; filled by `load`.
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
@@ -97,7 +101,18 @@ class Settings(BaseSettings):
         "127.0.0.1", "Address to listen on; only this machine by default, because there is no login yet"
     )
     port: Count = _setting(61613, "TCP port for STOMP; 0 takes any free one", ge=0, le=65_535)
-    data: DirectoryPath = _setting(Path("./data"), "Directory of the broker's lock and control socket; one broker each")
+    data: DirectoryPath = _setting(
+        Path("./data"), "Directory of the broker's lock, control socket and database file; one broker each"
+    )
+    database: Annotated[Database, Field(repr=False)] = _setting(
+        EMBEDDED, "Where durable subscriptions and their messages are stored; empty is a file in the data directory"
+    )
+    min_free_bytes: ByteSize = _setting(
+        64 * MIB,
+        "Below this much free space publishers to stored topics wait while consumers make room; 0 turns it off",
+        ge=0,
+        le=64 * TIB,
+    )
     max_connections: Count = _setting(10_000, "Clients at the same time; more are turned away", ge=1, le=1_000_000)
     memory_limit: ByteSize = _setting(
         512 * MIB, "For all messages, buffers and transactions together", ge=16 * MIB, le=64 * TIB

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompbroker.message import Message
-    from stompbroker.topics import Consumer, Topic
+    from stompbroker.topics import Consumer, Lane, Topic
 
 __all__ = ["Batch"]
 
@@ -47,11 +47,11 @@ class Batch:
         self._close_range()
         self._answers.append(Answer(consumer, Verdict.NACK, number, number, due_ns, reason))
 
-    def take(self, then: Callable[[list[str]], None]) -> Unit:
+    def take(self, lane: Lane, then: Callable[[list[str]], None]) -> Unit:
         """Everything gathered, as a unit; `then` will be given the receipts that it owes."""
         self._close_range()
         receipts = self.receipts
-        unit = Unit(self.publications, self._answers, lambda: then(receipts))
+        unit = Unit(self.publications, self._answers, lambda: then(receipts), lane=lane, owes_receipt=bool(receipts))
         self.publications = {}
         self.receipts = []
         self._answers = []

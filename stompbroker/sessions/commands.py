@@ -11,12 +11,14 @@ Hot path: `_gather_messages`, for all SENDs of one head at once. `make bench` (t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
-from stompbroker.errors import PeerViolation
+from stompbroker.errors import PeerViolation, shorten
 from stompbroker.sessions.batch import Batch
 from stompbroker.sessions.borrowing import Borrowing
 from stompbroker.sessions.consumers import Consumers
+from stompbroker.sessions.durable_headers import asks_for_durable, check_name
+from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
 from stompbroker.sessions.publishing import Publishing
 from stompbroker.sessions.subscribe_headers import read_subscribe
 from stompbroker.stomp import (
@@ -27,7 +29,7 @@ from stompbroker.stomp import (
     forbid_body,
     render_receipts,
 )
-from stompbroker.topics import Consumer, Subscription
+from stompbroker.topics import Consumer, Subscription, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +37,15 @@ if TYPE_CHECKING:
     from stompbroker.ids import ConnectionId
     from stompbroker.outbox import Outbox
     from stompbroker.sessions.consumers import Named
+    from stompbroker.sessions.subscribe_headers import SubscribeRequest
     from stompbroker.sessions.surroundings import Surroundings
     from stompbroker.stomp import Frame
-    from stompbroker.topics import Topic
+    from stompbroker.topics import Gate, Lane, Topic
 
 __all__ = ["Commands"]
+
+#: Characters of a NACK's reason that are kept.
+MAX_REASON: Final = 1000
 
 
 @final
@@ -68,10 +74,13 @@ class Commands:
         "_around",
         "_batch",
         "_begun",
+        "_client_id",
         "_connection_id",
         "_disconnect_client",
         "_end_session",
+        "_lane",
         "_outbox",
+        "_peer",
         "_publishing",
         "_transactions",
         "consumers",
@@ -85,32 +94,43 @@ class Commands:
         self,
         around: Surroundings,
         connection_id: ConnectionId,
+        peer: str,
         outbox: Outbox,
+        lane: Lane,
         *,
         end_session: Callable[[], None],
         disconnect_client: Callable[[PeerViolation], None],
     ) -> None:
         self._around = around
         self._connection_id = connection_id
+        self._peer = peer
         self._outbox = outbox
+        self._lane = lane
+        #: What its CONNECT says it is; durable subscriptions are named within it.
+        self._client_id: str | None = None
         #: Called when DISCONNECT is done, its receipt included.
         self._end_session = end_session
         #: Called when the broker cannot go on with this client.
         self._disconnect_client = disconnect_client
-        self._publishing = Publishing(around, connection_id)
+        self._publishing = Publishing(around)
         self._batch = Batch()
         self._transactions = Transactions(around.settings.limits)
         self._begun: dict[str, _Begun] = {}
         self.consumers = Consumers(around.message_ids, around.settings.max_subscriptions)
-        #: Set by whoever negotiates it.
         self.version = Version.V1_0
-        #: The topic that was full when a frame had to be held back.
-        self.held_by: Topic | None = None
+        #: The topic that was full, or the journal's gate that was closed, when a frame had to be held back.
+        self.held_by: Topic | Gate | None = None
         #: Answers to deliveries of subscriptions that were closed by then.
         self.late_answers = 0
         self.is_over = False
 
     # For the session -------------------------------------------------------------------------------------------------
+
+    def introduce(self, version: Version, client_id: str | None) -> None:
+        """What is known of the client since its CONNECT. Raises PeerViolation."""
+        self.version = version
+        self._client_id = None if client_id is None else check_name("client-id", client_id)
+        self._publishing.publisher = client_id or self._around.message_ids.connection_name(self._connection_id)
 
     @property
     def kept_bytes(self) -> int:
@@ -153,8 +173,11 @@ class Commands:
             begun.borrowing.end()
         self._begun.clear()
         self._transactions.clear()
-        subscriptions = [consumer.subscription for consumer in self.consumers.clear()]
-        self._around.registry.close(subscriptions, self._around.clock.now_ns())
+        self._around.registry.leave(self.consumers.clear(), self._around.clock.now_ns())
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """Call `then` when everything this client asked for before has been done."""
+        self._around.journal.submit(Unit({}, [], then, lane=self._lane))
 
     def check_invariants(self) -> None:
         self._transactions.check_invariants()
@@ -166,12 +189,20 @@ class Commands:
 
     def _publish_run(self, run: SendRun, now_ns: int) -> bool:
         """SENDs with one head. False if their topic is blocked."""
-        topic = self._publishing.plan(run.head, run.receipt).topic
-        if topic.is_blocked:
-            self.held_by = topic
+        if self._is_held_by(self._publishing.plan(run.head, run.receipt).topic):
             return False
         self._publishing.gather(run, self._batch, now_ns)
         return True
+
+    def _is_held_by(self, topic: Topic) -> bool:
+        """Whether what is published to this topic has to wait, for the topic or for the journal."""
+        if topic.is_blocked:
+            self.held_by = topic
+            return True
+        if topic.is_stored and self._around.journal.gate.is_blocked:
+            self.held_by = self._around.journal.gate
+            return True
+        return False
 
     # Everything else: each returns False if the frame has to be held back ---------------------------------------------
 
@@ -191,17 +222,15 @@ class Commands:
         return True
 
     def _subscribe(self, frame: Frame) -> bool:
-        request = read_subscribe(frame.headers, self._around.settings)
-        self.consumers.check_may_open(request.name, request.destination)
-        subscription = Subscription(
-            name=request.name,
-            destination=request.destination,
-            pattern=request.pattern,
-            ack_mode=request.ack_mode,
-            is_no_local=request.is_no_local,
-            connection_id=self._connection_id,
-        )
         registry = self._around.registry
+        request = read_subscribe(frame.headers, self._around.settings, registry.durable, self._client_id)
+        self.consumers.check_may_open(request.name, request.destination)
+        # What this client sent before it subscribed is not for it.
+        self._hand_over()
+        subscription, is_new = self._obtain(request)
+        subscription.connection_id = self._connection_id
+        subscription.connection_name = self._publishing.publisher
+        subscription.peer = self._peer
         consumer = Consumer(
             subscription,
             ordinal=self.consumers.next_ordinal,
@@ -212,22 +241,85 @@ class Commands:
             redeliveries=registry.redeliveries,
             disconnect=self._disconnect_client,
         )
-        # What this client sent before it subscribed is not for it.
-        self._hand_over()
-        registry.attach(subscription, consumer, self._around.clock.now_ns())
+        registry.claim(consumer, self._around.clock.now_ns())
         self.consumers.add(consumer)
-        # Its receipt comes before its first message: the distributor does not run in between.
         self._owe_receipt(frame)
-        self._hand_over()
+
+        def begin(receipts: list[str]) -> None:
+            # Its receipt comes before its first message: the distributor does not run in between.
+            now_ns = self._around.clock.now_ns()
+            registry.begin(subscription, now_ns)
+            registry.open(consumer, now_ns)
+            self._give_receipts(receipts)
+
+        unit = self._batch.take(self._lane, begin)
+        if is_new and subscription.is_durable:
+            unit.created = subscription
+            unit.refused = self._refuse_subscription(subscription)
+        self._submit(unit)
         return True
 
+    def _obtain(self, request: SubscribeRequest) -> Obtained:
+        if request.identity is not None:
+            if any(consumer.subscription.identity == request.identity for consumer in self.consumers):
+                raise PeerViolation(
+                    "subscription exists", f"this connection has {request.identity.key!r} open under another id"
+                )
+            return obtain(request.identity, request, self._around, self._peer)
+        subscription = Subscription(
+            name=request.name,
+            destination=request.destination,
+            pattern=request.pattern,
+            ack_mode=request.ack_mode,
+            is_no_local=request.is_no_local,
+        )
+        return Obtained(subscription, True)
+
+    def _refuse_subscription(self, subscription: Subscription) -> Callable[[str], None]:
+        def refuse(reason: str) -> None:
+            registry, now_ns = self._around.registry, self._around.clock.now_ns()
+            if subscription.consumer is not None:
+                registry.leave([subscription.consumer], now_ns)
+            registry.remove_durable(subscription, now_ns)
+            self._refuse(reason)
+
+        return refuse
+
     def _unsubscribe(self, frame: Frame) -> bool:
-        consumer = self.consumers.remove(frame.headers.get("id"), frame.headers.get("destination"))
+        headers = frame.headers
         # Answers that came before it in the same chunk still count.
         self._hand_over()
-        self._around.registry.close([consumer.subscription], self._around.clock.now_ns())
-        self._owe_receipt(frame)
+        if asks_for_durable(headers):
+            consumer = self.consumers.find(headers.get("id"), headers.get("destination"))
+            open_here = None if consumer is None else consumer.subscription
+            self._delete(find_to_delete(headers, open_here, self._around, self._client_id), frame)
+        else:
+            left = self.consumers.remove(headers.get("id"), headers.get("destination"))
+            self._around.registry.leave([left], self._around.clock.now_ns())
+            self._owe_receipt(frame)
         return True
+
+    def _delete(self, subscription: Subscription, frame: Frame) -> None:
+        registry = self._around.registry
+        consumer = subscription.consumer
+        if consumer is not None:
+            if consumer not in self.consumers:
+                raise PeerViolation(
+                    "durable subscription in use",
+                    f"{subscription.key!r} is attached to {subscription.peer}; it can be deleted when that is gone",
+                )
+            self.consumers.remove(subscription.name, subscription.destination)
+            registry.leave([consumer], self._around.clock.now_ns())
+        registry.forget_durable(subscription)
+        self._owe_receipt(frame)
+
+        def finish(receipts: list[str]) -> None:
+            registry.remove_durable(subscription, self._around.clock.now_ns())
+            self._give_receipts(receipts)
+
+        unit = self._batch.take(self._lane, finish)
+        unit.removed = subscription
+        self._submit(unit)
 
     def _answer(self, frame: Frame) -> bool:
         """ACK and NACK."""
@@ -260,10 +352,8 @@ class Commands:
         transaction = frame.headers["transaction"]
         gathered = self._transactions.frames(transaction)
         topics = {self._publishing.plan(each.head, frame.receipt).topic for each in gathered if each.command == "SEND"}
-        for topic in topics:
-            if topic.is_blocked:
-                self.held_by = topic
-                return False
+        if any(self._is_held_by(topic) for topic in topics):
+            return False
         deliveries = iter(self._begun[transaction].deliveries)
         self._end_transaction(transaction)
         now_ns = self._around.clock.now_ns()
@@ -273,7 +363,9 @@ class Commands:
             else:
                 self._settle(each, next(deliveries))
         self._owe_receipt(frame)
-        self._hand_over()
+        unit = self._batch.take(self._lane, self._give_receipts)
+        unit.is_transaction = True
+        self._submit(unit)
         return True
 
     def _abort(self, frame: Frame) -> bool:
@@ -285,7 +377,7 @@ class Commands:
         self._hand_over()
         self.abandon()
         self._owe_receipt(frame)
-        self._around.journal.submit(self._batch.take(self._give_last_receipts))
+        self._submit(self._batch.take(self._lane, self._give_last_receipts))
         return True
 
     _COMMANDS: ClassVar[Mapping[str, Callable[[Commands, Frame], bool]]] = {
@@ -312,7 +404,7 @@ class Commands:
                 delivery.consumer,
                 delivery.number,
                 due_ns=self._around.clock.now_ns() + self._around.settings.nack_delay_ns,
-                reason=frame.headers.get("reason", ""),
+                reason=shorten(frame.headers.get("reason", ""), MAX_REASON),
             )
 
     def _acknowledge_run(self, run: AckRun) -> None:
@@ -349,7 +441,15 @@ class Commands:
     def _hand_over(self) -> None:
         """Give what was gathered to the journal."""
         if self._batch:
-            self._around.journal.submit(self._batch.take(self._give_receipts))
+            self._submit(self._batch.take(self._lane, self._give_receipts))
+
+    def _submit(self, unit: Unit) -> None:
+        unit.refused = unit.refused or self._refuse
+        self._around.journal.submit(unit)
+
+    def _refuse(self, reason: str) -> None:
+        """The store cannot take what this client sent, whatever is tried."""
+        self._disconnect_client(PeerViolation("cannot be stored", reason))
 
     def _give_receipts(self, receipts: list[str]) -> None:
         if receipts:

@@ -53,6 +53,9 @@ class Consumers:
     def __iter__(self) -> Iterator[Consumer]:
         return iter(self._by_ordinal.values())
 
+    def __contains__(self, consumer: Consumer) -> bool:
+        return self._by_ordinal.get(consumer.ordinal) is consumer
+
     @property
     def in_flight(self) -> int:
         return sum(consumer.in_flight for consumer in self)
@@ -77,17 +80,23 @@ class Consumers:
         """Take out the one that an UNSUBSCRIBE names: by its id, or in 1.0 by its destination."""
         if name is None and destination is None:
             raise PeerViolation("UNSUBSCRIBE needs a header", "name the subscription by 'id' or by 'destination'")
-        if name is None:
-            name = self._name_for(destination)
-        consumer = self._by_key.pop(_key(name, destination or ""), None)
+        consumer = self.find(name, destination)
         if consumer is None:
             shown = _describe(name, destination)
             raise PeerViolation("unknown subscription", f"this connection has no open subscription with {shown}")
+        subscription = consumer.subscription
+        del self._by_key[_key(subscription.name, subscription.destination)]
         del self._by_ordinal[consumer.ordinal]
         if len(self._closed_names) >= self._max_count:
             del self._closed_names[next(iter(self._closed_names))]
         self._closed_names[consumer.subscription.name] = None
         return consumer
+
+    def find(self, name: str | None, destination: str | None) -> Consumer | None:
+        """The one of that id, or in 1.0 of that destination."""
+        if name is None:
+            name = self._name_for(destination)
+        return self._by_key.get(_key(name, destination or ""))
 
     def _name_for(self, destination: str | None) -> str | None:
         """The id of the one subscription to this destination, which 1.0 allows to name by it even if it has an id."""

@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import InvalidDestination, PeerViolation
-from stompbroker.message import Message
+from stompbroker.message import Message, Origin
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 from stompbroker.topics import parse_topic_name
 
 if TYPE_CHECKING:
-    from stompbroker.ids import ConnectionId
     from stompbroker.sessions.batch import Batch
     from stompbroker.sessions.surroundings import Surroundings
     from stompbroker.stomp import Head, SendRun
@@ -30,41 +29,45 @@ __all__ = ["Publishing", "SendPlan"]
 class SendPlan:
     """What a SEND's header block comes to; kept on the head, which all frames with the same block share."""
 
-    __slots__ = ("is_plain", "tail_template", "topic")
+    __slots__ = ("origin", "tail_template", "topic")
 
-    def __init__(self, head: Head, topic: Topic, message_id_prefix: bytes) -> None:
+    def __init__(self, head: Head, topic: Topic, message_id_prefix: bytes, publisher: str) -> None:
         passed_through = render_passed_through(head.headers, Version.V1_2)
         self.topic = topic
         self.tail_template = message_tail_template(message_id_prefix, passed_through)
-        self.is_plain = b"\\r" not in passed_through
+        self.origin = Origin(
+            publisher,
+            is_plain=b"\\r" not in passed_through,
+            is_persistent=head.headers.get("persistent") != "false",
+        )
 
 
 @final
 class Publishing:
-    __slots__ = ("_around", "_connection_id")
+    __slots__ = ("_around", "publisher")
 
-    def __init__(self, around: Surroundings, connection_id: ConnectionId) -> None:
+    def __init__(self, around: Surroundings) -> None:
         self._around = around
-        self._connection_id = connection_id
+        #: What its connection is called; set once that is known.
+        self.publisher = ""
 
     def plan(self, head: Head, receipt: str | None) -> SendPlan:
         """What this head comes to. Raises PeerViolation, for the frame that asked for `receipt`."""
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_removed:
-            plan = SendPlan(head, self._topic(head, receipt), self._around.message_ids.prefix)
+            plan = SendPlan(head, self._topic(head, receipt), self._around.message_ids.prefix, self.publisher)
             head.plan = plan
         return plan
 
     def gather(self, run: SendRun, batch: Batch, now_ns: int) -> None:
         """Make each body a message on its topic's run."""
         plan = self.plan(run.head, run.receipt)
-        template, is_plain = plan.tail_template, plan.is_plain
-        connection_id = self._connection_id
+        template, origin = plan.tail_template, plan.origin
         message_ids = self._around.message_ids
         first = message_ids.next_number
         message_ids.next_number = first + len(run.bodies)
         messages = [
-            Message(len(body), template % (number, len(body), body), is_plain, connection_id, now_ns)
+            Message(len(body), template % (number, len(body), body), origin, now_ns)
             for number, body in enumerate(run.bodies, first)
         ]
         if plan.topic in batch.publications:

@@ -24,6 +24,7 @@ from stompbroker.sessions.statistics import ConnectionStatistics
 from stompbroker.sessions.vital_signs import VitalSigns
 from stompbroker.signals import Signal
 from stompbroker.stomp import HEART_BEAT, MAX_FRAMES_PER_CALL, Connection, forbid_body, render_error
+from stompbroker.topics import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +37,9 @@ __all__ = ["SMALL_PARTIAL_BYTES", "Ending", "Session"]
 
 #: A partial frame up to this size is nobody's concern; a larger one has to go on coming while memory is tight.
 SMALL_PARTIAL_BYTES: Final = 64 * 1024
+#: What of one client may be on its way through the journal before no more is read from it. A few chunks, so that the
+#: next batch gathers while one is written.
+MAX_LANE_BYTES: Final = 2 * 1024 * 1024
 
 log = structlog.get_logger()
 
@@ -69,6 +73,8 @@ class Session:
         "_deferred_failure",
         "_had_timed",
         "_is_applying",
+        "_is_failing",
+        "_lane",
         "_parking",
         "_protocol",
         "_sent_when_stopped",
@@ -106,8 +112,15 @@ class Session:
             heart_beat_want_ms=settings.heart_beat_want_ms,
         )
         self._vital_signs = VitalSigns(now_ns, settings.connect_timeout_ns)
+        self._lane = Lane(self.resumed)
         self._commands = Commands(
-            around, connection_id, self.outbox, end_session=self._end_disconnected, disconnect_client=self.fail
+            around,
+            connection_id,
+            peer,
+            self.outbox,
+            self._lane,
+            end_session=self._end_disconnected,
+            disconnect_client=self.fail,
         )
         self._parking = Parking(around.budget, settings.parking_bytes)
         #: Since when nothing is read from this client because of what it sent or does not read, and what it had been
@@ -117,6 +130,8 @@ class Session:
         #: Whether its frames are being applied, and what it is to be told when they are.
         self._is_applying = False
         self._deferred_failure: PeerViolation | None = None
+        #: Whether it will be told an ERROR as soon as what it asked for before has been done.
+        self._is_failing = False
         #: Set by the worker while it waits for memory before it reads on.
         self.is_waiting_for_memory = False
         #: Whether a transaction was open, or a large frame incomplete, after the last chunk.
@@ -137,9 +152,19 @@ class Session:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the worker should read on: not when the client is done, nor while its parking is full or it does not
-        read its receipts."""
-        return self.ending is None and not self._parking.is_full and not self.outbox.is_owing_too_much
+        """Whether the worker should read on: not when the client is done, nor while its parking is full, too much of it
+        is on its way through the journal, or it does not read its receipts."""
+        return (
+            self.ending is None
+            and not self._parking.is_full
+            and self._lane.size_bytes < MAX_LANE_BYTES
+            and not self.outbox.is_owing_too_much
+        )
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether something that this client asked for is not done yet."""
+        return self.is_held_back or self._lane.units > 0
 
     @property
     def partial_bytes(self) -> int:
@@ -188,9 +213,9 @@ class Session:
         return self.is_held_back and applied > 0
 
     async def wait_released(self) -> None:
-        """Until the topic that holds this session back takes messages again, or there is nothing to wait for."""
-        while self.ending is None and (topic := self._commands.held_by) is not None and topic.is_blocked:
-            await topic.unblocked.wait()
+        """Until what holds this session back takes messages again, or there is nothing to wait for."""
+        while self.ending is None and (holder := self._commands.held_by) is not None and holder.is_blocked:
+            await holder.unblocked.wait()
 
     async def wait_wanting_more(self) -> None:
         """Until there is room for more of what this client sends, or it has ended."""
@@ -205,7 +230,7 @@ class Session:
             return
         (connect,) = frames
         forbid_body(connect, greeting.version)
-        self._commands.version = greeting.version
+        self._commands.introduce(greeting.version, connect.headers.get("client-id"))
         self._vital_signs.connected(greeting.heart_beats, self._around.settings.heart_beat_margin)
         self.outbox.put(self._protocol.render_connected(str(self.connection_id), self._around.server))
         self._look_at_times()
@@ -313,11 +338,11 @@ class Session:
                 f"{self._around.settings.block_timeout_ns / NANOSECONDS:g} s",
             )
         self._sent_when_stopped = self.outbox.sent_bytes
-        topic, in_flight = self._commands.held_by, self._commands.consumers.in_flight
-        if self._parking.is_full and in_flight and topic is not None:
+        holder, in_flight = self._commands.held_by, self._commands.consumers.in_flight
+        if self._parking.is_full and in_flight and holder is not None and holder.waits_for_consumers:
             raise PeerViolation(
                 "held back too long",
-                f"topic {topic.name!r} is full, {self._parking.size_bytes} bytes of what this connection sent wait for "
+                f"{holder.why}, {self._parking.size_bytes} bytes of what this connection sent wait for "
                 f"it, and {in_flight} deliveries to it are not acknowledged",
             )
 
@@ -328,13 +353,23 @@ class Session:
 
         Its own frames may be what leads to this, by filling a topic it is too slow for: then they are applied first.
         """
-        if self.ending is not None:
+        if self.ending is not None or self._is_failing:
             return
         if self._is_applying:
             self._deferred_failure = self._deferred_failure or violation
             return
         self._protocol.fail()
         self._commands.abandon()
+        if self._lane.units and not self._around.journal.gate.is_blocked:
+            # The receipts it is owed come first.
+            self._is_failing = True
+            self._commands.when_done(lambda: self._end_failed(violation))
+        else:
+            self._end_failed(violation)
+
+    def _end_failed(self, violation: PeerViolation) -> None:
+        if self.ending is not None:
+            return
         self.outbox.put(render_error(violation, self.version))
         log.info("client failed", connection=self.connection_id, peer=self.peer, error=str(violation))
         self._end(Ending.FAILED)
@@ -380,4 +415,4 @@ class Session:
 
     def check_invariants(self) -> None:
         self._commands.check_invariants()
-        assert self._commands.is_over == (self.ending is not None)
+        assert self._commands.is_over == (self.ending is not None or self._is_failing)

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import InvalidDestination, PeerViolation
+from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity, truth
 from stompbroker.topics import AckMode, Credit, Pattern, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.sessions.surroundings import SessionSettings
+    from stompbroker.topics import Identity, Subscription
 
-__all__ = ["SubscribeRequest", "read_subscribe"]
+__all__ = ["SubscribeRequest", "read_pattern", "read_subscribe"]
 
 #: What other brokers' clients call the number of messages they want to have in flight.
 _MESSAGE_CREDIT: Final = ("prefetch-count", "activemq.prefetchSize")
@@ -33,23 +35,41 @@ class SubscribeRequest:
     ack_mode: AckMode
     is_no_local: bool
     credit: Credit
+    #: What it is known by when its client is gone; None for a transient subscription.
+    identity: Identity | None
 
 
-def read_subscribe(headers: Mapping[str, str], settings: SessionSettings) -> SubscribeRequest:
-    """Raises PeerViolation."""
+def read_subscribe(
+    headers: Mapping[str, str],
+    settings: SessionSettings,
+    durable: Mapping[Identity, Subscription],
+    client_id: str | None,
+) -> SubscribeRequest:
+    """Raises PeerViolation. `durable`: the durable subscriptions there are, one of which may be meant by its name."""
     destination = headers["destination"]
-    try:
-        pattern = parse_pattern(destination)
-    except InvalidDestination as error:
-        raise PeerViolation("invalid destination", str(error)) from None
+    if destination.startswith(DSUB_PREFIX):
+        identity: Identity | None = find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)
+        assert identity is not None
+        pattern = durable[identity].pattern
+    else:
+        pattern = read_pattern(destination)
+        identity = read_identity(headers, pattern, client_id) if asks_for_durable(headers) else None
     return SubscribeRequest(
         name=headers.get("id"),
         destination=destination,
         pattern=pattern,
         ack_mode=_ack_mode(headers.get("ack", "auto")),
-        is_no_local=any(_truth(name, headers[name]) for name in _NO_LOCAL if name in headers),
+        is_no_local=any(truth(name, headers[name]) for name in _NO_LOCAL if name in headers),
         credit=_credit(headers, settings),
+        identity=identity,
     )
+
+
+def read_pattern(destination: str) -> Pattern:
+    try:
+        return parse_pattern(destination)
+    except InvalidDestination as error:
+        raise PeerViolation("invalid destination", str(error)) from None
 
 
 def _ack_mode(value: str) -> AckMode:
@@ -58,12 +78,6 @@ def _ack_mode(value: str) -> AckMode:
     except ValueError:
         allowed = ", ".join(mode.value for mode in AckMode)
         raise PeerViolation("unknown ack mode", f"ack:{value} is not one of {allowed}") from None
-
-
-def _truth(name: str, value: str) -> bool:
-    if value not in ("true", "false"):
-        raise PeerViolation(f"malformed header {name!r}", f"{value!r} is neither true nor false")
-    return value == "true"
 
 
 def _credit(headers: Mapping[str, str], settings: SessionSettings) -> Credit:

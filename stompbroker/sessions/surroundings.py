@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
+    from stompbroker.ids import ConnectionId
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.sessions.rhythm import Rhythm
     from stompbroker.stomp import Limits
@@ -61,6 +62,10 @@ class MessageIds:
     def for_memory(cls) -> MessageIds:
         """For a broker without a store: every start is its first, and makes up a name."""
         return cls(secrets.token_hex(STORE_ID_BYTES), 1)
+
+    def connection_name(self, connection_id: ConnectionId) -> str:
+        """What a connection is called that has no client id: like no other, for all time."""
+        return f"{self.prefix.decode()}{connection_id}"
 
     def was_made(self, message_id: str) -> bool:
         """Whether this broker has given that id to a message since it started."""

@@ -6,16 +6,19 @@ synchronisation. Neighbours import from here only.
 
 from stompbroker.topics.consumer import Consumer, Credit
 from stompbroker.topics.destination import Pattern, parse_pattern, parse_topic_name
-from stompbroker.topics.journal import Journal, MemoryJournal
+from stompbroker.topics.identity import Identity, IdentityKind
+from stompbroker.topics.journal import Gate, Journal, JournalStatistics, MemoryJournal, StoreState
+from stompbroker.topics.pages import PageRequest, Pages
 from stompbroker.topics.pattern_tree import PatternTree
 from stompbroker.topics.policy import SlowSubscriber, TopicPolicies, TopicPolicy
-from stompbroker.topics.reading import Reading
+from stompbroker.topics.reading import Failure, Reading
 from stompbroker.topics.ready_queue import ReadyQueue
 from stompbroker.topics.redeliveries import Redeliveries
 from stompbroker.topics.registry import Registry
-from stompbroker.topics.subscription import AckMode, Counters, Subscription
+from stompbroker.topics.subscription import AckMode, Counters, Durability, Subscription
 from stompbroker.topics.topic import Topic
-from stompbroker.topics.unit import Answer, Unit, Verdict
+from stompbroker.topics.unit import Answer, Lane, Unit, Verdict
+from stompbroker.topics.unsaved import Unsaved
 
 __all__ = [
     "AckMode",
@@ -23,8 +26,17 @@ __all__ = [
     "Consumer",
     "Counters",
     "Credit",
+    "Durability",
+    "Failure",
+    "Gate",
+    "Identity",
+    "IdentityKind",
     "Journal",
+    "JournalStatistics",
+    "Lane",
     "MemoryJournal",
+    "PageRequest",
+    "Pages",
     "Pattern",
     "PatternTree",
     "Reading",
@@ -32,11 +44,13 @@ __all__ = [
     "Redeliveries",
     "Registry",
     "SlowSubscriber",
+    "StoreState",
     "Subscription",
     "Topic",
     "TopicPolicies",
     "TopicPolicy",
     "Unit",
+    "Unsaved",
     "Verdict",
     "parse_pattern",
     "parse_topic_name",

@@ -34,6 +34,8 @@ __all__ = ["Consumer", "Credit"]
 #: What is handed to the outbox at once: the unit of fairness between consumers.
 SLICE_MESSAGES: Final = 512
 SLICE_BYTES: Final = 256 * 1024
+#: Readings remembered beyond twice the messages in flight.
+SLACK: Final = 64
 
 
 @final
@@ -54,7 +56,9 @@ class Consumer:
     """
     Invariants:
         in_flight == sum of the in-flight offsets over the readings of its subscription
-        a reading is in the backlog exactly when its `is_listed` is set
+        a reading is in the backlog exactly when it is `listed_by` this consumer
+        every reading that something is in flight from is in `_served`
+        nothing is sent and no answer counts unless `is_open`
     """
 
     __slots__ = (
@@ -66,11 +70,13 @@ class Consumer:
         "_prefix",
         "_queue",
         "_redeliveries",
+        "_served",
         "_sizes",
         "borrowed",
         "credit",
         "disconnect",
         "in_flight",
+        "is_open",
         "is_queued",
         "ordinal",
         "outbox",
@@ -103,6 +109,8 @@ class Consumer:
         #: In flight, but acknowledged in an open transaction: it does not count against the credit.
         self.borrowed = 0
         self.is_queued = False
+        #: From its SUBSCRIBE's receipt until it leaves its subscription.
+        self.is_open = False
         #: In `client` mode: nothing is in flight under a number up to this one.
         self._answered_up_to = 0
         #: For clients that count in bytes: the size of every message in flight, and of all of them.
@@ -113,6 +121,7 @@ class Consumer:
         self._queue = queue
         self._redeliveries = redeliveries
         self._backlog: deque[Reading] = deque()
+        self._served: set[Reading] = set()
         self._prefix = delivery_prefix(subscription.name, version)
         self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and version is Version.V1_2 else None
 
@@ -141,18 +150,36 @@ class Consumer:
         """How many messages it has not been sent yet."""
         return sum(reading.unsent for reading in self._backlog)
 
+    def open(self) -> None:
+        """Begin to send."""
+        self.is_open = True
+        for reading in self.subscription.readings.values():
+            if reading.has_more:
+                self.offer(reading)
+
+    def close(self) -> None:
+        """It has left its subscription: nothing more is sent, and what is in flight is not its own any more."""
+        self.is_open = False
+        self._backlog.clear()
+
+    def served(self) -> list[Reading]:
+        """The readings that something may be in flight from."""
+        return [reading for reading in self._served if reading.cursor.in_flight]
+
     def offer(self, reading: Reading) -> None:
         """There is something to read here."""
-        if not reading.is_listed:
-            reading.is_listed = True
+        if not self.is_open or reading.missing is not None:
+            return
+        if reading.listed_by is not self:
+            reading.listed_by = self
             self._backlog.append(reading)
         if not self.is_queued:
             self.wake()
 
     def withdraw(self, reading: Reading) -> None:
         """This reading is gone."""
-        if reading.is_listed:
-            reading.is_listed = False
+        if reading.listed_by is self:
+            reading.listed_by = None
             self._backlog.remove(reading)
 
     def wake(self) -> None:
@@ -168,7 +195,7 @@ class Consumer:
     def deliver_slice(self) -> None:
         """Hand one slice to the outbox, if there is credit, room and something to send; then queue up for the next."""
         limit = min(self.free_credit, SLICE_MESSAGES if self.credit.max_bytes is None else 1)
-        if limit <= 0 or self.subscription.is_closed:
+        if limit <= 0 or not self.is_open:
             return
         if not self.outbox.has_room:
             self.outbox.stall(self)
@@ -180,9 +207,19 @@ class Consumer:
             self._deliver_again(reading, limit)
         else:
             self._deliver_new(reading, limit)
+        self._note_served(reading)
+        if reading.missing is not None:
+            self.withdraw(reading)
+            reading.topic.pages.ask(reading, reading.missing)
         if reading.topic.is_blocked:
             self._queue.note_moved(reading.topic)
         self.wake()
+
+    def _note_served(self, reading: Reading) -> None:
+        """Remember it while something may be in flight from it; those from which nothing is are cleared out."""
+        self._served.add(reading)
+        if len(self._served) > 2 * self.in_flight + SLACK:
+            self._served = {served for served in self._served if served.cursor.in_flight}
 
     def _next_reading(self) -> Reading | None:
         """The reading whose turn it is: each gets a slice in turn."""
@@ -190,7 +227,7 @@ class Consumer:
         for _ in range(len(self._backlog)):
             reading = self._backlog.popleft()
             if not reading.has_more:
-                reading.is_listed = False
+                reading.listed_by = None
                 continue
             self._backlog.append(reading)
             if not only_again or reading.cursor.free_count:
@@ -205,7 +242,7 @@ class Consumer:
         self.in_flight += count
         self.subscription.counters.delivered += count
         data = self._render(self._prefix, messages)
-        if self.subscription.ack_mode is AckMode.AUTO:
+        if not self._expects_acks:
             self.outbox.put_deliveries(data, Delivered(self, reading, first, Offset(first + count)))
         else:
             self.sent.add(reading, first, messages)
@@ -214,6 +251,7 @@ class Consumer:
 
     def _deliver_again(self, reading: Reading, limit: int) -> None:
         parts: list[bytes] = []
+        count = 0
         for offset, message, failure in reading.take_again(limit, SLICE_BYTES):
             delivery_count = 1
             if failure is not None:
@@ -223,20 +261,26 @@ class Consumer:
                 self.subscription.name, self.version, is_redelivery=True, delivery_count=delivery_count
             )
             data = self._render(prefix, [message])
+            count += 1
+            if not self._expects_acks:
+                self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + 1)))
+                continue
             self.sent.add(reading, offset, [message])
             self._count_bytes(reading, offset, len(data))
             parts.append(data)
-        self.in_flight += len(parts)
-        self.subscription.counters.delivered += len(parts)
-        self.subscription.counters.redelivered += len(parts)
-        self.outbox.put_deliveries(b"".join(parts))
+        self.in_flight += count
+        self.subscription.counters.delivered += count
+        self.subscription.counters.redelivered += count
+        if parts:
+            self.outbox.put_deliveries(b"".join(parts))
 
     def _render(self, prefix: bytes, messages: list[Message]) -> bytes:
         if self.version is Version.V1_2:
             tails = [message.tail for message in messages]
         elif self.version is Version.V1_1:
             tails = [
-                message.tail if message.is_plain else translate_tail(message.tail, self.version) for message in messages
+                message.tail if message.origin.is_plain else translate_tail(message.tail, self.version)
+                for message in messages
             ]
         else:
             tails = [translate_tail(message.tail, self.version) for message in messages]
@@ -251,6 +295,8 @@ class Consumer:
 
     def settle_sent(self, reading: Reading, start: Offset, stop: Offset) -> None:
         """`auto`: the bytes of these deliveries are in the kernel's hands, and that settles them."""
+        if not self.is_open:
+            return
         self.in_flight -= stop - start
         self.subscription.counters.acked += stop - start
         reading.settle(start, stop)
@@ -259,12 +305,11 @@ class Consumer:
     def acknowledge(self, first: int, last: int) -> None:
         """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
         counters = self.subscription.counters
+        answered = self.acknowledged_by(first, last)
         if self.subscription.ack_mode is AckMode.CLIENT:
-            answered = self._in_flight_between(self._answered_up_to + 1, last)
             self._answered_up_to = max(self._answered_up_to, last)
             counters.late += not answered
         else:
-            answered = self.sent.parts(first, last + 1)
             # A number that no run holds any more was settled long ago.
             counters.late += last + 1 - first - sum(stop - start for _, start, stop in answered)
         for reading, start, stop in answered:
@@ -279,15 +324,9 @@ class Consumer:
 
     def refuse(self, number: int, *, due_ns: int, reason: str) -> None:
         """Set a delivery aside until `due_ns`; in `client` mode everything sent before it too."""
+        refused = self.refused_by(number)
         if self.subscription.ack_mode is AckMode.CLIENT:
-            refused = self._in_flight_between(self._answered_up_to + 1, number)
             self._answered_up_to = max(self._answered_up_to, number)
-        else:
-            refused = [
-                (reading, start, stop)
-                for reading, start, stop in self.sent.parts(number, number + 1)
-                if not reading.was_sent_again(start, after=number)
-            ]
         set_aside = 0
         for reading, start, stop in refused:
             for offset in map(Offset, range(start, stop)):
@@ -302,11 +341,21 @@ class Consumer:
         self.sent.forget_settled()
         self.wake()
 
-    def become_due(self, reading: Reading, offset: Offset) -> None:
-        """A message set aside may go again."""
-        if reading.cursor.release(offset):
-            self.subscription.waiting -= 1
-            self.offer(reading)
+    def acknowledged_by(self, first: int, last: int) -> list[tuple[Reading, int, int]]:
+        """What an ACK of the deliveries numbered first..last means."""
+        if self.subscription.ack_mode is AckMode.CLIENT:
+            return self._in_flight_between(self._answered_up_to + 1, last)
+        return self.sent.parts(first, last + 1)
+
+    def refused_by(self, number: int) -> list[tuple[Reading, int, int]]:
+        """What a NACK of that delivery means."""
+        if self.subscription.ack_mode is AckMode.CLIENT:
+            return self._in_flight_between(self._answered_up_to + 1, number)
+        return [
+            (reading, start, stop)
+            for reading, start, stop in self.sent.parts(number, number + 1)
+            if not reading.was_sent_again(start, after=number)
+        ]
 
     def count_in_flight_between(self, first: int, last: int) -> int:
         """How many of the deliveries numbered first..last are in flight."""
@@ -345,7 +394,9 @@ class Consumer:
             reading.check_invariants()
         assert self.in_flight == sum(reading.cursor.in_flight for reading in readings)
         assert self.subscription.waiting == sum(reading.cursor.waiting_count for reading in readings)
-        assert {reading for reading in readings if reading.is_listed} == set(self._backlog)
+        if self.is_open:
+            assert {reading for reading in readings if reading.listed_by is self} == set(self._backlog)
+            assert {reading for reading in readings if reading.cursor.in_flight} <= self._served
         assert len(set(self._backlog)) == len(self._backlog)
         assert self._in_flight_bytes == sum(self._sizes.values())
         self.sent.check_invariants()

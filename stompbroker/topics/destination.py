@@ -30,9 +30,10 @@ ANY_NUMBER: Final = ">"
 _ANY_NUMBER_SPELLINGS: Final = frozenset({"**", "#", ">"})
 
 _TOPIC_PREFIX: Final = "/topic/"
+_DSUB_PREFIX: Final = "/dsub/"
 #: Destinations of other brokers whose meaning is not that of a topic. Taking one for a topic would deliver every
 #: message to everybody where the client expects it to reach one.
-_NOT_YET: Final = ("queue", "temp-queue", "temp-topic", "reply-queue", "exchange", "amq", "dsub")
+_NOT_YET: Final = ("queue", "temp-queue", "temp-topic", "reply-queue", "exchange", "amq")
 _NOT_YET_PREFIX: Final = re.compile(rf"/({'|'.join(_NOT_YET)})(?:/|$)")
 _SEPARATORS: Final = re.compile(r"[./]+")
 
@@ -85,6 +86,10 @@ def parse_pattern(destination: str) -> Pattern:
     if not_yet := _NOT_YET_PREFIX.match(destination):
         raise InvalidDestination(
             f"destinations under /{not_yet[1]}/ are not supported yet: {destination!r}; use /topic/NAME or a bare NAME"
+        )
+    if destination.startswith(_DSUB_PREFIX) or f"{destination}/" == _DSUB_PREFIX:
+        raise InvalidDestination(
+            f"{destination!r} is no topic: /dsub/ID means a durable subscription, in SUBSCRIBE and UNSUBSCRIBE only"
         )
     name = destination[len(_TOPIC_PREFIX) :] if destination.startswith(_TOPIC_PREFIX) else destination
     if "\0" in name:

@@ -1,7 +1,8 @@
 """One subscription reads one topic.
 
 Law: pairs a cursor with the topic's log and keeps what the two cannot know: messages that left the log's window
-while unsettled, how often each has failed, and what was dropped ahead of the cursor. Synchronous throughout.
+while unsettled and that no store has, how often each has failed, and what was dropped ahead of the cursor. Synchronous
+throughout: what is neither in the log nor in a page is named in `missing`, and tried again when the page has come.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.message import Message
+    from stompbroker.topics.consumer import Consumer
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
 
@@ -51,25 +53,40 @@ class Again(NamedTuple):
 class Reading:
     """
     Invariants:
-        every unsettled sent message that may have to go again is in the log or in `held`
+        every unsettled sent message that may have to go again is in the log, in `held` or in the store
         held_bytes is the size of `held`, and is charged to the memory budget
         failures and held hold unsettled offsets only
         unsent == end of the log - cursor.next_offset - what was dropped ahead of it
     """
 
-    __slots__ = ("_dropped_ahead", "_held", "cursor", "failures", "held_bytes", "is_listed", "subscription", "topic")
+    __slots__ = (
+        "_dropped_ahead",
+        "_held",
+        "changed_failures",
+        "cursor",
+        "failures",
+        "held_bytes",
+        "listed_by",
+        "missing",
+        "subscription",
+        "topic",
+    )
 
-    def __init__(self, subscription: Subscription, topic: Topic, position: Offset) -> None:
+    def __init__(self, subscription: Subscription, topic: Topic, cursor: Cursor) -> None:
         self.subscription = subscription
         self.topic = topic
-        self.cursor = Cursor(position)
+        self.cursor = cursor
         self.failures: dict[Offset, Failure] = {}
+        #: Where `failures` differs from what the store was last told; only for durable subscriptions.
+        self.changed_failures: set[Offset] = set()
+        #: The offset that has to be read from the store before anything more can be sent.
+        self.missing: Offset | None = None
         self._held: dict[Offset, Message] = {}
         self.held_bytes = 0
         #: Unsent offsets that will never be sent because the window was full (`drop-newest`).
         self._dropped_ahead: OffsetRanges | None = None
-        #: Whether the consumer's backlog holds this reading; the consumer's to set.
-        self.is_listed = False
+        #: The consumer whose backlog holds this reading; that one's to set.
+        self.listed_by: Consumer | None = None
 
     @property
     def has_more(self) -> bool:
@@ -82,8 +99,15 @@ class Reading:
         return self.topic.log.end_offset - self.cursor.next_offset - dropped
 
     @property
+    def backlog(self) -> int:
+        """How many messages it has still to get, for the first time or again."""
+        return self.unsent + self.cursor.free_count + self.cursor.waiting_count
+
+    @property
     def lowest_needed(self) -> Offset:
         """The log may drop everything below without anybody having to hold it."""
+        if self.subscription.consumer is None and self.topic.is_in_store:
+            return self.topic.log.end_offset  # whoever is not there reads from the store when it returns
         return self.cursor.ack_floor if self.subscription.may_go_again else self.cursor.next_offset
 
     @property
@@ -93,6 +117,11 @@ class Reading:
 
     def unsent_ranges(self) -> list[tuple[int, int]]:
         """The offsets that the window is still needed for."""
+        if self.subscription.consumer is None and self.topic.is_in_store:
+            return []
+        return self._unsent_ranges()
+
+    def _unsent_ranges(self) -> list[tuple[int, int]]:
         start, stop = self.cursor.next_offset, self.topic.log.end_offset
         if self._dropped_ahead is not None:
             return self._dropped_ahead.gaps(start, stop)
@@ -102,13 +131,17 @@ class Reading:
         """The next messages to be sent for the first time, in a row, and from now on in flight.
 
         At least one if there is one, however large. It may be none although there are more: then some were stepped
-        over, and the next call goes on behind them.
+        over, and the next call goes on behind them; or what comes next is `missing`.
         """
         cursor = self.cursor
         if self._dropped_ahead is not None:
             limit = self._step_over_dropped(limit)
-        first, messages = self.topic.log.read(cursor.next_offset, limit)
-        cursor.step_over(first)
+        source = self.topic.source(cursor.next_offset)
+        if source is None:
+            self.missing = cursor.next_offset
+            return cursor.next_offset, []
+        first, messages = source.read(cursor.next_offset, limit)
+        self._step_over(first)
         if self.subscription.is_no_local:
             messages = self._without_own(messages)
             first = cursor.next_offset
@@ -118,12 +151,24 @@ class Reading:
         return first, messages
 
     def take_again(self, limit: int, limit_bytes: int) -> list[Again]:
-        """Messages to be sent once more, lowest offset first, from now on in flight; one at least if there is one."""
+        """Messages to be sent once more, lowest offset first, from now on in flight.
+
+        One at least if there is one; none if the next is `missing`, or if nobody has it any more, which settles it.
+        """
         again: list[Again] = []
         while self.cursor.free_count and len(again) < limit and limit_bytes > 0:
-            offset = Offset(self.cursor.take_lowest_free())
+            offset = self.cursor.lowest_free
             message = self._held.get(offset) or self.topic.log.get(offset)
-            assert message is not None, f"offset {offset} of {self.topic.name} is unsettled but not kept"
+            if message is None:
+                page = self.topic.page(offset)
+                if page is None:
+                    self.missing = offset
+                    break
+                message = page.get(offset)
+            if message is None:
+                self.settle(offset, offset + 1)
+                continue
+            self.cursor.take_lowest_free()
             again.append(Again(offset, message, self.failures.get(offset)))
             limit_bytes -= message.size_bytes
         return again
@@ -134,10 +179,13 @@ class Reading:
         if self.failures:
             for offset in _offsets_between(self.failures, start, stop):
                 del self.failures[offset]
+                self._note_failure_changed(offset)
         if self._held:
             size_bytes = sum(self._held.pop(offset).size_bytes for offset in _offsets_between(self._held, start, stop))
             self.held_bytes -= size_bytes
             self.topic.budget.adjust(-size_bytes)
+        if self.topic.is_in_store:
+            self.topic.unsaved.note_reading(self, settlement.total)
         return settlement
 
     def set_aside(self, offset: Offset, *, due_ns: int, reason: str) -> bool:
@@ -148,7 +196,27 @@ class Reading:
         failure.count += 1
         failure.due_ns = due_ns
         failure.reason = reason
+        self._note_failure_changed(offset)
         return True
+
+    def restore_failure(self, offset: Offset, failure: Failure) -> bool:
+        """It was waiting for its time when it was last written down. False if it has been settled since."""
+        if not self.cursor.suspend(offset):
+            return False
+        self.failures[offset] = failure
+        return True
+
+    def _note_failure_changed(self, offset: Offset) -> None:
+        if self.subscription.is_durable:
+            self.changed_failures.add(offset)
+            self.topic.unsaved.note_reading(self, 1)
+
+    def become_due(self, offset: Offset) -> None:
+        """What was set aside may go again, unless it has been settled in the meantime."""
+        if self.cursor.release(offset):
+            self.subscription.waiting -= 1
+            if self.subscription.consumer is not None:
+                self.subscription.consumer.offer(self)
 
     def is_waiting(self, offset: Offset) -> bool:
         return self.cursor.is_waiting(offset) and not self.subscription.is_closed
@@ -159,14 +227,15 @@ class Reading:
         return failure is not None and failure.last_number > after
 
     def hold_unsettled(self, start: int, stop: int) -> None:
-        """The log is about to drop [start, stop): keep what of it is sent, unsettled and may have to go again."""
+        """The log is about to drop [start, stop): keep what of it is sent, unsettled and may have to go again, unless
+        the store has it."""
         if not self.subscription.may_go_again:
             return
         size_bytes = 0
         for low, high in self.cursor.unsettled(start, stop):
             for offset in map(Offset, range(low, high)):
                 message = self.topic.log.get(offset)
-                if message is not None:
+                if message is not None and not self.topic.has_stored(offset):
                     self._held[offset] = message
                     size_bytes += message.size_bytes
         self.held_bytes += size_bytes
@@ -175,7 +244,7 @@ class Reading:
     def drop_oldest(self, stop: Offset) -> int:
         """Give up what is unsent below `stop`; returns how many messages that were."""
         before = self.unsent
-        self.cursor.step_over(stop)
+        self._step_over(stop)
         self._forget_dropped_behind()
         return max(before - self.unsent, 0)
 
@@ -193,29 +262,33 @@ class Reading:
 
     def _step_over_dropped(self, limit: int) -> int:
         """Move past what was dropped; returns how many messages may be read before the next dropped one."""
-        ranges = self.unsent_ranges()
+        ranges = self._unsent_ranges()
         start, stop = ranges[0] if ranges else (self.topic.log.end_offset, self.topic.log.end_offset)
-        self.cursor.step_over(Offset(start))
+        self._step_over(Offset(start))
         self._forget_dropped_behind()
         return min(limit, stop - start)
 
     def _forget_dropped_behind(self) -> None:
-        if self._dropped_ahead is None:
-            return
-        still_ahead = OffsetRanges()
-        for start, stop in self._dropped_ahead:
-            still_ahead.add(max(start, self.cursor.next_offset), stop)
-        self._dropped_ahead = still_ahead or None
+        if self._dropped_ahead is not None:
+            self._dropped_ahead.forget_below(self.cursor.next_offset)
+            self._dropped_ahead = self._dropped_ahead or None
+
+    def _step_over(self, stop: Offset) -> None:
+        """What is unsent below `stop` will never be sent: it is settled."""
+        if stop > self.cursor.next_offset:
+            self.cursor.step_over(stop)
+            if self.topic.is_in_store:
+                self.topic.unsaved.note_reading(self, 1)
 
     def _without_own(self, messages: list[Message]) -> list[Message]:
         """Step over what the subscriber published itself; what is left is the run up to the next such message."""
-        own = self.subscription.connection_id
+        own = self.subscription.connection_name
         position = 0
-        while position < len(messages) and messages[position].publisher == own:
+        while position < len(messages) and messages[position].origin.publisher == own:
             position += 1
-        self.cursor.step_over(Offset(self.cursor.next_offset + position))
+        self._step_over(Offset(self.cursor.next_offset + position))
         stop = position
-        while stop < len(messages) and messages[stop].publisher != own:
+        while stop < len(messages) and messages[stop].origin.publisher != own:
             stop += 1
         return messages[position:stop]
 
@@ -225,7 +298,8 @@ class Reading:
         for offset in (*self.failures, *self._held):
             assert offset < self.cursor.next_offset
             assert not self.cursor.is_settled(offset, offset + 1)
-        assert self.unsent == sum(stop - start for start, stop in self.unsent_ranges())
+        assert self.unsent == sum(stop - start for start, stop in self._unsent_ranges())
+        assert not self.changed_failures or self.subscription.is_durable
 
 
 def _within(messages: list[Message], limit_bytes: int) -> list[Message]:

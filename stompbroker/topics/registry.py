@@ -2,6 +2,10 @@
 
 Law: the only place that makes and removes topics, and that attaches and detaches subscriptions. Synchronous: two
 workers that name one new topic at once get the same one.
+
+A consumer comes in two steps. `claim` is when its SUBSCRIBE is read: from then on the subscription is its own, for
+everybody to see. `open` is when that is durable, in the journal's order: a new subscription begins to read there, and
+sending begins.
 """
 
 from __future__ import annotations
@@ -9,17 +13,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import PeerViolation
+from stompbroker.ids import FIRST_OFFSET
+from stompbroker.topics.neighbourhood import Neighbourhood
+from stompbroker.topics.pages import Pages
 from stompbroker.topics.pattern_tree import PatternTree
 from stompbroker.topics.ready_queue import ReadyQueue
 from stompbroker.topics.redeliveries import Redeliveries
 from stompbroker.topics.topic import Topic
+from stompbroker.topics.unsaved import Unsaved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stompbroker.ids import Offset
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.topics.consumer import Consumer
     from stompbroker.topics.destination import Pattern
+    from stompbroker.topics.identity import Identity
     from stompbroker.topics.policy import TopicPolicies
     from stompbroker.topics.subscription import Subscription
     from stompbroker.totals import Totals
@@ -32,34 +42,51 @@ class Registry:
     """
     Invariants:
         topics[name].name == name, and no topic in it is removed
-        every exact subscription has a reading in its topic; every wildcard one is in `patterns`
+        every exact subscription that has begun has a reading in its topic; every wildcard one is in `patterns`
+        every durable subscription is in `durable` until it is removed, and by its identity until it is to be
     """
 
     __slots__ = (
+        "_around",
         "_max_topics",
-        "_patterns",
         "_policies",
         "_totals",
         "blocked",
         "budget",
+        "durable",
+        "pages",
         "ready",
         "redeliveries",
         "subscriptions",
         "topics",
+        "unsaved",
     )
 
     def __init__(self, policies: TopicPolicies, budget: MemoryBudget, totals: Totals, *, max_topics: int) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[Subscription, None] = {}
+        #: Durable subscriptions that can be subscribed to.
+        self.durable: dict[Identity, Subscription] = {}
         #: Topics whose publishers are held back.
         self.blocked: dict[Topic, None] = {}
         self.ready = ReadyQueue()
         self.redeliveries = Redeliveries()
+        self.pages = Pages(budget)
+        self.unsaved = Unsaved()
         self.budget = budget
-        self._patterns: PatternTree[Subscription] = PatternTree()
+        self._around = Neighbourhood(
+            budget=budget,
+            patterns=PatternTree(),
+            durable=PatternTree(),
+            blocked=self.blocked,
+            pages=self.pages,
+            unsaved=self.unsaved,
+        )
         self._policies = policies
         self._max_topics = max_topics
         self._totals = totals
+
+    # Topics ----------------------------------------------------------------------------------------------------------
 
     def topic(self, name: Pattern, now_ns: int) -> Topic:
         """The topic of that name, which exists from now on. Raises PeerViolation if there are too many to make it."""
@@ -71,41 +98,23 @@ class Registry:
                     f"there are {len(self.topics)}, which is all there may be (max_topics); those that nobody uses "
                     "go by themselves after a while",
                 )
-            topic = Topic(name, self._policies.find(name), self.budget, self._patterns, self.blocked, now_ns)
-            self.topics[name.name] = topic
+            topic = self._make_topic(name, now_ns)
         return topic
 
-    def attach(self, subscription: Subscription, consumer: Consumer, now_ns: int) -> None:
-        """`subscription` is served from now on, through `consumer`. Raises PeerViolation as `topic` does."""
-        if subscription.pattern.is_exact:
-            self.topic(subscription.pattern, now_ns).add_reading(subscription)
-        else:
-            self._patterns.add(subscription.pattern, subscription)
-        subscription.consumer = consumer
-        self.subscriptions[subscription] = None
+    def restore_topic(
+        self, name: Pattern, store_id: int, first_stored: Offset, next_offset: Offset, now_ns: int
+    ) -> Topic:
+        """A topic that the store has."""
+        topic = self._make_topic(name, now_ns, next_offset=next_offset)
+        topic.enter_store(store_id)
+        topic.collected_up_to = first_stored
+        self.unsaved.collectable[topic] = None
+        return topic
 
-    def close(self, subscriptions: Iterable[Subscription], now_ns: int) -> None:
-        """These subscriptions are gone, with everything that was in flight or waiting for them.
-
-        The topics of a wildcard subscription may be many; they notice by themselves, at their next use or the
-        collector's next round. Only those that hold publishers back are told at once.
-        """
-        affected: dict[Topic, None] = {}
-        for subscription in subscriptions:
-            subscription.is_closed = True
-            subscription.consumer = None
-            del self.subscriptions[subscription]
-            self._totals.delivered += subscription.counters.delivered
-            if subscription.pattern.is_exact:
-                topic = self.topics[subscription.pattern.name]
-                topic.remove_reading(subscription, now_ns)
-                affected[topic] = None
-            else:
-                self._patterns.remove(subscription.pattern, subscription)
-                affected.update(self.blocked)
-            subscription.readings.clear()
-        for topic in affected:
-            topic.try_to_unblock(now_ns)
+    def _make_topic(self, name: Pattern, now_ns: int, *, next_offset: Offset = FIRST_OFFSET) -> Topic:
+        topic = Topic(name, self._policies.find(name), self._around, now_ns, next_offset=next_offset)
+        self.topics[name.name] = topic
+        return topic
 
     def collect(self, topic: Topic, *, unused_since_ns: int) -> bool:
         """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""
@@ -123,7 +132,119 @@ class Registry:
         topic.is_removed = True
         del self.topics[topic.name]
         self._totals.published += topic.published
+        if topic.store_id is not None:
+            self.unsaved.note_removed_topic(topic)
         return True
+
+    def topics_matching(self, pattern: Pattern) -> list[Topic]:
+        if pattern.is_exact:
+            topic = self.topics.get(pattern.name)
+            return [] if topic is None else [topic]
+        return [topic for topic in self.topics.values() if pattern.matches(topic.segments)]
+
+    # Consumers -------------------------------------------------------------------------------------------------------
+
+    def claim(self, consumer: Consumer, now_ns: int) -> None:
+        """The subscription is this consumer's from now on. Raises PeerViolation as `topic` does."""
+        subscription = consumer.subscription
+        if subscription.pattern.is_exact:
+            self.topic(subscription.pattern, now_ns)
+        assert subscription.consumer is None
+        subscription.consumer = consumer
+        self.subscriptions[subscription] = None
+        self._note_seen(subscription, now_ns)
+
+    def open(self, consumer: Consumer, now_ns: int) -> None:
+        """What was claimed is durable: begin to send, unless the consumer has left or was replaced by then."""
+        if consumer.subscription.consumer is consumer:
+            self.begin(consumer.subscription, now_ns)
+            consumer.open()
+
+    def begin(self, subscription: Subscription, now_ns: int) -> None:
+        """It gets what is published from now on. Nothing to do if it has begun, or has been closed."""
+        if subscription.has_begun or subscription.is_closed:
+            return
+        subscription.has_begun = True
+        if not subscription.pattern.is_exact:
+            self._around.patterns.add(subscription.pattern, subscription)
+            return
+        topic = self.topics.get(subscription.pattern.name) or self._make_topic(subscription.pattern, now_ns)
+        if subscription not in topic.readings:
+            topic.add_reading(subscription)
+
+    def leave(self, consumers: Iterable[Consumer], now_ns: int) -> None:
+        """These consumers are gone. What was in flight to a durable subscription is free; a transient one is closed."""
+        transient = []
+        affected: dict[Topic, None] = {}
+        for consumer in consumers:
+            subscription = consumer.subscription
+            if subscription.consumer is not consumer:
+                continue
+            consumer.close()
+            subscription.consumer = None
+            if not subscription.is_durable:
+                transient.append(subscription)
+                continue
+            for reading in consumer.served():
+                if reading.cursor.release_in_flight() and reading.topic.is_in_store:
+                    self.unsaved.note_reading(reading, 1)
+            self._note_seen(subscription, now_ns)
+            affected.update(self.blocked)
+        self._close(transient, affected, now_ns)
+
+    def _close(self, subscriptions: Iterable[Subscription], affected: dict[Topic, None], now_ns: int) -> None:
+        """These subscriptions are gone, with everything that was in flight or waiting for them.
+
+        The topics of a wildcard subscription may be many; they notice by themselves, at their next use or the
+        collector's next round. Only those that hold publishers back are told at once.
+        """
+        for subscription in subscriptions:
+            subscription.is_closed = True
+            subscription.consumer = None
+            self.subscriptions.pop(subscription, None)
+            self._totals.delivered += subscription.counters.delivered
+            if not subscription.has_begun:
+                continue
+            if subscription.pattern.is_exact:
+                topic = self.topics[subscription.pattern.name]
+                topic.remove_reading(subscription, now_ns)
+                affected[topic] = None
+            else:
+                self._around.patterns.remove(subscription.pattern, subscription)
+                affected.update(self.blocked)
+            subscription.readings.clear()
+        for topic in affected:
+            topic.try_to_unblock(now_ns)
+
+    def durable_for(self, topic: Topic) -> list[Subscription]:
+        """The durable subscriptions that get what is published there."""
+        return self._around.durable.match(topic.segments)
+
+    # Durable subscriptions -------------------------------------------------------------------------------------------
+
+    def add_durable(self, subscription: Subscription) -> None:
+        """It can be subscribed to, and what it matches is stored, from now on."""
+        assert subscription.durability is not None
+        self.durable[subscription.durability.identity] = subscription
+        self.subscriptions[subscription] = None
+        self._around.durable.add(subscription.pattern, subscription)
+
+    def forget_durable(self, subscription: Subscription) -> None:
+        """It is to be removed: it cannot be subscribed to any more. What it matches is stored until it has been."""
+        assert subscription.durability is not None
+        if self.durable.get(subscription.durability.identity) is subscription:
+            del self.durable[subscription.durability.identity]
+
+    def remove_durable(self, subscription: Subscription, now_ns: int) -> None:
+        """It is gone for good."""
+        self.forget_durable(subscription)
+        self._around.durable.remove(subscription.pattern, subscription)
+        self._close([subscription], {}, now_ns)
+
+    def _note_seen(self, subscription: Subscription, now_ns: int) -> None:
+        if subscription.durability is not None:
+            subscription.durability.last_seen_at_ns = now_ns
+            self.unsaved.note_subscription(subscription)
 
     def check_invariants(self) -> None:
         for name, topic in self.topics.items():
@@ -132,9 +253,13 @@ class Registry:
             topic.check_invariants()
         for subscription in self.subscriptions:
             assert not subscription.is_closed
-            if subscription.pattern.is_exact:
+            if subscription.pattern.is_exact and subscription.has_begun:
                 assert self.topics[subscription.pattern.name].readings[subscription].subscription is subscription
             if subscription.consumer is not None:
                 subscription.consumer.check_invariants()
+        for identity, subscription in self.durable.items():
+            assert subscription.durability is not None
+            assert subscription.durability.identity == identity
+        self.pages.check_invariants()
         kept_bytes = sum(topic.log.size_bytes for topic in self.topics.values())
         assert kept_bytes <= self.budget.used_bytes

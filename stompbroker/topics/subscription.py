@@ -1,7 +1,8 @@
 """What somebody wants to receive, apart from who is connected for it just now.
 
 Law: a subscription owns its readings (one per topic), its policy and its counters; a consumer attaches to it and does
-the sending. Today it has at most one consumer and lives as long as it; durable subscriptions will outlive theirs.
+the sending. Today it has at most one consumer. A transient one lives as long as its consumer; a durable one is known by
+its identity, and stays until it is deleted.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ if TYPE_CHECKING:
     from stompbroker.ids import ConnectionId
     from stompbroker.topics.consumer import Consumer
     from stompbroker.topics.destination import Pattern
+    from stompbroker.topics.identity import Identity
     from stompbroker.topics.reading import Reading
     from stompbroker.topics.topic import Topic
 
-__all__ = ["AckMode", "Counters", "Subscription"]
+__all__ = ["AckMode", "Counters", "Durability", "Subscription"]
 
 
 @final
@@ -46,6 +48,23 @@ class Counters:
 
 
 @final
+class Durability:
+    """What a durable subscription has that a transient one has not."""
+
+    __slots__ = ("created_at_ns", "identity", "last_seen_at_ns", "store_id", "taken_over_at_ns")
+
+    def __init__(self, identity: Identity, store_id: int, *, created_at_ns: int, last_seen_at_ns: int) -> None:
+        self.identity = identity
+        #: Its number in the store.
+        self.store_id = store_id
+        self.created_at_ns = created_at_ns
+        #: When a consumer last came or went.
+        self.last_seen_at_ns = last_seen_at_ns
+        #: When one connection took it over from another that was there; the latest few times.
+        self.taken_over_at_ns: list[int] = []
+
+
+@final
 class Subscription:
     """
     Invariants:
@@ -56,13 +75,17 @@ class Subscription:
     __slots__ = (
         "ack_mode",
         "connection_id",
+        "connection_name",
         "consumer",
         "counters",
         "destination",
+        "durability",
+        "has_begun",
         "is_closed",
         "is_no_local",
         "name",
         "pattern",
+        "peer",
         "readings",
         "waiting",
     )
@@ -75,9 +98,9 @@ class Subscription:
         pattern: Pattern,
         ack_mode: AckMode,
         is_no_local: bool,
-        connection_id: ConnectionId,
+        durability: Durability | None = None,
     ) -> None:
-        #: The id its SUBSCRIBE gave it; in STOMP 1.0 there may be none.
+        #: The id its SUBSCRIBE gave it, on the connection it was last attached to; in STOMP 1.0 there may be none.
         self.name = name
         #: As the subscriber spelt it.
         self.destination = destination
@@ -85,13 +108,37 @@ class Subscription:
         self.ack_mode = ack_mode
         #: Whether it does not get what its own connection publishes.
         self.is_no_local = is_no_local
-        self.connection_id = connection_id
+        self.durability = durability
+        #: Which connection it is, or was last, attached to; what that is called as a publisher; and its address.
+        self.connection_id: ConnectionId | None = None
+        self.connection_name = ""
+        self.peer = ""
         self.readings: dict[Topic, Reading] = {}
         self.consumer: Consumer | None = None
         self.counters = Counters()
         #: Messages set aside, over all topics.
         self.waiting = 0
+        #: Whether it has readings where it matches: what is published from then on is for it.
+        self.has_begun = False
         self.is_closed = False
+
+    @property
+    def is_durable(self) -> bool:
+        return self.durability is not None
+
+    @property
+    def identity(self) -> Identity | None:
+        return None if self.durability is None else self.durability.identity
+
+    @property
+    def key(self) -> str:
+        """How people name it."""
+        return str(self.name) if self.durability is None else self.durability.identity.key
+
+    @property
+    def backlog(self) -> int:
+        """How many messages it has still to get, for the first time or again."""
+        return sum(reading.backlog for reading in self.readings.values())
 
     @property
     def may_go_again(self) -> bool:

@@ -9,13 +9,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from stompbroker.message import Message
+    from stompbroker.signals import Signal
     from stompbroker.topics.consumer import Consumer
+    from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
 
-__all__ = ["Answer", "Unit", "Verdict"]
+__all__ = ["Answer", "Lane", "Unit", "Verdict"]
 
 
 @final
@@ -37,30 +39,100 @@ class Answer(NamedTuple):
 
 
 @final
-class Unit:
-    """Messages and answers, in the order they were sent; `then` is called once all of it is durable and visible."""
+class Lane:
+    """The units of one connection that are on their way: they are completed in the order they were submitted.
 
-    __slots__ = ("answers", "publications", "then")
+    Invariants:
+        units, transactions and size_bytes count what was submitted and is not completed
+    """
+
+    __slots__ = ("_moved", "size_bytes", "transactions", "units")
+
+    def __init__(self, moved: Signal) -> None:
+        self.units = 0
+        self.transactions = 0
+        self.size_bytes = 0
+        #: Woken when a unit is completed.
+        self._moved = moved
+
+    def enter(self, unit: Unit) -> None:
+        self.units += 1
+        self.transactions += unit.is_transaction
+        self.size_bytes += unit.size_bytes
+
+    def leave(self, unit: Unit) -> None:
+        self.units -= 1
+        self.transactions -= unit.is_transaction
+        self.size_bytes -= unit.size_bytes
+        self._moved.wake()
+
+
+@final
+class Unit:
+    """Messages and answers, in the order they were sent; `then` is called once all of it is durable and visible.
+
+    It may also create or delete durable subscriptions; whoever does has told the registry, and `then` finishes it.
+    """
+
+    __slots__ = (
+        "answers",
+        "created",
+        "is_transaction",
+        "lane",
+        "owes_receipt",
+        "publications",
+        "refused",
+        "removed",
+        "size_bytes",
+        "stored_topics",
+        "then",
+    )
 
     def __init__(
         self,
         publications: dict[Topic, list[Message]],
         answers: list[Answer],
         then: Callable[[], None],
+        *,
+        lane: Lane | None = None,
+        owes_receipt: bool = True,
+        is_transaction: bool = False,
+        created: Subscription | None = None,
+        removed: Subscription | None = None,
+        refused: Callable[[str], None] | None = None,
     ) -> None:
         self.publications = publications
         self.answers = answers
         self.then = then
+        #: Whose unit it is; None for the broker's own.
+        self.lane = lane
+        #: Whether somebody waits to be told that it is durable.
+        self.owes_receipt = owes_receipt
+        #: Whether its answers count only together with its messages.
+        self.is_transaction = is_transaction
+        self.created = created
+        self.removed = removed
+        #: Called instead of `then`, with the reason, if the store cannot take it at all.
+        self.refused = refused
+        #: Which of its topics have been written; the journal's to set.
+        self.stored_topics: Collection[Topic] = ()
+        #: What it keeps in memory while it waits; the journal's to set.
+        self.size_bytes = 0
 
-    def complete(self, now_ns: int) -> None:
-        """Make it visible. Called by the journal, once, when the unit is durable."""
-        for topic, messages in self.publications.items():
-            topic.append(messages, now_ns)
-        for answer in self.answers:
-            if answer.consumer.subscription.is_closed:
+    def apply_answers(self) -> None:
+        answers, self.answers = self.answers, []
+        for answer in answers:
+            if not answer.consumer.is_open:
                 continue
             if answer.verdict is Verdict.ACK:
                 answer.consumer.acknowledge(answer.first, answer.last)
             else:
                 answer.consumer.refuse(answer.first, due_ns=answer.due_ns, reason=answer.reason)
+
+    def complete(self, now_ns: int) -> None:
+        """Make it visible. Called by the journal, once, when the unit is durable."""
+        for topic, messages in self.publications.items():
+            topic.append(messages, now_ns, is_stored=topic in self.stored_topics)
+        if self.answers:
+            self.apply_answers()
         self.then()

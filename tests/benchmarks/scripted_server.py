@@ -1,6 +1,7 @@
 """A STOMP server that follows a script: it forwards messages, except where the script says otherwise.
 
-Law: just enough STOMP for the load generator, in one thread. What a SEND causes has been written to the subscribers
+Law: just enough STOMP for the load generator, in one thread; durable subscriptions are kept in memory, and what their
+subscribers have not acknowledged is of no interest. What a SEND causes has been written to the subscribers
 before the publisher gets its next answer, so a test knows the order of things without waiting for time to pass.
 """
 
@@ -26,6 +27,8 @@ class Script:
     error_at: int | None = None
     #: A subscriber that disconnects gets one more message before its receipt.
     has_farewell: bool = False
+    #: What comes while a durable subscriber is away is not kept for it.
+    is_forgetful: bool = False
 
 
 @final
@@ -39,10 +42,13 @@ class ScriptedServer:
         self._listener = socket.create_server((self.host, 0))
         self._stop_receiver, self._stop_sender = socket.socketpair()
         self._clients: dict[socket.socket, _Client] = {}
+        self._durable: dict[tuple[str, str], _DurableSubscription] = {}
         self._thread = threading.Thread(target=self._serve)
         self.port: int = self._listener.getsockname()[1]
         self.messages = 0
         self.acknowledged: list[str] = []
+        #: For each restart, whether it was after a kill.
+        self.restarts: list[bool] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -55,6 +61,11 @@ class ScriptedServer:
         self._thread.join()
         for opened in (self._listener, self._stop_receiver, self._stop_sender, *self._clients):
             opened.close()
+
+    started_in_s = 0.5
+
+    def restart(self, *, is_killed: bool = False) -> None:
+        self.restarts.append(is_killed)
 
     def processor_s(self) -> float:
         return 0.0
@@ -99,9 +110,13 @@ class ScriptedServer:
         command, *lines = head.split("\n")
         headers = dict(line.split(":", 1) for line in lines)
         if command == "CONNECT":
+            client.id = headers.get("client-id", "")
             connected.sendall(b"CONNECTED\nversion:1.2\n\n\0")
         elif command == "SUBSCRIBE":
             client.destination = headers["destination"]
+            client.durable_name = headers.get("activemq.subscriptionName")
+        elif command == "UNSUBSCRIBE":
+            del self._durable[client.id, headers["activemq.subscriptionName"]]
         elif command == "ACK":
             self.acknowledged.append(headers["id"])
         elif command == "SEND":
@@ -110,6 +125,11 @@ class ScriptedServer:
             connected.sendall(b"MESSAGE\nsubscription:0\nmessage-id:farewell\nack:farewell\n\n\0")
         if "receipt" in headers:
             connected.sendall(f"RECEIPT\nreceipt-id:{headers['receipt']}\n\n\0".encode())
+        if command == "SUBSCRIBE" and client.durable_name is not None:
+            durable = self._durable.setdefault((client.id, client.durable_name), _DurableSubscription())
+            durable.destination = client.destination
+            connected.sendall(b"".join(durable.kept))
+            durable.kept.clear()
 
     def _forward(self, destination: str, body: str) -> None:
         number = self.messages
@@ -125,11 +145,25 @@ class ScriptedServer:
                 client.destination = ""
             else:
                 connected.sendall(message * copies)
+        present = {(client.id, client.durable_name) for client in self._clients.values()}
+        for identity, durable in self._durable.items():
+            if durable.destination == destination and identity not in present and not self._script.is_forgetful:
+                durable.kept.append(message * copies)
 
 
 class _Client:
-    __slots__ = ("destination", "rest")
+    __slots__ = ("destination", "durable_name", "id", "rest")
 
     def __init__(self) -> None:
         self.rest = b""
         self.destination = ""
+        self.id = ""
+        self.durable_name: str | None = None
+
+
+class _DurableSubscription:
+    __slots__ = ("destination", "kept")
+
+    def __init__(self) -> None:
+        self.destination = ""
+        self.kept: list[bytes] = []

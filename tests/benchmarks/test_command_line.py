@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.broken import Broken
 from benchmarks.command_line import main, parse
-from benchmarks.scenarios import SCENARIOS, IdleConnections, Throughput
+from benchmarks.scenarios import HEAVY_ROUNDS, SCENARIOS, StartUp, Throughput, rounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,13 +45,19 @@ def test_quick_is_one_round_of_shorter_measurements() -> None:
     assert options.rounds == 1
     for quick, full in zip(options.scenarios, SCENARIOS, strict=True):
         assert quick.name == full.name
-        if isinstance(quick, IdleConnections) and isinstance(full, IdleConnections):
-            assert quick.connections < full.connections
-            assert f"{quick.connections:,}" in quick.title
-        else:
-            assert not isinstance(quick, IdleConnections)
-            assert not isinstance(full, IdleConnections)
-            assert quick.duration_s < full.duration_s
+        assert type(quick) is type(full)
+        sizes = ("connections", "messages", "many", "duration_s")
+        smaller = [size for size in sizes if getattr(quick, size, 0) < getattr(full, size, 0)]
+        assert smaller
+        assert all(f"{getattr(quick, size):,}" in quick.title for size in smaller if size != "duration_s")
+
+
+def test_what_takes_minutes_is_measured_in_fewer_rounds() -> None:
+    rounds = {scenario.name: rounds_of(scenario, 5) for scenario in SCENARIOS}
+
+    assert rounds["durable-start"] == rounds["durable-store-size"] == HEAVY_ROUNDS
+    assert rounds["durable-backlog"] == 5
+    assert rounds_of(StartUp(name="a", title="a", messages=1), 1) == 1
 
 
 def test_rounds_win_over_quick() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from stompbroker.config import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +40,15 @@ def test_json_has_plain_values(program: Program) -> None:
     assert settings["topics"]["value"] == [{"pattern": "a"}]
     assert settings["slow_subscriber"]["value"] == "block"
     assert settings["data"]["value"] == "data"
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_password_is_not_shown(program: Program, form: list[str]) -> None:
+    done = program.run("config", *form, STOMPBROKER_DATABASE="postgresql+psycopg://u:secret@h/d?sslpassword=secret")
+
+    assert done.returncode == 0
+    assert "postgresql+psycopg://u:***@h/d?sslpassword=***" in done.stdout
+    assert "secret" not in done.stdout + done.stderr
 
 
 def test_mistakes_are_shown_without_a_traceback(program: Program) -> None:

@@ -13,7 +13,7 @@ from stompbroker import __version__
 if TYPE_CHECKING:
     from tests.cli.conftest import Program
 
-COMMANDS = ["serve", "publish", "subscribe", "stats", "config"]
+COMMANDS = ["serve", "publish", "subscribe", "stats", "config", "migrate", "subscriptions"]
 
 
 def test_help_lists_every_command_and_how_to_begin(program: Program) -> None:
@@ -25,9 +25,9 @@ def test_help_lists_every_command_and_how_to_begin(program: Program) -> None:
     assert "$ stompbroker serve" in done.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "subscriptions rm"])
 def test_the_help_of_every_command_has_examples(program: Program, command: str) -> None:
-    done = program.run(command, "--help")
+    done = program.run(*command.split(), "--help")
 
     assert done.returncode == 0
     assert "Examples:" in done.stdout
@@ -57,6 +57,8 @@ def test_help_imports_neither_trio_nor_pydantic() -> None:
         "pydantic",
         "pydantic_settings",
         "structlog",
+        "rich.table",
+        "sqlalchemy",
         "stompbroker.stomp",
         "stompbroker.config",
     }

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from stompbroker.cli.overview import MAX_ROWS, overview
 
@@ -63,9 +64,9 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def printed(first: dict[str, Any], second: dict[str, Any]) -> list[list[str]]:
+def printed(first: dict[str, Any], second: dict[str, Any], *, width: int = 80) -> list[list[str]]:
     """The lines on an ordinary terminal, each as its words."""
-    console = Console(width=80, no_color=True)
+    console = Console(width=width, no_color=True)
     with console.capture() as capture:
         for part in overview(first, second):
             console.print(part)
@@ -90,6 +91,47 @@ def test_the_whole_broker_is_described() -> None:
     assert "prices.[red] 1,000 3 17 1.5 KiB held back" in text
     assert "prices.* 7 client 88 12 2 900 6 0" in text
     assert "127.0.0.1:50000 7 1.2 1 2 KiB 0 B 2030-01-01 00:00:01" in text
+
+
+STORE = {
+    "engine": "sqlite",
+    "state": "ok",
+    "reason": None,
+    "since": None,
+    "backlog_units": 0,
+    "backlog_bytes": 0,
+    "batches": 12345,
+    "stored_bytes": 3 * 1024**2,
+}
+
+
+def store_line(**changes: object) -> str:
+    answer = later() | {"store": STORE | changes}
+    (line,) = (" ".join(words) for words in printed(answer, answer, width=200) if words[:1] == ["store"])
+    return line
+
+
+def test_a_store_that_is_well_is_one_line() -> None:
+    assert store_line() == "store sqlite ok, 12,345 batches, 3 MiB stored"
+    assert store_line(engine="memory", stored_bytes=None, batches=0) == "store memory ok, 0 batches"
+    assert store_line(backlog_units=20, backlog_bytes=2048).endswith("3 MiB stored, 20 to be written (2 KiB)")
+
+
+def test_a_store_that_is_not_well_stands_out_and_says_why() -> None:
+    since = "2030-01-01T00:00:01.5Z"
+
+    assert store_line(state="failing", reason="disk full", since=since) == (
+        "store sqlite FAILING since 2030-01-01 00:00:01 (disk full), 12,345 batches, 3 MiB stored"
+    )
+    assert store_line(state="low-space").startswith("store sqlite LOW-SPACE, ")
+    answer = later() | {"store": STORE | {"state": "failing"}}
+    (line,) = (part for part in overview(answer, answer) if str(part).startswith("store"))
+    assert isinstance(line, Text)
+    assert line.style == "bold red"
+
+
+def test_a_broker_that_says_nothing_of_a_store_has_no_line_for_it() -> None:
+    assert not [words for words in printed(ANSWER, ANSWER) if words[:1] == ["store"]]
 
 
 def test_rates_are_the_difference_of_two_answers() -> None:

@@ -51,6 +51,31 @@ def test_the_examples_reach_the_broker_wherever_it_listens(
     assert publish == f'  stompbroker publish{options} /topic/greetings "Hello, world"'
 
 
+@pytest.mark.parametrize(
+    ("database", "words"),
+    [
+        ("", "(data in data)"),
+        ("memory", "(data in data, database memory)"),
+        ("postgresql+psycopg://u:secret@h/d", "(data in data, database postgresql+psycopg://u:***@h/d)"),
+    ],
+)
+def test_a_database_that_is_not_the_default_is_named(
+    capsys: pytest.CaptureFixture[str], database: str, words: str
+) -> None:
+    announce("127.0.0.1", 61613, Path("data"), database=database)
+
+    assert capsys.readouterr().out.splitlines()[0].endswith(words)
+
+
+def test_a_database_that_is_none_is_refused_without_its_password(program: Program) -> None:
+    done = program.run("serve", "--database", "postgresql://u:secret@h/d")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert '- database = "postgresql://…" (flag --database): allowed is ' in done.stderr
+    assert "secret" not in done.stderr
+    assert not (program.directory / "data").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_gracefully(own_broker: RunningBroker, number: signal.Signals) -> None:
     own_broker.stop(number)

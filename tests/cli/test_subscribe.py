@@ -166,6 +166,9 @@ def test_nobody_listening_is_a_sentence(program: Program) -> None:
         (["-H", "ack:client"], 'the header "ack" is set by --ack'),
         (["-H", "id:5"], 'the header "id" is set by'),
         (["--ack", "maybe"], "client-individual"),
+        (["--durable", ""], "not empty"),
+        (["--durable", "a", "--client-id", "a\nb:c"], "control characters"),
+        (["--durable", "a", "-H", "activemq.subscriptionName:b"], "is set by --durable"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(program: Program, arguments: list[str], words: str) -> None:
@@ -199,6 +202,43 @@ async def test_nothing_beyond_the_count_is_acknowledged(peer: Peer, program: Pro
 
         await peer.say(b"RECEIPT\nreceipt-id:disconnect\n\n\0")
         assert ended(subscriber)[:2] == (0, "one\ntwo\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "client_id", "ack", "name", "identity"),
+    [
+        (["--durable", "n", "--client-id", "c"], "client-id:c", "client-individual", "n", "c/n"),
+        (["--durable", "n"], "client-id:stompbroker-cli", "client-individual", "n", "stompbroker-cli/n"),
+        (["--durable", "n/m", "--ack", "auto"], "client-id:stompbroker-cli", "auto", "n/m", "stompbroker-cli/n%2Fm"),
+        (["--client-id", "c"], "client-id:c", "auto", None, None),
+        ([], None, "auto", None, None),
+    ],
+)
+async def test_a_durable_subscription_is_named_and_kept(
+    peer: Peer,
+    program: Program,
+    arguments: list[str],
+    client_id: str | None,
+    ack: str,
+    name: str | None,
+    identity: str | None,
+) -> None:
+    with program.start("subscribe", "--host", "127.0.0.1", "--port", str(peer.port), "t", *arguments) as subscriber:
+        connect = (await peer.greet()).decode().split("\n")
+        subscribe = (await peer.read_frame()).decode().split("\n")
+        await peer.say(b"RECEIPT\nreceipt-id:subscribe\n\n\0")
+        assert subscriber.stderr is not None
+        greeting = subscriber.stderr.readline()
+
+        subscriber.send_signal(signal.SIGINT)
+
+        assert await peer.read_frame() == b"DISCONNECT\nreceipt:disconnect\n\n", "no UNSUBSCRIBE before"
+        await peer.say(b"RECEIPT\nreceipt-id:disconnect\n\n\0")
+        assert ended(subscriber) == (0, "", "")
+    assert [line for line in connect if line.startswith("client-id:")] == ([client_id] if client_id else [])
+    named = [] if name is None else [f"activemq.subscriptionName:{name}"]
+    assert [line for line in subscribe if line.startswith(("ack:", "activemq."))] == [f"ack:{ack}", *named]
+    assert greeting.startswith("Subscribed to t; " if identity is None else f"Subscribed to t as {identity}; ")
 
 
 async def test_what_could_not_be_written_is_not_acknowledged(peer: Peer, program: Program) -> None:

@@ -85,7 +85,8 @@ class CursorMachine(RuleBasedStateMachine):
     def take_lowest_free(self) -> None:
         free = [offset for offset, state in self.model.items() if state is State.FREE]
         if free:
-            assert self.cursor.take_lowest_free() == min(free)
+            assert self.cursor.lowest_free == min(free)
+            self.cursor.take_lowest_free()
             self.model[min(free)] = State.IN_FLIGHT
 
     @rule()

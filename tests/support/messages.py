@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from stompbroker.ids import ConnectionId
-from stompbroker.message import Message
+from stompbroker.message import Message, Origin
 from stompbroker.stomp import message_tail
 
 __all__ = ["make_message", "make_messages"]
 
 
-def make_message(body: bytes = b"body", *, number: int = 1, publisher: int = 1) -> Message:
+def make_message(
+    body: bytes = b"body", *, number: int = 1, publisher: str = "publisher", is_persistent: bool = True
+) -> Message:
     tail = message_tail(b"test-1-%d" % number, b"destination:/topic/a\n", body)
-    return Message(len(body), tail, True, ConnectionId(publisher), 0)
+    return Message(len(body), tail, Origin(publisher, is_plain=True, is_persistent=is_persistent), 0)
 
 
-def make_messages(count: int, *, size_bytes: int = 4, publisher: int = 1) -> list[Message]:
+def make_messages(count: int, *, size_bytes: int = 4, publisher: str = "publisher") -> list[Message]:
     return [make_message(b"x" * size_bytes, number=number, publisher=publisher) for number in range(1, count + 1)]

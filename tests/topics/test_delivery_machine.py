@@ -13,7 +13,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stompbroker.ids import ConnectionId
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.outbox import Outbox
 from stompbroker.signals import Signal
@@ -96,7 +95,6 @@ class DeliveryMachine(RuleBasedStateMachine):
             pattern=parse_pattern(destination),
             ack_mode=mode,
             is_no_local=False,
-            connection_id=ConnectionId(number),
         )
         consumer = Consumer(
             subscription,
@@ -108,7 +106,8 @@ class DeliveryMachine(RuleBasedStateMachine):
             redeliveries=self.registry.redeliveries,
             disconnect=self.disconnected.append,
         )
-        self.registry.attach(subscription, consumer, self.now_ns)
+        self.registry.claim(consumer, self.now_ns)
+        self.registry.open(consumer, self.now_ns)
         self.models.append(Model(consumer, outbox))
 
     @initialize()
@@ -206,9 +205,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         """Everything set aside becomes due."""
         self.now_ns += 10
         for reading, offset in self.registry.redeliveries.take_due(self.now_ns, 10_000):
-            consumer = reading.subscription.consumer
-            assert consumer is not None
-            consumer.become_due(reading, offset)
+            reading.become_due(offset)
         for model in self.models:
             model.fates.update(dict.fromkeys(model.with_fate(Fate.WAITING), Fate.FREE))
 

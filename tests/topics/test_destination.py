@@ -21,7 +21,7 @@ def test_only_a_leading_topic_prefix_is_one() -> None:
     assert parse_topic_name("/topics/a").name == "topics.a"
 
 
-@pytest.mark.parametrize("prefix", ["queue", "temp-queue", "temp-topic", "reply-queue", "exchange", "amq", "dsub"])
+@pytest.mark.parametrize("prefix", ["queue", "temp-queue", "temp-topic", "reply-queue", "exchange", "amq"])
 def test_destinations_of_other_kinds_are_not_yet_supported(prefix: str) -> None:
     for destination in (f"/{prefix}/a", f"/{prefix}/", f"/{prefix}"):
         with pytest.raises(InvalidDestination, match="not supported yet"):
@@ -29,6 +29,13 @@ def test_destinations_of_other_kinds_are_not_yet_supported(prefix: str) -> None:
     # A word that merely begins like one, or stands elsewhere, is an ordinary name.
     assert parse_topic_name(f"/{prefix}s/a").name == f"{prefix}s.a"
     assert parse_topic_name(f"/topic/{prefix}/a").name == f"{prefix}.a"
+
+
+def test_the_address_of_a_durable_subscription_is_no_topic() -> None:
+    for destination in ("/dsub/a", "/dsub/", "/dsub"):
+        with pytest.raises(InvalidDestination, match="means a durable subscription"):
+            parse_pattern(destination)
+    assert parse_topic_name("/dsubs/a").name == "dsubs.a"
 
 
 @pytest.mark.parametrize("pattern", ["a.*", "*", "a.**.b", "#", "a.>", "/topic/>.a"])

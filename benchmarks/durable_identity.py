@@ -1,0 +1,19 @@
+"""Who a durable subscriber is, on whichever connection it comes back.
+
+Law: a frozen value; the spelling of the headers is ActiveMQ's and stands in `frames`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DurableIdentity:
+    client_id: str
+    name: str
+
+
+def numbered_identity(number: int) -> DurableIdentity:
+    """The durable subscriber on connection `number` of the subscriber role."""
+    return DurableIdentity(client_id=f"subscriber-{number}", name="benchmark")

@@ -1,0 +1,95 @@
+"""Whether a message costs more when the store holds many.
+
+Law: the same durable 1 → 1 three times on one broker: with a few messages stored for a subscriber of another topic that
+is away; with many; and with as many again for one of the same topic that is away (here what is measured is stored for
+good, where before it was collected behind its ACK). The subscriber that is measured is new in every phase and deleted
+behind it, so that no backlog is its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.broker_watch import BrokerWatch
+from benchmarks.durable_identity import DurableIdentity, numbered_identity
+from benchmarks.measurement import Figure, FigureKey, Measurement
+from benchmarks.measuring import throughput
+from benchmarks.measuring.backlog import Filling, fill, subscribe_and_leave
+from benchmarks.scenarios import Throughput
+from benchmarks.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.scenarios import StoreSize
+    from benchmarks.target import Target
+
+_ELSEWHERE: Final = "/topic/elsewhere"
+
+
+def measure(scenario: StoreSize, target: Target, stall_s: float, show: Callable[[str], None]) -> Measurement:
+    measured = Throughput(
+        name=scenario.name,
+        title=scenario.title,
+        duration_s=scenario.duration_s,
+        body_bytes=scenario.body_bytes,
+        acknowledges=True,
+        is_durable=True,
+        receipt_window=scenario.receipt_window,
+    )
+
+    def measure_with(messages: int, destination: str) -> Measurement:
+        """Once so many more are stored for the one that is away from `destination`."""
+        filling = Filling(
+            destination=destination,
+            messages=messages,
+            body_bytes=scenario.body_bytes,
+            receipt_window=scenario.receipt_window,
+        )
+        fill(filling, target, BrokerWatch(target), stall_s, show)
+        measurement = throughput.measure(measured, target, stall_s)
+        _delete_subscription(target)
+        return measurement
+
+    subscribe_and_leave(target, DurableIdentity("absent", "elsewhere"), _ELSEWHERE)
+    few = measure_with(scenario.few, _ELSEWHERE)
+    elsewhere = measure_with(scenario.many - scenario.few, _ELSEWHERE)
+    subscribe_and_leave(target, DurableIdentity("absent", "beside"), throughput.DESTINATION)
+    beside = measure_with(scenario.many, throughput.DESTINATION)
+
+    first = [_named(figure, f"{scenario.few}: {figure.name}") for figure in few.figures]
+    return replace(
+        few,
+        figures=(
+            *first,
+            *_against(scenario, first, elsewhere, f"{scenario.many:,} elsewhere"),
+            *_against(scenario, first, beside, f"{scenario.many:,} also here"),
+        ),
+        broker=beside.broker,
+        machine=beside.machine,
+        generators=beside.generators,
+    )
+
+
+def _delete_subscription(target: Target) -> None:
+    """Of the subscriber that was measured, so that what comes next is not stored for it."""
+    with Session.open(target.host, target.port, identity=numbered_identity(0)) as session:
+        session.delete_subscription()
+        session.leave()
+
+
+def _named(figure: Figure, name: str) -> Figure:
+    return Figure(name=name, value=figure.value, unit=figure.unit)
+
+
+def _against(scenario: StoreSize, first: list[Figure], phase: Measurement, prefix: str) -> list[Figure]:
+    return [
+        Figure(
+            name=f"{prefix}: {figure.name}",
+            value=figure.value,
+            unit=figure.unit,
+            compared_with=FigureKey(scenario.name, reference.name),
+        )
+        for figure, reference in zip(phase.figures, first, strict=True)
+    ]

@@ -1,0 +1,14 @@
+"""Whether nothing with a receipt is ever lost, shown by killing the broker, or its database, again and again.
+
+`python -m soak` runs real processes; the crash tests in `tests/end_to_end/` run the same parts with fewer kills. A run
+is deterministic as far as a kill can be: its moments are chosen by a seed, and by progress, never by a clock.
+
+    command_line ──► crash_run ──► victim        the process that is killed and brought back
+         │               ├──────► publisher     numbers its messages; repeats what has no receipt
+         │               ├──────► subscriber    durable; acknowledges one by one, some with receipts
+         │               └──────► kill_plan     after which receipt, delivery or acknowledgement to kill
+         │           history ──► verdict        what was seen ──► what was broken; pure
+         └──► long_run                          millions of messages, file size and memory at the end
+
+Everything here knows STOMP and processes, and nothing of the broker's insides.
+"""

@@ -1,0 +1,204 @@
+"""The command line: options in, exit code out.
+
+Law: 0 if every promise was kept, 1 if one was broken, 2 for a mistake in the options. Progress goes to standard error,
+the summary to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from benchmarks.broken import Broken
+from benchmarks.disk_directory import disk_directory
+from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
+from soak.database import OWN_POSTGRES, Database, opened_database
+from soak.kill_plan import Moment
+from soak.long_run import LongRunOutcome, run_long
+from soak.victim import BrokerVictim, DatabaseVictim
+from tests.support.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from soak.scene import Scene
+    from soak.victim import Victim
+
+_KILLS: Final = 25
+_MESSAGES: Final = 20_000
+_LONG_MESSAGES: Final = 5_000_000
+_MEBIBYTE: Final = 1024 * 1024
+#: Seconds between two lines of progress.
+_SHOW_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    kills: int
+    messages: int
+    seed: int
+    database: str | None
+    kills_database: bool
+    is_long: bool
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Raises `SystemExit` with code 2, and prints why, when the arguments make no sense."""
+    parser = argparse.ArgumentParser(prog="python -m soak", description="Kill the broker under load; lose nothing.")
+    parser.add_argument("--kills", metavar="N", type=_positive, default=_KILLS, help=f"default {_KILLS}")
+    parser.add_argument(
+        "--messages",
+        metavar="N",
+        type=_positive,
+        help=f"of each publisher, at least (default {_MESSAGES:,}; of the only one with --long {_LONG_MESSAGES:,})",
+    )
+    parser.add_argument("--seed", metavar="N", type=int, help="the same kills again; one is chosen and printed")
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        help=f"instead of the embedded SQLite file; `{OWN_POSTGRES}` starts a PostgreSQL for the run",
+    )
+    parser.add_argument("--kill-database", action="store_true", help="kill PostgreSQL instead of the broker")
+    parser.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
+    parsed = parser.parse_args(arguments)
+    if parsed.kill_database and parsed.database != OWN_POSTGRES:
+        parser.error(f"--kill-database needs --database {OWN_POSTGRES}: another one is not ours to kill")
+    if parsed.kill_database and parsed.long:
+        parser.error("--long kills nothing")
+    return Options(
+        kills=parsed.kills,
+        messages=parsed.messages or (_LONG_MESSAGES if parsed.long else _MESSAGES),
+        seed=secrets.randbelow(1_000_000) if parsed.seed is None else parsed.seed,
+        database=parsed.database,
+        kills_database=parsed.kill_database,
+        is_long=parsed.long,
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is too few, 1 is the least")
+    return number
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    with ExitStack() as opened:
+        directory = opened.enter_context(disk_directory("stompbroker-soak-"))
+        database_directory = directory / "postgres"
+        database_directory.mkdir()
+        database = opened.enter_context(opened_database(options.database, database_directory))
+        return (
+            _run_long(options, directory, database) if options.is_long else _run_crashes(options, directory, database)
+        )
+
+
+# Crashes -------------------------------------------------------------------------------------------------------------
+
+
+def _run_crashes(options: Options, directory: Path, database: Database) -> int:
+    print(f"seed {options.seed}", flush=True)
+    settings = CrashSettings(messages=options.messages, kills=options.kills, seed=options.seed)
+    broker = BrokerProcess(directory, database.arguments)
+    try:
+        broker.start()
+        victim: Victim = BrokerVictim(broker)
+        if options.kills_database:
+            assert database.server is not None
+            victim = DatabaseVictim(database.server, broker)
+        line = ProgressLine()
+        started_at = time.monotonic()
+        outcome = trio.run(
+            lambda: run_crashes(settings, broker, victim, watch=lambda scene: _show(line, scene, options))
+        )
+        line.end()
+        complaints = outcome.complaints()
+        if not broker.is_running:
+            complaints.append(f"the broker has died:\n{broker.end_of_log()}")
+        else:
+            broker.stop()
+    finally:
+        broker.clean_up()
+    _print_crashes(outcome, complaints, elapsed_s=time.monotonic() - started_at)
+    return 1 if complaints else 0
+
+
+def _show(line: ProgressLine, scene: Scene, options: Options) -> None:
+    counts = ", ".join(
+        f"{scene.count(moment):,} {name}"
+        for moment, name in (
+            (Moment.RECEIPTED, "receipts"),
+            (Moment.DELIVERED, "deliveries"),
+            (Moment.ACK_CONFIRMED, "confirmed ACKs"),
+        )
+    )
+    line.show(f"kill {scene.kills} of {options.kills + 1}: {counts}")
+
+
+def _print_crashes(outcome: CrashOutcome, complaints: list[str], *, elapsed_s: float) -> None:
+    tally = outcome.tally
+    print(f"{outcome.kills} kills in {elapsed_s:.0f} s")
+    print(f"{tally.receipted:,} messages with a receipt, {tally.sent_again:,} sent again for want of one")
+    print(f"{tally.deliveries:,} deliveries, {tally.delivered_again:,} of them again")
+    print(f"{tally.confirmed_acks:,} ACKs with a receipt")
+    for complaint in complaints:
+        print(complaint)
+    print("BROKEN" if complaints else "Nothing lost, nothing out of order, nothing acknowledged came again.")
+
+
+# A long run ----------------------------------------------------------------------------------------------------------
+
+
+def _run_long(options: Options, directory: Path, database: Database) -> int:
+    data = directory / "data"
+    command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(data), *database.arguments]
+    line = ProgressLine()
+    try:
+        outcome = run_long(options.messages, data, command, show=line.show)
+    except Broken as broken:
+        line.end()
+        print(f"BROKEN: {broken}")
+        return 1
+    line.end()
+    _print_long(outcome)
+    return 0
+
+
+def _print_long(outcome: LongRunOutcome) -> None:
+    rate = outcome.messages / outcome.elapsed_s
+    print(f"{outcome.messages:,} messages in {outcome.elapsed_s:.0f} s, {rate:,.0f} a second")
+    for name, values in (
+        ("memory before, at most, at the end", ("resident_before", "resident_peak", "resident_after")),
+        ("files at most, at the end, after the broker has ended", ("files_peak", "files_running", "files_ended")),
+    ):
+        sizes = [getattr(outcome, f"{value}_bytes") / _MEBIBYTE for value in values]
+        print(f"{name}: {', '.join(f'{size:.1f}' for size in sizes)} MiB")
+
+
+@final
+class ProgressLine:
+    """One line that is written over on a terminal, now and then a line elsewhere."""
+
+    def __init__(self) -> None:
+        self._next_at = 0.0
+        self._is_terminal = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        now = time.monotonic()
+        if now >= self._next_at:
+            self._next_at = now + _SHOW_S
+            sys.stderr.write(f"\r\033[K{text}" if self._is_terminal else f"{text}\n")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        if self._is_terminal:
+            sys.stderr.write("\n")

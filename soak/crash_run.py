@@ -1,0 +1,170 @@
+"""One run: publishers, durable subscribers, and somebody who kills.
+
+Law: subscriptions are made before the first message. Then everything happens at once, until the plan is carried out,
+all is published with receipts and has reached everybody. At last, when nobody waits for anything, one more kill: behind
+it only what is then published may come, and what was never acknowledged with a receipt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from soak.kill_plan import KillPlan, plan_kills
+from soak.publisher import Publisher
+from soak.scene import Scene
+from soak.stomp_client import Misbehaved
+from soak.subscriber import Subscriber
+from soak.verdict import Finding, Tally, findings, tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from soak.victim import Victim
+    from tests.support.broker_process import BrokerProcess
+
+_TOPICS: Final = 2
+_ALL_TOPICS: Final = "/topic/crash.>"
+_SHOWN_FINDINGS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashSettings:
+    #: Of each publisher, at least.
+    messages: int
+    kills: int
+    seed: int = 1
+    publishers: int = 3
+    subscribers: int = 3
+    #: Seconds without any progress after which the run is given up.
+    stall_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashOutcome:
+    findings: list[Finding]
+    tally: Tally
+    kills: int
+    #: What ended the run before its time: a stall, or a broker that misbehaved.
+    misfortunes: list[str]
+
+    def complaints(self) -> list[str]:
+        """Nothing, if all is well."""
+        shown = [str(finding) for finding in self.findings[:_SHOWN_FINDINGS]]
+        if len(self.findings) > _SHOWN_FINDINGS:
+            shown.append(f"… and {len(self.findings) - _SHOWN_FINDINGS:,} more")
+        return [*self.misfortunes, *shown]
+
+
+async def run_crashes(
+    settings: CrashSettings,
+    broker: BrokerProcess,
+    victim: Victim,
+    *,
+    watch: Callable[[Scene], None] = lambda _scene: None,
+) -> CrashOutcome:
+    """The broker has to be running; it still runs at the end, unless it misbehaved."""
+    random = Random(settings.seed)
+    messages = settings.messages * settings.publishers
+    plan = KillPlan(plan_kills(random, kills=settings.kills, messages=messages))
+    cast = _Cast(settings, Scene(broker, victim, plan, stall_s=settings.stall_s, watch=watch), random)
+    misfortunes: list[str] = []
+    try:
+        await cast.perform()
+    except* Misbehaved as misbehaved:
+        misfortunes += [f"MISBEHAVED: {each}" for each in _leaves(misbehaved)]
+    if cast.scene.patience.cancelled_caught:
+        misfortunes.append(f"STALLED for {settings.stall_s:g} s: {cast.describe()}")
+    histories = [each.history for each in cast.publishers], [each.history for each in cast.subscribers]
+    return CrashOutcome(
+        findings=findings(*histories), tally=tally(*histories), kills=cast.scene.kills, misfortunes=misfortunes
+    )
+
+
+@final
+class _Cast:
+    """Who takes part."""
+
+    def __init__(self, settings: CrashSettings, scene: Scene, random: Random) -> None:
+        self.scene = scene
+        self.publishers = [
+            Publisher(number, _topic(number), Random(random.random()), scene, messages=settings.messages)
+            for number in range(settings.publishers)
+        ]
+        self.subscribers = [self._subscriber(number, Random(random.random())) for number in range(settings.subscribers)]
+
+    def _subscriber(self, number: int, random: Random) -> Subscriber:
+        """Every second one has a wildcard, and the rest the first topic; of every three one wanders."""
+        destination = _topic(0) if number % 2 else _ALL_TOPICS
+        return Subscriber(
+            f"subscriber-{number}",
+            destination,
+            random,
+            self.scene,
+            publishers=[
+                publisher
+                for publisher in range(len(self.publishers))
+                if destination in (_ALL_TOPICS, _topic(publisher))
+            ],
+            wanders=number % 3 == 2,
+            is_published=self._is_published,
+        )
+
+    async def perform(self) -> None:
+        with self.scene.patience:
+            self.scene.move_on()
+            for subscriber in self.subscribers:
+                await subscriber.create()
+            await self._play()
+            self.scene.kill()
+            for publisher in self.publishers:
+                publisher.messages = publisher.last_number + 1
+            await self._play()
+
+    async def _play(self) -> None:
+        """Until everybody has everything."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.scene.bring_back_for_ever)
+            for subscriber in self.subscribers:
+                nursery.start_soon(subscriber.run)
+            for publisher in self.publishers:
+                nursery.start_soon(publisher.run)
+            await self.scene.wait_until(self._is_complete)
+            nursery.cancel_scope.cancel()
+
+    def _is_published(self) -> bool:
+        return all(publisher.is_done for publisher in self.publishers)
+
+    def _last_numbers(self) -> dict[int, int]:
+        return {publisher.history.publisher: publisher.last_number for publisher in self.publishers}
+
+    def _is_complete(self) -> bool:
+        if not self.scene.is_up or not self._is_published():
+            return False
+        last_numbers = self._last_numbers()
+        return all(subscriber.has_all(last_numbers) for subscriber in self.subscribers)
+
+    def describe(self) -> str:
+        last_numbers = self._last_numbers()
+        waiting = [
+            f"publisher {each.history.publisher} has {len(each.history.receipted):,} receipts for {each.last_number:,}"
+            for each in self.publishers
+        ]
+        waiting += [
+            f"{each.history.subscriber} misses {each.missing(last_numbers):,} messages" for each in self.subscribers
+        ]
+        return f"{self.scene.kills} kills, up: {self.scene.is_up}, " + ", ".join(waiting)
+
+
+def _topic(publisher: int) -> str:
+    return f"/topic/crash.{publisher % _TOPICS}"
+
+
+def _leaves(group: BaseExceptionGroup[Misbehaved]) -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for each in group.exceptions:
+        leaves += _leaves(each) if isinstance(each, BaseExceptionGroup) else [each]
+    return leaves

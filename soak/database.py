@@ -1,0 +1,58 @@
+"""Where the broker of a run keeps its data.
+
+Law: says which arguments the broker gets, and what has to be there before; ends what it started.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tests.support.broker_process import HARD_TIMEOUT_S, clean_environment
+from tests.support.postgres import running_postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.postgres import PostgresServer
+
+#: What `--database` takes for a PostgreSQL of our own, which can then be killed as well.
+OWN_POSTGRES: Final = "postgres"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    #: None is the embedded one, in the data directory.
+    url: str | None
+    #: If it is ours to kill.
+    server: PostgresServer | None = None
+
+    @property
+    def arguments(self) -> list[str]:
+        """For `stompbroker serve`."""
+        return [] if self.url is None else ["--database", self.url]
+
+
+@contextmanager
+def opened_database(choice: str | None, directory: Path) -> Iterator[Database]:
+    """None, a URL, or OWN_POSTGRES, which is started in `directory`."""
+    if choice == OWN_POSTGRES:
+        with running_postgres(directory, fsync=True) as server:
+            url = server.create_database()
+            migrate(url)
+            yield Database(url=url, server=server)
+    elif choice is not None:
+        migrate(choice)
+        yield Database(url=choice)
+    else:
+        yield Database(url=None)
+
+
+def migrate(url: str) -> None:
+    """Give it the tables; the broker itself does that for the embedded database alone."""
+    command = [sys.executable, "-m", "stompbroker", "migrate", "--database", url]
+    subprocess.run(command, check=True, timeout=HARD_TIMEOUT_S, env=clean_environment(), stdout=subprocess.DEVNULL)

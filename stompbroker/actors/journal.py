@@ -1,0 +1,157 @@
+"""Carries batches to the store, one at a time, and completes their units when they are written.
+
+Law: the only writer. Nothing is given up: a batch is written, or tried again until the store is back, or until what the
+store can never take has been told to those who sent it. Cancelling it between two batches loses nothing that was
+acknowledged; in the middle of one, whether it was written is found out at the next start.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+import trio
+
+from stompbroker.storage import StoreFailing, StoreRefused
+from stompbroker.topics import StoreState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.journal import Formed, StoreJournal
+    from stompbroker.storage import Store
+    from stompbroker.stretches import StretchGauge
+    from stompbroker.topics import Unit
+
+__all__ = ["run"]
+
+#: How long units are completed between two checkpoints.
+SLICE_S: Final = 0.001
+#: How long to wait before a store that failed is tried again: at first, and at most.
+FIRST_RETRY_S: Final = 0.1
+LAST_RETRY_S: Final = 5.0
+
+#: How often the size of the database is measured, in batches.
+MEASURE_EVERY: Final = 1000
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+async def run(
+    journal: StoreJournal,
+    store: Store,
+    stretches: StretchGauge,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Write until cancelled. Raises StoreTaken when the store belongs to somebody else."""
+    writing = trio.CapacityLimiter(1)
+    async with trio.open_nursery() as nursery:
+        shorten = partial(_shorten_log, store, trio.CapacityLimiter(1))
+        task_status.started()
+        is_shortening = False
+
+        async def shorten_beside() -> None:
+            nonlocal is_shortening
+            await shorten()
+            is_shortening = False
+
+        while True:
+            await journal.wait_for_work()
+            began_at_s = perf_counter()
+            formed = journal.form()
+            stretches.note("journal", began_at_s)
+            formed = await _write(formed, journal, store, writing)
+            await _complete(formed.units, journal, stretches)
+            if store.needs_checkpoint and not is_shortening:
+                is_shortening = True
+                nursery.start_soon(shorten_beside)
+
+
+async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter) -> Formed:
+    """Until the batch is in the store; returns what of it is."""
+
+    def commit() -> int | None:
+        store.commit(formed.batch)
+        if formed.batch.number % MEASURE_EVERY == 1:
+            journal.note_size(store.stored_bytes())
+        return store.free_bytes()
+
+    delay_s = FIRST_RETRY_S
+    is_outcome_known = True
+    while True:
+        try:
+            if not is_outcome_known and await _in_thread(store.recover, limiter) == formed.batch.number:
+                free_bytes = await _in_thread(store.free_bytes, limiter)
+            else:
+                is_outcome_known = True
+                free_bytes = await _in_thread(commit, limiter)
+            break
+        except StoreRefused as refusal:
+            culprits = await _find_culprits(formed.units, formed, journal, store, limiter)
+            if not culprits:
+                raise  # it is nothing a client sent: a bug of ours
+            log.error("the store refused what clients sent", units=len(culprits), reason=str(refusal))
+            formed = journal.refuse(formed, culprits, str(refusal))
+        except StoreFailing as failure:
+            is_outcome_known = False
+            if journal.note_failing(str(failure)):
+                log.error("the store fails; publishers to stored topics wait", reason=str(failure))
+            await trio.sleep(delay_s)
+            delay_s = min(2 * delay_s, LAST_RETRY_S)
+    before = journal.state
+    journal.note_written(free_bytes)
+    _log_change(before, journal, free_bytes)
+    return formed
+
+
+async def _find_culprits(
+    units: list[Unit], formed: Formed, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter
+) -> list[Unit]:
+    """The units that the store does not take, found by halving. Raises StoreFailing."""
+    batch = journal.form_with(formed.base, units)
+    if not units or await _in_thread(partial(store.would_accept, batch), limiter):
+        return []
+    if len(units) == 1:
+        return units
+    middle = len(units) // 2
+    first = await _find_culprits(units[:middle], formed, journal, store, limiter)
+    return first + await _find_culprits(units[middle:], formed, journal, store, limiter)
+
+
+async def _complete(units: list[Unit], journal: StoreJournal, stretches: StretchGauge) -> None:
+    began_at_s = perf_counter()
+    for unit in units:
+        journal.complete_one(unit)
+        if perf_counter() - began_at_s > SLICE_S:
+            stretches.note("journal", began_at_s)
+            await trio.lowlevel.checkpoint()
+            began_at_s = perf_counter()
+    journal.finish()
+    stretches.note("journal", began_at_s)
+
+
+async def _shorten_log(store: Store, limiter: trio.CapacityLimiter) -> None:
+    try:
+        await _in_thread(store.checkpoint, limiter)
+    except StoreFailing as failure:
+        log.warning("the store's write-ahead log cannot be shortened", reason=str(failure))
+
+
+def _log_change(before: StoreState, journal: StoreJournal, free_bytes: int | None) -> None:
+    if journal.state is before:
+        return
+    if journal.state is StoreState.LOW_SPACE:
+        log.error("space is low; publishers to stored topics wait until consumers have made room", free=free_bytes)
+    elif before is StoreState.LOW_SPACE:
+        log.info("there is room again; publishers go on", free=free_bytes)
+    else:
+        log.info("the store works again; publishers go on")
+
+
+async def _in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
+    return await trio.to_thread.run_sync(call, limiter=limiter)

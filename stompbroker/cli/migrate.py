@@ -1,0 +1,51 @@
+"""`stompbroker migrate`: bring the database to the newest version.
+
+Law: the schema is the business of `storage`. A file in the data directory is touched only while this process holds
+the directory, so never under a running broker.
+"""
+
+from contextlib import ExitStack
+
+import typer
+
+from stompbroker.cli.options import ConfigOption, DatabaseOption, DataOption
+
+__all__ = ["migrate"]
+
+
+def migrate(database: DatabaseOption = None, data: DataOption = None, config: ConfigOption = None) -> None:
+    """Bring the schema of the database to the newest version.
+
+    For a PostgreSQL server, before the first start and when "stompbroker serve" asks for it.
+    The SQLite file in the data directory is brought up to date by "stompbroker serve" itself.
+
+    Examples:
+
+    $ stompbroker migrate
+    $ stompbroker migrate --config production.toml
+    $ STOMPBROKER_DATABASE=postgresql+psycopg://broker:PASSWORD@db.example/broker stompbroker migrate
+    """
+    from stompbroker.config import EMBEDDED, EMBEDDED_FILE, MEMORY, load, without_password
+    from stompbroker.data_directory import hold
+
+    options = {"database": database, "data": data}
+    settings = load(config, flags={key: value for key, value in options.items() if value is not None})
+    if settings.database == MEMORY:
+        typer.echo('Nothing to do: with the database "memory" nothing is stored.')
+        return
+    with ExitStack() as held:
+        if settings.database == EMBEDDED:
+            held.enter_context(hold(settings.data))
+            where = str(settings.data / EMBEDDED_FILE)
+        else:
+            where = without_password(settings.database)
+
+        from stompbroker.storage import migrate as apply_revisions
+
+        applied = apply_revisions(settings.database, settings.data)
+    if not applied:
+        typer.echo(f"Nothing to do: {where} is at the newest version.")
+        return
+    typer.echo(f"Brought {where} to the newest version:")
+    for revision in applied:
+        typer.echo(f"  {revision}")

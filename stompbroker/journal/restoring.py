@@ -1,0 +1,81 @@
+"""From what the store has kept back to topics, subscriptions and cursors.
+
+Law: runs once, before anybody is served. Messages stay where they are: whoever needs them reads pages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompbroker.commitlog import Cursor
+from stompbroker.ids import FIRST_OFFSET
+from stompbroker.journal.forming import Numbers
+from stompbroker.topics import AckMode, Durability, Failure, Identity, IdentityKind, Subscription, parse_pattern
+
+if TYPE_CHECKING:
+    from stompbroker.storage import CursorRow, Kept, RedeliveryRow, SubscriptionRow
+    from stompbroker.topics import Registry, Topic
+
+__all__ = ["restore"]
+
+
+def restore(kept: Kept, registry: Registry, now_ns: int) -> Numbers:
+    """Build everything that is kept into the registry; returns which numbers come next."""
+    subscriptions = {row.id: _subscription(row) for row in kept.subscriptions}
+    for subscription in subscriptions.values():
+        registry.add_durable(subscription)
+    cursors = {(row.subscription_id, row.topic_id): row for row in kept.cursors}
+    topics: dict[int, Topic] = {}
+    for row, first_stored in kept.topics:
+        start = row.next_offset if first_stored is None else first_stored
+        topic = registry.restore_topic(parse_pattern(row.name), row.id, start, row.next_offset, now_ns)
+        topics[row.id] = topic
+        for subscription in registry.durable_for(topic):
+            assert subscription.durability is not None
+            cursor = cursors.get((subscription.durability.store_id, row.id))
+            topic.add_reading(subscription, _cursor(cursor))
+    for subscription in subscriptions.values():
+        registry.begin(subscription, now_ns)
+    for failed in kept.redeliveries:
+        _restore_failure(failed, subscriptions, topics, registry)
+    return Numbers(
+        next_topic=max(topics, default=0) + 1,
+        next_subscription=max(subscriptions, default=0) + 1,
+    )
+
+
+def _subscription(row: SubscriptionRow) -> Subscription:
+    return Subscription(
+        name=row.name,
+        destination=row.destination,
+        pattern=parse_pattern(row.pattern),
+        ack_mode=AckMode(row.ack_mode),
+        is_no_local=row.is_no_local,
+        durability=Durability(
+            Identity(row.owner, IdentityKind(row.kind), row.scope, row.name),
+            row.id,
+            created_at_ns=row.created_at_ns,
+            last_seen_at_ns=row.last_seen_at_ns,
+        ),
+    )
+
+
+def _cursor(row: CursorRow | None) -> Cursor:
+    """No row means: every message that exists is unsettled."""
+    if row is None:
+        return Cursor(FIRST_OFFSET)
+    return Cursor.restored(row.ack_floor, row.settled, row.sent_up_to)
+
+
+def _restore_failure(
+    row: RedeliveryRow, subscriptions: dict[int, Subscription], topics: dict[int, Topic], registry: Registry
+) -> None:
+    subscription, topic = subscriptions[row.subscription_id], topics[row.topic_id]
+    reading = subscription.readings[topic]
+    failure = Failure()
+    failure.count = row.attempts
+    failure.due_ns = row.due_at_ns
+    failure.reason = row.reason
+    if reading.restore_failure(row.offset, failure):
+        subscription.waiting += 1
+        registry.redeliveries.schedule(row.due_at_ns, reading, row.offset)

@@ -1,0 +1,124 @@
+"""How a connection comes by a durable subscription, and how one is deleted.
+
+Law: synchronous; decides who gets a subscription, and says what a unit has to make durable. The newest connection
+wins; but two that live and take it from each other again and again are two instances with one identity, and then the
+newcomer is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stompbroker.clock import NANOSECONDS
+from stompbroker.errors import PeerViolation
+from stompbroker.sessions.durable_headers import DSUB_PREFIX, find_by_name, read_identity
+from stompbroker.sessions.subscribe_headers import read_pattern
+from stompbroker.topics import Durability, Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stompbroker.sessions.subscribe_headers import SubscribeRequest
+    from stompbroker.sessions.surroundings import Surroundings
+    from stompbroker.topics import Identity
+
+__all__ = ["Obtained", "find_to_delete", "obtain"]
+
+#: A subscription may be taken over so often within that time from a connection that was there.
+MAX_TAKE_OVERS: Final = 2
+TAKE_OVER_WINDOW_NS: Final = 60 * NANOSECONDS
+
+
+class Obtained(NamedTuple):
+    subscription: Subscription
+    #: Whether it has to be written down before it counts.
+    is_new: bool
+
+
+def obtain(identity: Identity, request: SubscribeRequest, around: Surroundings, peer: str) -> Obtained:
+    """The durable subscription that a SUBSCRIBE means, without a consumer: new, resumed, or taken from another.
+
+    Raises PeerViolation. What a client may change with every SUBSCRIBE is changed; it is stored with the next write.
+    """
+    if not around.journal.can_store:
+        raise PeerViolation(
+            "no durable subscriptions", 'this broker keeps nothing (database = "memory"); subscribe without durability'
+        )
+    now_ns = around.clock.now_ns()
+    subscription = around.registry.durable.get(identity)
+    if subscription is None:
+        return Obtained(_create(identity, request, around, now_ns), True)
+    if subscription.pattern != request.pattern:
+        raise PeerViolation(
+            "durable subscription has another destination",
+            f"{identity.key!r} subscribes to {subscription.destination!r}, not to {request.destination!r}; to change "
+            "that, delete it first with an UNSUBSCRIBE that carries the same headers, or choose another name",
+        )
+    if subscription.consumer is not None:
+        _take_over(subscription, peer, now_ns)
+        # The old connection has given it up by now; if it is still applying frames of its own, it is made to.
+        if subscription.consumer is not None:
+            around.registry.leave([subscription.consumer], now_ns)
+    subscription.name = request.name
+    subscription.ack_mode = request.ack_mode
+    subscription.is_no_local = request.is_no_local
+    return Obtained(subscription, False)
+
+
+def _create(identity: Identity, request: SubscribeRequest, around: Surroundings, now_ns: int) -> Subscription:
+    subscription = Subscription(
+        name=request.name,
+        destination=request.destination,
+        pattern=request.pattern,
+        ack_mode=request.ack_mode,
+        is_no_local=request.is_no_local,
+        durability=Durability(
+            identity, around.journal.next_subscription_id(), created_at_ns=now_ns, last_seen_at_ns=now_ns
+        ),
+    )
+    if request.pattern.is_exact:
+        around.registry.topic(request.pattern, now_ns)  # raises if there are too many, before anything is done
+    around.registry.add_durable(subscription)
+    return subscription
+
+
+def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
+    durability, consumer = subscription.durability, subscription.consumer
+    assert durability is not None
+    assert consumer is not None
+    since_ns = now_ns - TAKE_OVER_WINDOW_NS
+    recent = [at_ns for at_ns in durability.taken_over_at_ns if at_ns > since_ns]
+    if len(recent) >= MAX_TAKE_OVERS:
+        raise PeerViolation(
+            "durable subscription in use",
+            f"{durability.identity.key!r} is attached to {subscription.peer}, and was taken over {len(recent)} times "
+            f"within {TAKE_OVER_WINDOW_NS // NANOSECONDS} s: two clients use one name; give each its own",
+        )
+    durability.taken_over_at_ns = [*recent, now_ns]
+    consumer.disconnect(
+        PeerViolation(
+            "durable subscription taken over",
+            f"{durability.identity.key!r} was subscribed to by {peer}; one connection has it at a time, the newest",
+        )
+    )
+
+
+def find_to_delete(
+    headers: Mapping[str, str], open_here: Subscription | None, around: Surroundings, client_id: str | None
+) -> Subscription:
+    """The durable subscription that an UNSUBSCRIBE wants deleted; `open_here` is what its `id` means on the connection.
+
+    Raises PeerViolation if there is none.
+    """
+    durable = around.registry.durable
+    destination = headers.get("destination")
+    if destination is not None and destination.startswith(DSUB_PREFIX):
+        return durable[find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)]
+    identity = read_identity(headers, None if destination is None else read_pattern(destination), client_id)
+    if identity in durable and identity is not None:
+        return durable[identity]
+    if open_here is not None and open_here.is_durable:
+        return open_here
+    if identity is None:
+        return durable[find_by_name(headers["id"], durable, client_id)]
+    raise PeerViolation("unknown durable subscription", f"there is none known as {identity.key!r}")

@@ -1,0 +1,42 @@
+"""What outlives the process: SQL tables, written in batches and read in pages.
+
+Law: the only importer of SQLAlchemy, Alembic and psycopg. Synchronous: it waits for disks and networks, so its caller
+runs it in threads. It knows rows, and nothing of clients or of who decides what is kept.
+"""
+
+from stompbroker.storage.batch import (
+    Batch,
+    CursorRow,
+    Deletion,
+    Kept,
+    MessageRun,
+    RedeliveryKey,
+    RedeliveryRow,
+    SubscriptionRow,
+    TopicRow,
+)
+from stompbroker.storage.errors import StoreFailing, StoreRefused, StoreTaken
+from stompbroker.storage.opening import current_revision, head_revision, migrate, open_store
+from stompbroker.storage.ownership import Ownership
+from stompbroker.storage.store import Store
+
+__all__ = [
+    "Batch",
+    "CursorRow",
+    "Deletion",
+    "Kept",
+    "MessageRun",
+    "Ownership",
+    "RedeliveryKey",
+    "RedeliveryRow",
+    "Store",
+    "StoreFailing",
+    "StoreRefused",
+    "StoreTaken",
+    "SubscriptionRow",
+    "TopicRow",
+    "current_revision",
+    "head_revision",
+    "migrate",
+    "open_store",
+]

@@ -1,0 +1,74 @@
+"""Which error of a driver is whose fault.
+
+Law: a data or integrity error is the batch's, everything else is the store's. Texts are the driver's first line: never
+a statement, which holds what clients sent, and never a password.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, final
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from stompbroker.errors import MAX_SUMMARY, OperatorError, shorten
+from stompbroker.storage.errors import StoreFailing, StoreRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+__all__ = ["Failures"]
+
+#: PostgreSQL's classes of errors that lie in the rows but that its driver counts among others: 21, one key twice in one
+#: statement; 54, a value too long for its index.
+_REFUSING_CLASSES: Final = ("21", "54")
+#: What Python itself says to a value that no column takes: a lone surrogate, an integer of more than 64 bits.
+_REFUSING_VALUES: Final = (UnicodeError, OverflowError, struct.error)
+
+
+@final
+class Failures:
+    """Translates what a driver raises. `driver` is its module, as PEP 249 describes it."""
+
+    __slots__ = ("_errors", "_passwords", "_refusing", "_where")
+
+    def __init__(self, driver: Any, where: str, passwords: Collection[str] = ()) -> None:
+        self._errors: tuple[type[Exception], ...] = (driver.Error, SQLAlchemyError, OSError, *_REFUSING_VALUES)
+        self._refusing: tuple[type[Exception], ...] = (driver.IntegrityError, driver.DataError, *_REFUSING_VALUES)
+        self._where = where
+        self._passwords = passwords
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raises StoreRefused or StoreFailing for an error of the driver in the block."""
+        try:
+            yield
+        except self._errors as error:
+            raise self._blamed(error) from None
+
+    @contextmanager
+    def translated_for_operator(self, what: str) -> Iterator[None]:
+        """Raises OperatorError, with `what` as the beginning of its text, for an error of the driver in the block."""
+        try:
+            yield
+        except self._errors as error:
+            raise OperatorError(f"{what} {self._where}: {self._reason(error)}.") from None
+
+    def _blamed(self, error: Exception) -> StoreRefused | StoreFailing:
+        driver_error = _of_driver(error)
+        state = getattr(driver_error, "sqlstate", None) or ""
+        if isinstance(driver_error, self._refusing) or state.startswith(_REFUSING_CLASSES):
+            return StoreRefused(f"The store refuses what it was given: {self._reason(error)}.")
+        return StoreFailing(f"The store {self._where} fails: {self._reason(error)}.")
+
+    def _reason(self, error: Exception) -> str:
+        lines = str(_of_driver(error)).strip().splitlines() or [type(error).__name__]
+        text = lines[0]
+        for password in self._passwords:
+            text = text.replace(password, "***")
+        return shorten(text.rstrip("."), MAX_SUMMARY)
+
+
+def _of_driver(error: BaseException) -> BaseException:
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

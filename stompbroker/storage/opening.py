@@ -1,0 +1,84 @@
+"""From what the operator wrote to an open store.
+
+Law: an embedded file is brought up to date by whoever opens it; a server database, which others may be using, only by
+the command that says so. A database that a newer release has changed is never opened.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from stompbroker.errors import OperatorError
+from stompbroker.storage import migrating, postgres_engine, sqlite_engine
+from stompbroker.storage.address import database_file, passwords_in, server_url, shown
+from stompbroker.storage.failures import Failures
+from stompbroker.storage.migrating import Standing
+from stompbroker.storage.postgres_backend import PostgresBackend
+from stompbroker.storage.sqlite_backend import SqliteBackend
+from stompbroker.storage.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+__all__ = ["current_revision", "head_revision", "migrate", "open_store"]
+
+head_revision = migrating.head_revision
+
+
+def open_store(database: str, directory: Path) -> Store:
+    """Open the PostgreSQL database at the URL `database` or, if that is empty, the SQLite file in `directory`.
+
+    The caller holds the directory. Raises OperatorError.
+    """
+    if not database:
+        migrate(database, directory)
+        file = database_file(directory)
+        with Failures(sqlite3, str(file)).translated_for_operator("Cannot open"):
+            return Store(SqliteBackend(file))
+    url = server_url(database)
+    engine, failures = _migrating_engine(database, directory)
+    with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
+        standing = migrating.standing_of(connection)
+        _refuse_if_ahead(standing, shown(url))
+        if standing is not Standing.CURRENT:
+            raise OperatorError(
+                f"The database {shown(url)} {standing.value}. Bring it up to date first: "
+                f"stompbroker migrate --database {shown(url)}"
+            )
+    return Store(PostgresBackend(url))
+
+
+def migrate(database: str, directory: Path) -> list[str]:
+    """Bring a database up to date; returns the revisions applied, oldest first. Raises OperatorError."""
+    engine, failures = _migrating_engine(database, directory)
+    with failures.translated_for_operator("Cannot migrate the database"), engine.begin() as connection:
+        _refuse_if_ahead(migrating.standing_of(connection), _shown(database, directory))
+        return migrating.upgrade(connection)
+
+
+def current_revision(database: str, directory: Path) -> str | None:
+    """The revision a database is at; None when it is empty. Raises OperatorError."""
+    engine, failures = _migrating_engine(database, directory)
+    with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
+        return migrating.current_revision(connection)
+
+
+def _migrating_engine(database: str, directory: Path) -> tuple[Engine, Failures]:
+    where = _shown(database, directory)
+    if not database:
+        return sqlite_engine.writing_engine(database_file(directory), may_create=True), Failures(sqlite3, where)
+    url = server_url(database)
+    engine = postgres_engine.migrating_engine(url)
+    return engine, Failures(engine.dialect.loaded_dbapi, where, passwords_in(url))
+
+
+def _shown(database: str, directory: Path) -> str:
+    return shown(server_url(database)) if database else str(database_file(directory))
+
+
+def _refuse_if_ahead(standing: Standing, where: str) -> None:
+    if standing is Standing.AHEAD:
+        raise OperatorError(f"The database {where} {standing.value}. Run that release, or a later one.")

@@ -1,0 +1,101 @@
+"""Whose store it is, and which batch was the last.
+
+Law: the one row of `journal_state`. Who starts writes himself in; whoever writes a batch first moves its number on by
+one, and only the owner can. So a batch is written once, whatever was repeated, and by the owner, whatever locks were
+lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from sqlalchemy import bindparam, insert, select, update
+
+from stompbroker.storage.errors import StoreFailing, StoreTaken
+from stompbroker.storage.schema import journal_state
+from stompbroker.storage.statements import text_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Dialect, Insert, Update
+
+__all__ = ["Fence", "Ownership", "holder_of", "take"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """What a start needs to know of the starts before it."""
+
+    #: Eight hexadecimal digits, the same for ever.
+    store_id: str
+    #: 1 for the first start of this store.
+    start_number: int
+    #: The number of the last batch that was written; 0 before the first.
+    batch: int
+
+
+def holder_of(connection: Connection) -> str | None:
+    """The last owner, for people; None before the first start."""
+    return connection.execute(select(journal_state.c.owner_description)).scalar()
+
+
+def take(connection: Connection, owner: str, description: str) -> Ownership:
+    """Write `owner` in as the owner. The caller holds the lock and a transaction."""
+    row = connection.execute(select(journal_state).with_for_update()).one_or_none()
+    if row is None:
+        ownership = Ownership(store_id=secrets.token_hex(4), start_number=1, batch=0)
+        statement: Insert | Update = insert(journal_state).values(id=1, store_id=ownership.store_id, batch=0)
+    else:
+        ownership = Ownership(store_id=row.store_id, start_number=row.start_number + 1, batch=row.batch)
+        statement = update(journal_state)
+    connection.execute(
+        statement.values(owner=owner, owner_description=description, start_number=ownership.start_number)
+    )
+    return ownership
+
+
+@final
+class Fence:
+    """The row, as its owner sees it."""
+
+    __slots__ = ("_advance", "_owner", "_where")
+
+    def __init__(self, owner: str, where: str, dialect: Dialect) -> None:
+        self._owner = owner
+        self._where = where
+        self._advance, names = text_of(
+            update(journal_state)
+            .values(batch=bindparam("next"))
+            .where(journal_state.c.owner == bindparam("me"), journal_state.c.batch == bindparam("last")),
+            dialect,
+        )
+        assert names == ("next", "me", "last")
+
+    def advance(self, connection: Connection, number: int) -> None:
+        """Begin batch `number`. Raises StoreTaken, or StoreFailing if the batch before it is not the last one."""
+        cursor = connection.connection.cursor()
+        cursor.execute(self._advance, (number, self._owner, number - 1))
+        if cursor.rowcount == 1:
+            return
+        last = self.last_batch(connection)
+        raise StoreFailing(
+            f"Batch {number} was to be written to {self._where}, but batch {last} is the last one there."
+        )
+
+    def last_batch(self, connection: Connection) -> int:
+        """The number of the last batch written. Raises StoreTaken.
+
+        Where several can write, it waits for the end of whoever is at it: a lost connection's COMMIT may be under way.
+        """
+        row = connection.execute(select(journal_state).with_for_update()).one_or_none()
+        if row is None:
+            raise StoreFailing(f"The row that says whose store {self._where} is has gone.")
+        if row.owner != self._owner:
+            raise StoreTaken(
+                f"Another broker has taken the store {self._where}: {row.owner_description}. This one must not write "
+                "to it any more. Give each broker a store of its own."
+            )
+        batch: int = row.batch
+        return batch

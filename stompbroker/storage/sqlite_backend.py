@@ -1,0 +1,92 @@
+"""A store in an SQLite file.
+
+Law: one process at a time opens the file; the caller's lock on the data directory sees to that, so there is none here.
+Within the process one thread writes, others read beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import AbstractContextManager, suppress
+from threading import Lock
+from typing import TYPE_CHECKING, final
+
+from stompbroker.storage.batch_writing import BatchWriter, message_insertion
+from stompbroker.storage.checkpoints import Checkpoints
+from stompbroker.storage.failures import Failures
+from stompbroker.storage.sqlite_engine import reading_engine, writing_engine
+from stompbroker.storage.sqlite_paging import SqlitePageReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Connection
+    from sqlalchemy.engine.interfaces import DBAPICursor
+
+    from stompbroker.storage.batch import Batch
+
+__all__ = ["SqliteBackend"]
+
+
+@final
+class SqliteBackend:
+    """Opens the file, which must exist and be migrated."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.where = str(file)
+        self.failures = Failures(sqlite3, self.where)
+        self._writers = writing_engine(file)
+        self._readers = reading_engine(file)
+        self.dialect = self._writers.dialect
+        self.batch_writer = BatchWriter(self.dialect, message_insertion(self.dialect))
+        self.read_rows = SqlitePageReader(self.dialect)
+        self._writing = Lock()
+        self._checkpoints = Checkpoints(file, self._writing)
+
+    def connect(self) -> Connection:
+        return self._writers.connect()
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        return self._readers.begin()
+
+    def writing(self) -> AbstractContextManager[object]:
+        return self._writing
+
+    def lock(self) -> bool:
+        return True
+
+    def lock_holder(self) -> str:
+        return "nobody"
+
+    def note_written(self, cursor: DBAPICursor, batch: Batch) -> None:
+        cursor.execute("PRAGMA freelist_count")
+        (free_pages,) = cursor.fetchone() or (0,)
+        self._checkpoints.note_commit(batch, free_pages)
+
+    def free_bytes(self) -> int:
+        """What the file system has left for us, and what is free inside the file."""
+        system = os.statvfs(self._file.parent)
+        return system.f_bavail * system.f_frsize + self._checkpoints.free_pages_bytes
+
+    def stored_bytes(self) -> int:
+        return self._checkpoints.stored_bytes()
+
+    @property
+    def is_checkpoint_due(self) -> bool:
+        return self._checkpoints.is_due
+
+    @property
+    def is_checkpoint_overdue(self) -> bool:
+        return self._checkpoints.is_overdue
+
+    def checkpoint(self, *, truncate: bool) -> None:
+        self._checkpoints.run(truncate=truncate)
+
+    def close(self) -> None:
+        self._readers.dispose()
+        self._writers.dispose()
+        with suppress(sqlite3.Error):
+            self._checkpoints.run(truncate=True)
+        self._checkpoints.close()

@@ -1,0 +1,196 @@
+"""The store: batches in, pages and start-up state out.
+
+Law: knows in which order things happen and what an error means, and leaves SQL to its neighbours and engines to its
+backend. Everything here waits for a disk or a network, so it is called from threads: one at a time for what writes
+(`take_ownership`, `commit`, `recover`, `would_accept`, `close`), others beside it for what reads or tidies up.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, final
+
+from stompbroker.errors import OperatorError
+from stompbroker.storage.errors import StoreFailing, StoreRefused
+from stompbroker.storage.loading import load
+from stompbroker.storage.ownership import Fence, Ownership, holder_of, take
+from stompbroker.storage.paging import MAX_PAGE_BYTES, MAX_PAGE_ROWS, PageLimits, page_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+
+    from stompbroker.commitlog import Log
+    from stompbroker.storage.backend import Backend
+    from stompbroker.storage.batch import Batch, Kept
+
+__all__ = ["Store"]
+
+
+@final
+class Store:
+    """A database that is ours. Made by `open_store`.
+
+    Invariants:
+        there is a writing connection unless the last write failed and `recover` has not succeeded since
+        no transaction is open on it between two calls
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        #: Made anew by every process, so that no earlier one passes the fence.
+        self._token = secrets.token_hex(16)
+        self._fence = Fence(self._token, backend.where, backend.dialect)
+        self._writer: Connection | None = None
+
+    @property
+    def where(self) -> str:
+        """The database, for people; without password."""
+        return self._backend.where
+
+    def take_ownership(self, description: str) -> Ownership:
+        """Become the one who writes. `description` is for whoever finds the store taken: process, host, since when.
+
+        Raises OperatorError, naming the holder, if another broker holds the store, or if the database fails.
+        """
+        with self._backend.failures.translated_for_operator("Cannot take the store"):
+            if not self._backend.lock():
+                raise OperatorError(
+                    f"The store {self.where} is held by another broker: {self._holder()}. "
+                    "Stop that one first, or give this one a store of its own."
+                )
+            self._writer = self._backend.connect()
+            with self._backend.writing(), self._writer.begin():
+                return take(self._writer, self._token, description)
+
+    def commit(self, batch: Batch) -> None:
+        """Write the batch, durably, as a whole.
+
+        Raises StoreTaken; StoreRefused, with nothing written; or StoreFailing: then `recover` must be called, and
+        says whether it was written.
+        """
+        with self._writing() as connection, connection.begin():
+            cursor = connection.connection.cursor()
+            self._fence.advance(connection, batch.number)
+            self._backend.batch_writer.write(cursor, batch)
+            self._backend.note_written(cursor, batch)
+        if self._backend.is_checkpoint_overdue:
+            # The batch is safe. That the log cannot be shortened will be told by whoever fails to lengthen it.
+            with suppress(StoreFailing):
+                self.checkpoint()
+
+    def would_accept(self, batch: Batch) -> bool:
+        """Whether these rows could be written; nothing is. Raises StoreFailing."""
+        try:
+            with self._writing() as connection, connection.begin() as transaction:
+                self._backend.batch_writer.write(connection.connection.cursor(), batch)
+                transaction.rollback()
+        except StoreRefused:
+            return False
+        return True
+
+    def recover(self) -> int:
+        """Begin anew after StoreFailing: a new connection, the lock, and the number of the last batch there is.
+
+        Raises StoreTaken or StoreFailing.
+        """
+        self._discard_writer()
+        with self._backend.failures.translated():
+            is_locked = self._backend.lock()
+            writer = self._backend.connect()
+            try:
+                with self._backend.writing(), writer.begin():
+                    last_batch = self._fence.last_batch(writer)
+                if not is_locked:
+                    # Nobody wrote himself in, so it is our own lost session, which the server has not missed yet.
+                    raise StoreFailing(f"The lock of the store {self.where} is held by {self._backend.lock_holder()}.")
+            except BaseException:
+                writer.invalidate()
+                writer.close()
+                raise
+        self._writer = writer
+        return last_batch
+
+    def load(self) -> Kept:
+        """Everything but messages. Raises OperatorError if that contradicts itself or cannot be read."""
+        with self._backend.failures.translated_for_operator("Cannot read the store"):
+            with self._backend.reading() as connection:
+                return load(connection, self.where)
+
+    def read_page(
+        self,
+        topic_id: int,
+        start: int,
+        stop: int,
+        *,
+        max_rows: int = MAX_PAGE_ROWS,
+        max_bytes: int = MAX_PAGE_BYTES,
+    ) -> Log:
+        """The messages of a topic at offsets from `start` on, below `stop`; the log's end says how far they were read.
+
+        A page ends with the message that reaches a limit, so it has one at least, if there is one. Raises StoreFailing.
+        """
+        with self._backend.failures.translated():
+            with self._backend.reading() as connection:
+                found = self._backend.read_rows(connection, topic_id, start, stop, PageLimits(max_rows, max_bytes))
+        return page_of(found, start, stop)
+
+    def free_bytes(self) -> int | None:
+        """Room for more, on the file system and inside the file; None where the database server sees to that.
+
+        Cheap: one system call. Raises StoreFailing.
+        """
+        with self._backend.failures.translated():
+            return self._backend.free_bytes()
+
+    def stored_bytes(self) -> int:
+        """The size of the database. Raises StoreFailing."""
+        with self._backend.failures.translated():
+            return self._backend.stored_bytes()
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether `checkpoint` has something to do. Never true on a server, which sees to that itself."""
+        return self._backend.is_checkpoint_due
+
+    def checkpoint(self, *, truncate: bool = False) -> None:
+        """Shorten the write-ahead log, and give back free pages if there are many; beside everything else.
+
+        With `truncate` the log's file becomes empty, for which writers may have to wait a moment: for quiet times.
+        Raises StoreFailing, which says nothing about batches.
+        """
+        with self._backend.failures.translated():
+            self._backend.checkpoint(truncate=truncate)
+
+    def close(self) -> None:
+        """Give everything back. Raises nothing; the store cannot be used afterwards."""
+        self._discard_writer()
+        self._backend.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """The writing connection; after an error that is not about the rows there is none any more."""
+        if self._writer is None:
+            raise StoreFailing(f"The store {self.where} has failed and is not recovered.")
+        try:
+            with self._backend.writing(), self._backend.failures.translated():
+                yield self._writer
+        except StoreRefused:
+            raise
+        except BaseException:
+            self._discard_writer()
+            raise
+
+    def _discard_writer(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            with suppress(StoreFailing, StoreRefused), self._backend.failures.translated():
+                writer.invalidate()
+                writer.close()
+
+    def _holder(self) -> str:
+        with self._backend.reading() as connection:
+            description = holder_of(connection)
+        return f"{description or 'one that is just starting'} ({self._backend.lock_holder()})"

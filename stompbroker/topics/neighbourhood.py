@@ -1,0 +1,33 @@
+"""What all topics of a broker share.
+
+Law: one value, built once by the registry and handed to each topic. It has no behaviour; each part keeps its own law.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.topics.pages import Pages
+    from stompbroker.topics.pattern_tree import PatternTree
+    from stompbroker.topics.subscription import Subscription
+    from stompbroker.topics.topic import Topic
+    from stompbroker.topics.unsaved import Unsaved
+
+__all__ = ["Neighbourhood"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbourhood:
+    budget: MemoryBudget
+    #: Wildcard subscriptions that are served, durable or not.
+    patterns: PatternTree[Subscription]
+    #: All durable subscriptions, exact ones too: what matches one is stored.
+    durable: PatternTree[Subscription]
+    #: Topics whose publishers are held back.
+    blocked: dict[Topic, None]
+    pages: Pages
+    unsaved: Unsaved

@@ -1,0 +1,147 @@
+"""Pieces of stored topics for those who read behind the window.
+
+Law: a page holds what the store has of [start, stop), and is complete for that range: an offset that is not in it
+does not exist. Whoever finds no page asks for it and is told when it has come; the page reader takes the requests.
+Pages end at multiples of PAGE_MESSAGES, so that those who read the same stretch share them. Their bytes are charged
+to the memory budget and bounded; the page that was not used for longest goes first, and can always be read again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from stompbroker.ids import Offset
+from stompbroker.signals import Signal
+
+if TYPE_CHECKING:
+    from stompbroker.commitlog import Log
+    from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.topics.reading import Reading
+    from stompbroker.topics.topic import Topic
+
+__all__ = ["PAGE_MESSAGES", "PageRequest", "Pages"]
+
+#: Offsets in a page, and so the most messages.
+PAGE_MESSAGES: Final = 1000
+#: All pages together, as a divisor of the memory limit, and what they may have in any case: enough for a few readers.
+SHARE_DIVISOR: Final = 16
+MIN_BYTES: Final = 8 * 1024 * 1024
+
+
+class PageRequest(NamedTuple):
+    topic: Topic
+    start: Offset
+    stop: Offset
+
+
+@final
+class _Page:
+    __slots__ = ("log", "start", "was_used")
+
+    def __init__(self, start: Offset, log: Log) -> None:
+        self.start = start
+        self.log = log
+        self.was_used = True
+
+
+@final
+class Pages:
+    """
+    Invariants:
+        size_bytes is the size of all pages, and is charged to the budget
+        no two pages have the same topic and start
+        every reading that waits here has `missing` set
+    """
+
+    __slots__ = ("_budget", "_max_bytes", "_pages", "_requests", "requested", "size_bytes")
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._max_bytes = max(MIN_BYTES, budget.limit_bytes // SHARE_DIVISOR)
+        #: By topic and number of the aligned stretch they lie in; the one used last stands last.
+        self._pages: OrderedDict[tuple[Topic, int], list[_Page]] = OrderedDict()
+        self._requests: dict[PageRequest, list[Reading]] = {}
+        self.size_bytes = 0
+        #: Woken when a page is asked for.
+        self.requested = Signal()
+
+    def find(self, topic: Topic, offset: Offset) -> Log | None:
+        """The page that says what is at `offset` and behind it. Has the next one read ahead."""
+        key = (topic, offset // PAGE_MESSAGES)
+        for page in self._pages.get(key, ()):
+            if page.start <= offset < page.log.end_offset:
+                page.was_used = True
+                self._pages.move_to_end(key)
+                return page.log
+        return None
+
+    def read_ahead(self, topic: Topic, offset: Offset) -> None:
+        """Somebody will soon read on from `offset`."""
+        if offset < topic.log.start_offset and self.find(topic, offset) is None:
+            self._request(topic, offset)
+
+    def ask(self, reading: Reading, offset: Offset) -> None:
+        """`reading` cannot go on before it knows what is at `offset`."""
+        reading.missing = offset
+        self._request(reading.topic, offset).append(reading)
+
+    def _request(self, topic: Topic, start: Offset) -> list[Reading]:
+        stop = min((start // PAGE_MESSAGES + 1) * PAGE_MESSAGES, topic.log.end_offset)
+        waiting = self._requests.setdefault(PageRequest(topic, start, Offset(stop)), [])
+        self.requested.wake()
+        return waiting
+
+    @property
+    def oldest_request(self) -> PageRequest | None:
+        """It stands until `put` or `give_up`."""
+        return next(iter(self._requests), None)
+
+    async def wait_request(self) -> PageRequest:
+        """The oldest request, as soon as there is one."""
+        while (request := self.oldest_request) is None:
+            await self.requested.wait()
+        return request
+
+    def put(self, request: PageRequest, log: Log) -> None:
+        """The page that was asked for has come: whoever waits for it may go on."""
+        waiting = self._requests.pop(request)
+        self.size_bytes += log.size_bytes
+        self._budget.adjust(log.size_bytes)
+        key = (request.topic, request.start // PAGE_MESSAGES)
+        self._pages.setdefault(key, []).append(_Page(request.start, log))
+        self._pages.move_to_end(key)
+        while self.size_bytes > self._max_bytes and len(self._pages) > 1:
+            self._drop(next(iter(self._pages)))
+        self._resume(waiting)
+
+    def give_up(self, request: PageRequest) -> None:
+        """Nobody will get this page: its topic is gone."""
+        self._resume(self._requests.pop(request))
+
+    def forget_unused(self) -> None:
+        """Drop the pages nobody has used since the last time."""
+        for key, pages in list(self._pages.items()):
+            if any(page.was_used for page in pages):
+                for page in pages:
+                    page.was_used = False
+            else:
+                self._drop(key)
+
+    def _drop(self, key: tuple[Topic, int]) -> None:
+        size_bytes = sum(page.log.size_bytes for page in self._pages.pop(key))
+        self.size_bytes -= size_bytes
+        self._budget.adjust(-size_bytes)
+
+    @staticmethod
+    def _resume(waiting: list[Reading]) -> None:
+        for reading in waiting:
+            reading.missing = None
+            if reading.subscription.consumer is not None:
+                reading.subscription.consumer.offer(reading)
+
+    def check_invariants(self) -> None:
+        pages = [page for pages in self._pages.values() for page in pages]
+        assert self.size_bytes == sum(page.log.size_bytes for page in pages)
+        for waiting in self._requests.values():
+            assert all(reading.missing is not None for reading in waiting)

@@ -1,0 +1,181 @@
+"""When there is no room, publishers to stored topics wait and nothing is lost; when there is, all goes on by itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.end_to_end.little_room import Ballast, FileSizeLimit, mounted_tmpfs
+from tests.end_to_end.raw_client import RawClient, frame, send_frame, sending
+from tests.support.broker_process import HARD_TIMEOUT_S, clean_environment, running_broker, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.end_to_end.little_room import Room
+    from tests.support.broker_process import BrokerProcess
+
+MIB: Final = 1024 * 1024
+BODY_BYTES: Final = 4000
+STORED: Final = "/topic/stored"
+TRANSIENT: Final = "/topic/transient"
+#: What the broker can still store when the test begins, and several times that much to store.
+LEFT_BYTES: Final = 4 * MIB
+MESSAGES: Final = 4000
+FILE_SYSTEM_BYTES: Final = 64 * MIB
+
+NAME_HEADER: Final = {"activemq.subscriptionName": "all of it"}
+
+
+def durable(broker: BrokerProcess) -> RawClient:
+    client = RawClient.connected(broker.address, client_id="durable")
+    client.subscribe(STORED, ack="client-individual", **NAME_HEADER)
+    return client
+
+
+def subscribe_and_leave(broker: BrokerProcess) -> None:
+    with durable(broker) as client:
+        client.send("DISCONNECT", receipt="goodbye")
+        client.expect_receipt("goodbye")
+
+
+def numbered(number: int) -> bytes:
+    return b"%08d" % number + b"x" * (BODY_BYTES - 8)
+
+
+def all_messages() -> bytes:
+    """Each with a receipt, which is its number."""
+    return b"".join(send_frame(STORED, numbered(number), receipt=str(number)) for number in range(MESSAGES))
+
+
+def expect_receipts(publisher: RawClient, numbers: range) -> None:
+    for number in numbers:
+        publisher.expect_receipt(str(number))
+
+
+def take_and_acknowledge(client: RawClient, count: int) -> list[int]:
+    """The numbers of the next `count` messages."""
+    numbers: list[int] = []
+    while len(numbers) < count:
+        message = client.next_message()
+        numbers.append(int(message.body[:8]))
+        client.send_raw(frame("ACK", id=message.headers["ack"]))
+    return numbers
+
+
+def round_trips(client: RawClient) -> None:
+    for number in range(50):
+        client.send_raw(send_frame(TRANSIENT, b"%d" % number))
+        assert client.next_message().body == b"%d" % number
+
+
+def store_state(broker: BrokerProcess) -> dict[str, Any]:
+    """As an operator asks for it."""
+    command = [sys.executable, "-m", "stompbroker", "stats", "--json", "--data", str(broker.data)]
+    finished = subprocess.run(command, check=True, capture_output=True, timeout=HARD_TIMEOUT_S, env=clean_environment())
+    return dict(json.loads(finished.stdout)["store"])
+
+
+@pytest.fixture(params=["file size limit", "full file system"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[BrokerProcess, Room]]:
+    """A broker, and the way to take room from it."""
+    with place_of(request.param, tmp_path) as found:
+        yield found
+
+
+@contextmanager
+def place_of(kind: str, directory: Path) -> Iterator[tuple[BrokerProcess, Room]]:
+    if kind == "file size limit":
+        with running_broker(directory, min_free_bytes=0) as broker:
+            yield broker, FileSizeLimit(broker)
+    else:
+        data = directory / "data"
+        with mounted_tmpfs(data, FILE_SYSTEM_BYTES), running_broker(directory, min_free_bytes=0) as broker:
+            yield broker, Ballast(data)
+
+
+def test_publishers_wait_while_there_is_no_room_and_go_on_when_there_is(place: tuple[BrokerProcess, Room]) -> None:
+    broker, room = place
+    subscribe_and_leave(broker)
+    with RawClient.connected(broker.address) as publisher, RawClient.connected(broker.address) as other:
+        other.subscribe(TRANSIENT)
+        healthy = store_state(broker)["state"]
+        room.take(LEFT_BYTES)
+        with sending(publisher, all_messages()) as under_way:
+            wait_until(lambda: broker.statistics()["store"]["state"] != healthy, "the store says that it fails")
+
+            failing = store_state(broker)
+            round_trips(other)
+
+            assert failing["state"] != healthy
+            assert failing["reason"]
+            room.make()
+
+            expect_receipts(publisher, range(MESSAGES))
+            under_way.wait_done()
+        wait_until(lambda: store_state(broker)["state"] == healthy, "the store has recovered")
+    with durable(broker) as subscriber:
+        assert take_and_acknowledge(subscriber, MESSAGES) == list(range(MESSAGES))
+
+
+def test_what_has_a_receipt_is_there_when_a_broker_without_room_is_killed(place: tuple[BrokerProcess, Room]) -> None:
+    broker, room = place
+    subscribe_and_leave(broker)
+    healthy = broker.statistics()["store"]["state"]
+    publisher = RawClient.connected(broker.address)
+    with publisher, sending(publisher, all_messages()):
+        room.take(LEFT_BYTES)
+        wait_until(lambda: broker.statistics()["store"]["state"] != healthy, "the store says that it fails")
+        broker.kill()
+        receipted = receipts_up_to_the_end(publisher)
+    if isinstance(room, Ballast):
+        room.make()
+
+    broker.restart()
+
+    assert receipted == list(range(len(receipted)))
+    assert len(receipted) < MESSAGES
+    with durable(broker) as subscriber:
+        assert take_and_acknowledge(subscriber, len(receipted)) == receipted
+
+
+def receipts_up_to_the_end(publisher: RawClient) -> list[int]:
+    """Of a broker that is gone."""
+    receipts: list[int] = []
+    try:
+        while True:
+            given = publisher.next_frame()
+            assert given.command == "RECEIPT", given
+            receipts.append(int(given.headers["receipt-id"]))
+    except (AssertionError, ConnectionError) as ended:
+        if isinstance(ended, AssertionError) and "closed" not in str(ended):
+            raise
+    return receipts
+
+
+def test_a_backlog_up_to_the_low_space_mark_is_drained_by_its_consumer_and_publishing_resumes(tmp_path: Path) -> None:
+    with (
+        mounted_tmpfs(tmp_path / "data", FILE_SYSTEM_BYTES),
+        running_broker(tmp_path, min_free_bytes=FILE_SYSTEM_BYTES - 8 * MIB) as broker,
+    ):
+        subscribe_and_leave(broker)
+        healthy = broker.statistics()["store"]["state"]
+        with RawClient.connected(broker.address) as publisher, RawClient.connected(broker.address) as other:
+            other.subscribe(TRANSIENT)
+            with sending(publisher, all_messages()) as under_way:
+                wait_until(lambda: broker.statistics()["store"]["state"] != healthy, "the store says that it is full")
+                round_trips(other)
+
+                with durable(broker) as subscriber:
+                    # Nothing but the consumer makes room from here on.
+                    assert take_and_acknowledge(subscriber, MESSAGES) == list(range(MESSAGES))
+
+                expect_receipts(publisher, range(MESSAGES))
+                under_way.wait_done()
+        wait_until(lambda: broker.statistics()["store"]["state"] == healthy, "the store has room again")

@@ -1,0 +1,416 @@
+"""Publishing to durable subscribers, with kills, against a naive model, over long random runs on a real store.
+
+The model keeps, for every subscriber, what it was sent and what it has a receipt for. Whatever is killed in between:
+what a publisher has a receipt for is delivered, for the first time in order; and what an acknowledgement has a receipt
+for never comes again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from stompbroker.journal import StoreJournal, restore
+from stompbroker.memory_budget import MemoryBudget
+from stompbroker.outbox import Outbox
+from stompbroker.signals import Signal
+from stompbroker.stomp import FrameReader, Limits, Version
+from stompbroker.storage import open_store
+from stompbroker.topics import (
+    AckMode,
+    Answer,
+    Consumer,
+    Credit,
+    Durability,
+    Identity,
+    IdentityKind,
+    Registry,
+    Subscription,
+    TopicPolicies,
+    TopicPolicy,
+    Unit,
+    Verdict,
+    parse_pattern,
+    parse_topic_name,
+)
+from stompbroker.totals import Totals
+from tests.support.messages import make_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stompbroker.clock import Clock
+
+TOPICS = ("a.x", "a.y")
+
+
+class Subscriber(NamedTuple):
+    name: str
+    pattern: str
+    ack_mode: AckMode
+    prefetch: int
+
+
+SUBSCRIBERS = (
+    Subscriber("one", "a.x", AckMode.INDIVIDUAL, 7),
+    Subscriber("two", "a.*", AckMode.CLIENT, 5),
+    Subscriber("three", "a.>", AckMode.INDIVIDUAL, 60),
+    Subscriber("four", "a.y", AckMode.AUTO, 10),
+)
+
+
+class HandClock:
+    """Time as the machine sets it."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def now_ns(self) -> int:
+        return self.ns
+
+
+class Connection:
+    """A subscriber's connection while it lives."""
+
+    def __init__(self, consumer: Consumer, outbox: Outbox) -> None:
+        self.consumer = consumer
+        self.outbox = outbox
+        self.reader = FrameReader(Limits())
+        self.reader.version = Version.V1_2
+        #: body of each delivery, in the order of their numbers.
+        self.sent: list[bytes] = []
+
+
+class Model:
+    """What one subscriber knows, whatever the broker forgets."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        #: Every message it was ever sent.
+        self.seen: dict[bytes, None] = {}
+        #: What must never come again.
+        self.settled: set[bytes] = set()
+
+
+def number_of(body: bytes) -> int:
+    return int(body.split()[1])
+
+
+@pytest.fixture(scope="module")
+def empty_store() -> Iterator[Path]:
+    """A migrated database file, to be copied."""
+    with tempfile.TemporaryDirectory() as directory:
+        open_store("", Path(directory)).close()
+        yield Path(directory)
+
+
+class DurableMachine(RuleBasedStateMachine):
+    template: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        shutil.copytree(self.template, self.directory, dirs_exist_ok=True)
+        self.clock = HandClock()
+        self.models = [Model() for _ in SUBSCRIBERS]
+        self.published = 0
+        #: Messages their publisher has a receipt for.
+        self.receipted: set[bytes] = set()
+        self.disconnected: list[object] = []
+        self.start()
+
+    # The broker's life -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.store = open_store("", self.directory)
+        ownership = self.store.take_ownership("the test")
+        self.budget = MemoryBudget(1 << 30)
+        policy = TopicPolicy(window_messages=20)
+        self.registry = Registry(TopicPolicies(policy), self.budget, Totals(), max_topics=10)
+        numbers = restore(self.store.load(), self.registry, self.clock.ns)
+        self.journal = StoreJournal(
+            self.registry,
+            cast("Clock", self.clock),
+            self.budget,
+            numbers,
+            engine="sqlite",
+            last_batch_number=ownership.batch,
+        )
+
+    def restart(self) -> None:
+        """As if the process had been killed: whatever is not in the store is gone."""
+        self.store.close()
+        for model in self.models:
+            model.connection = None
+        self.start()
+
+    @initialize()
+    def subscribe_all(self) -> None:
+        for which in range(len(SUBSCRIBERS)):
+            self.arrive(which)
+        self.commit()
+
+    # Rules -----------------------------------------------------------------------------------------------------------
+
+    @rule(topic=st.sampled_from(TOPICS), count=st.integers(1, 12), is_persistent=st.sampled_from([True, True, False]))
+    def publish(self, topic: str, count: int, is_persistent: bool) -> None:
+        numbers = range(self.published + 1, self.published + 1 + count)
+        self.published += count
+        messages = [
+            make_message(b"%b %d" % (topic.encode(), number), number=number, is_persistent=is_persistent)
+            for number in numbers
+        ]
+        bodies = {message.body for message in messages} if is_persistent else set()
+        store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
+        if store.is_blocked:
+            return
+        self.journal.submit(Unit({store: messages}, [], lambda: self.receipted.update(bodies)))
+
+    @rule()
+    def commit(self) -> None:
+        """Everything on its way is written and completed."""
+        while not self.journal.is_idle or self.registry.unsaved:
+            formed = self.journal.form()
+            self.store.commit(formed.batch)
+            self.journal.note_written(None)
+            for unit in formed.units:
+                self.journal.complete_one(unit)
+            self.journal.finish()
+
+    @rule()
+    def die_before_commit(self) -> None:
+        self.restart()
+
+    @rule()
+    def die_between_commit_and_receipt(self) -> None:
+        self.store.commit(self.journal.form().batch)
+        self.restart()
+
+    @rule()
+    def delete_what_is_settled(self) -> None:
+        """As the journal does when nothing else is to be done."""
+        self.commit()
+        if self.registry.unsaved.collectable:
+            formed = self.journal.form()
+            self.store.commit(formed.batch)
+            self.journal.note_written(None)
+            self.journal.finish()
+
+    @rule(slices=st.integers(1, 6))
+    def distribute(self, slices: int) -> None:
+        for _ in range(slices):
+            if len(self.registry.ready):
+                self.registry.ready.take().deliver_slice()
+        self.registry.ready.try_to_unblock_moved(self.clock.ns)
+
+    @rule()
+    def read_pages(self) -> None:
+        while (request := self.registry.pages.oldest_request) is not None:
+            topic_id = request.topic.store_id
+            assert topic_id is not None
+            page = self.store.read_page(topic_id, request.start, request.stop, max_rows=5)
+            self.registry.pages.put(request, page)
+
+    @rule(which=st.integers(0, 3))
+    def write(self, which: int) -> None:
+        """The writer of one connection sends everything; the client reads it."""
+        model = self.models[which]
+        connection = model.connection
+        if connection is None:
+            return
+        data, delivered = connection.outbox.take()
+        frames = connection.reader.receive(data)
+        connection.outbox.mark_sent(len(data), delivered)
+        for frame in frames:
+            body = frame.body
+            assert body not in model.settled, "what was settled with a receipt never comes again"
+            if body not in model.seen:
+                topic = body.split()[0]
+                earlier = [number_of(other) for other in model.seen if other.split()[0] == topic]
+                assert number_of(body) > max(earlier, default=0), "for the first time, messages come in order"
+            else:
+                assert connection.consumer.subscription.ack_mode is not AckMode.AUTO or frame.headers["redelivered"]
+            connection.sent.append(body)
+            model.seen[body] = None
+
+    @rule(which=st.integers(0, 2), choice=st.integers(0, 1000), width=st.integers(0, 4), wants_receipt=st.booleans())
+    def acknowledge(self, which: int, choice: int, width: int, wants_receipt: bool) -> None:
+        model = self.models[which]
+        connection = model.connection
+        if connection is None or not connection.sent:
+            return
+        first = choice % len(connection.sent) + 1
+        last = min(first + width, len(connection.sent))
+        if connection.consumer.subscription.ack_mode is AckMode.CLIENT:
+            meant = {connection.sent[number - 1] for number in range(1, last + 1)}
+            # What was refused before is not meant by a cumulative answer.
+            meant = {body for body in meant if not self._is_waiting_or_free(connection, body)}
+        else:
+            meant = set(connection.sent[first - 1 : last])
+        answer = Answer(connection.consumer, Verdict.ACK, first, last)
+        self.journal.submit(
+            Unit({}, [answer], lambda: model.settled.update(meant if wants_receipt else ()), owes_receipt=wants_receipt)
+        )
+
+    @rule(which=st.integers(0, 2), choice=st.integers(0, 1000), topic=st.sampled_from(TOPICS))
+    def acknowledge_and_publish_in_a_transaction(self, which: int, choice: int, topic: str) -> None:
+        model = self.models[which]
+        connection = model.connection
+        store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
+        if connection is None or not connection.sent or store.is_blocked:
+            return
+        number = choice % len(connection.sent) + 1
+        self.published += 1
+        message = make_message(b"%b %d" % (topic.encode(), self.published), number=self.published)
+        individually = connection.consumer.subscription.ack_mode is AckMode.INDIVIDUAL
+        meant = {connection.sent[number - 1]} if individually else set()
+
+        def done() -> None:
+            self.receipted.add(message.body)
+            if connection.consumer.is_open:
+                model.settled.update(meant)
+
+        answer = Answer(connection.consumer, Verdict.ACK, number, number)
+        self.journal.submit(Unit({store: [message]}, [answer], done, is_transaction=True))
+
+    @rule(which=st.integers(0, 2), choice=st.integers(0, 1000), delay=st.integers(0, 3))
+    def refuse(self, which: int, choice: int, delay: int) -> None:
+        connection = self.models[which].connection
+        if connection is None or not connection.sent:
+            return
+        number = choice % len(connection.sent) + 1
+        answer = Answer(connection.consumer, Verdict.NACK, number, number, self.clock.ns + delay, "no")
+        self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=False))
+
+    @rule()
+    def let_time_pass(self) -> None:
+        self.clock.ns += 10
+        for reading, offset in self.registry.redeliveries.take_due(self.clock.ns, 10_000):
+            reading.become_due(offset)
+
+    @rule(which=st.integers(0, 3))
+    def leave(self, which: int) -> None:
+        connection = self.models[which].connection
+        if connection is not None:
+            self.registry.leave([connection.consumer], self.clock.ns)
+            connection.outbox.close()
+            self.models[which].connection = None
+
+    @rule(which=st.integers(0, 3))
+    def arrive(self, which: int) -> None:
+        if self.models[which].connection is not None:
+            return
+        wanted = SUBSCRIBERS[which]
+        identity = Identity("", IdentityKind.NAMED, "client", wanted.name)
+        subscription = self.registry.durable.get(identity)
+        is_new = subscription is None
+        if subscription is None:
+            subscription = Subscription(
+                name=wanted.name,
+                destination=wanted.pattern,
+                pattern=parse_pattern(wanted.pattern),
+                ack_mode=wanted.ack_mode,
+                is_no_local=False,
+                durability=Durability(
+                    identity, self.journal.next_subscription_id(), created_at_ns=0, last_seen_at_ns=0
+                ),
+            )
+            self.registry.add_durable(subscription)
+        outbox = Outbox(self.budget, Signal())
+        consumer = Consumer(
+            subscription,
+            ordinal=1,
+            version=Version.V1_2,
+            outbox=outbox,
+            credit=Credit(wanted.prefetch, max_waiting=8),
+            queue=self.registry.ready,
+            redeliveries=self.registry.redeliveries,
+            disconnect=self.disconnected.append,
+        )
+        self.registry.claim(consumer, self.clock.ns)
+        self.models[which].connection = Connection(consumer, outbox)
+
+        def begin() -> None:
+            self.registry.begin(subscription, self.clock.ns)
+            self.registry.open(consumer, self.clock.ns)
+
+        self.journal.submit(Unit({}, [], begin, created=subscription if is_new else None))
+
+    @rule(which=st.integers(0, 1))
+    def collect(self, which: int) -> None:
+        topic = self.registry.topics.get(TOPICS[which])
+        if topic is not None:
+            self.registry.collect(topic, unused_since_ns=-1)
+
+    # What must be so -------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def everything_agrees(self) -> None:
+        self.registry.check_invariants()
+        self.journal.check_invariants()
+
+    def teardown(self) -> None:
+        """In the end everything with a receipt has reached everybody, and nothing is left."""
+        self.commit()
+        for _ in range(2000):
+            if all(self._owed(which) <= model.seen.keys() for which, model in enumerate(self.models)):
+                break
+            self._go_round()
+        else:
+            raise AssertionError("something is never delivered")
+        for _ in range(30):
+            self._go_round()
+            self.delete_what_is_settled()
+        for topic in list(self.registry.topics.values()):
+            self.registry.collect(topic, unused_since_ns=-1)
+        self.registry.pages.forget_unused()
+        self.registry.pages.forget_unused()
+        assert self.budget.used_bytes == 0
+        assert not self.disconnected
+        self.store.close()
+        with sqlite3.connect(self.directory / "stompbroker.db") as database:
+            assert database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+            assert database.execute("SELECT count(*) FROM redeliveries").fetchone() == (0,)
+        database.close()
+        shutil.rmtree(self.directory)
+
+    def _go_round(self) -> None:
+        self.let_time_pass()
+        for which, model in enumerate(self.models):
+            self.arrive(which)
+            self.commit()
+            self.read_pages()
+            self.distribute(6)
+            self.write(which)
+            connection = model.connection
+            assert connection is not None
+            if connection.consumer.subscription.ack_mode is not AckMode.AUTO and connection.sent:
+                connection.consumer.acknowledge(1, len(connection.sent))
+        self.commit()
+
+    def _owed(self, which: int) -> set[bytes]:
+        pattern = parse_pattern(SUBSCRIBERS[which].pattern)
+        return {body for body in self.receipted if pattern.matches(tuple(body.split()[0].decode().split(".")))}
+
+    def _is_waiting_or_free(self, connection: Connection, body: bytes) -> bool:
+        for reading in connection.consumer.subscription.readings.values():
+            numbers = [number for number, sent in enumerate(connection.sent, 1) if sent == body]
+            for found, start, stop in connection.consumer.sent.parts(numbers[-1], numbers[-1] + 1):
+                if found is reading and not reading.cursor.is_settled(start, stop):
+                    return not reading.cursor.is_in_flight(start)
+        return False
+
+
+def test_what_is_receipted_survives_any_order_of_events(empty_store: Path) -> None:
+    DurableMachine.template = empty_store
+    case = DurableMachine.TestCase
+    case.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
+    case().runTest()

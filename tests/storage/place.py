@@ -1,0 +1,130 @@
+"""A database for tests, and what the storage's tests put into it.
+
+Law: knows the interface of `stompbroker.storage` and how to look at a database behind its back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, final
+
+import psycopg
+
+from stompbroker.ids import Offset
+from stompbroker.storage import (
+    Batch,
+    CursorRow,
+    MessageRun,
+    RedeliveryRow,
+    SubscriptionRow,
+    TopicRow,
+    open_store,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from stompbroker.commitlog import Log
+    from stompbroker.message import Message
+    from stompbroker.storage import Store
+
+__all__ = [
+    "Place",
+    "bodies",
+    "cursor",
+    "publication",
+    "redelivery",
+    "subscription",
+    "topic",
+]
+
+
+@final
+class Place:
+    """A database that is this test's alone."""
+
+    def __init__(self, database: str, directory: Path, opened: ExitStack) -> None:
+        self.database = database
+        self.directory = directory
+        self._opened = opened
+
+    @property
+    def is_sqlite(self) -> bool:
+        return not self.database
+
+    def open(self) -> Store:
+        """A store at this place that is closed when the test ends."""
+        store = open_store(self.database, self.directory)
+        self._opened.callback(store.close)
+        return store
+
+    def owned_store(self, description: str = "the first broker") -> Store:
+        store = self.open()
+        store.take_ownership(description)
+        return store
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """What the database says, to a connection that has nothing to do with the store."""
+        if self.is_sqlite:
+            file = sqlite3.connect(self.directory / "stompbroker.db", isolation_level=None)
+            try:
+                return file.execute(statement).fetchall()
+            finally:
+                file.close()
+        with psycopg.connect(self.database.replace("+psycopg", ""), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def count(self, table: str) -> int:
+        number: int = self.query(f"SELECT count(*) FROM {table}")[0][0]
+        return number
+
+
+def topic(id: int, *, name: str = "", next_offset: int = 0) -> TopicRow:
+    return TopicRow(id, name or f"topic.{id}", Offset(next_offset))
+
+
+def publication(number: int, messages: Sequence[Message], *, topic_id: int = 1, first_offset: int = 0) -> Batch:
+    """A batch with one topic and messages in it."""
+    return Batch(
+        number=number,
+        topics=[topic(topic_id, next_offset=first_offset + len(messages))],
+        messages=[MessageRun(topic_id, Offset(first_offset), messages)],
+    )
+
+
+def subscription(id: int, *, name: str = "", is_no_local: bool = False, last_seen_at_ns: int = 2) -> SubscriptionRow:
+    return SubscriptionRow(
+        id=id,
+        owner="",
+        kind="named",
+        scope="client",
+        name=name or f"name {id}",
+        destination="/topic/a.>",
+        pattern="a.>",
+        ack_mode="client-individual",
+        is_no_local=is_no_local,
+        created_at_ns=1,
+        last_seen_at_ns=last_seen_at_ns,
+    )
+
+
+def cursor(
+    subscription_id: int,
+    topic_id: int,
+    *,
+    ack_floor: int = 0,
+    settled: tuple[tuple[int, int], ...] = (),
+    sent_up_to: int = 0,
+) -> CursorRow:
+    return CursorRow(subscription_id, topic_id, Offset(ack_floor), settled, Offset(sent_up_to))
+
+
+def redelivery(subscription_id: int, topic_id: int, offset: int, *, attempts: int = 1) -> RedeliveryRow:
+    return RedeliveryRow(subscription_id, topic_id, Offset(offset), attempts, 1_800_000_000_000_000_000, "refused")
+
+
+def bodies(page: Log) -> list[tuple[int, bytes]]:
+    return [(offset, message.body) for offset, message in page]

@@ -1,0 +1,219 @@
+"""What the embedded file does when its disk does not do as it is told; the kernel answers, not a mock."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event
+
+from stompbroker.errors import OperatorError
+from stompbroker.storage import Batch, StoreFailing, sqlite_engine
+from tests.storage.place import publication
+from tests.storage.syscall_watch import SYNCS, WRITES, watched
+from tests.support.messages import make_message, make_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stompbroker.storage import Store
+    from tests.storage.place import Place
+
+
+@pytest.fixture
+def store(sqlite_place: Place) -> Store:
+    """With a first batch: the very first one also syncs the head of the log."""
+    store = sqlite_place.owned_store()
+    store.commit(publication(1, make_messages(3)))
+    return store
+
+
+def settings_of_commits(names: list[str]) -> tuple[list[dict[str, Any]], Any]:
+    """What the connection that commits answers at each COMMIT; and what takes the ear away again."""
+    heard: list[dict[str, Any]] = []
+
+    def ask(connection: Connection) -> None:
+        heard.append({name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names})
+
+    event.listen(Engine, "commit", ask)
+    return heard, lambda: event.remove(Engine, "commit", ask)
+
+
+# Durability ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_connection_that_commits_is_set_to_be_durable(store: Store) -> None:
+    names = ["journal_mode", "synchronous", "wal_autocheckpoint", "busy_timeout", "auto_vacuum", "journal_size_limit"]
+    heard, stop_listening = settings_of_commits(names)
+    try:
+        store.commit(Batch(number=2))
+        store.recover()
+        store.commit(Batch(number=3))
+    finally:
+        stop_listening()
+
+    expected = {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "wal_autocheckpoint": 0,
+        "busy_timeout": 2000,
+        "auto_vacuum": 2,
+        "journal_size_limit": 64 * 1024 * 1024,
+    }
+    assert heard == [expected] * 3  # the second one is that of `recover`
+
+
+def test_each_commit_is_synced_once(store: Store) -> None:
+    def commit_three() -> None:
+        for number in (2, 3, 4):
+            store.commit(publication(number, make_messages(300), topic_id=number))
+
+    assert watched(commit_three, SYNCS) == ["fdatasync"] * 3
+
+
+def test_without_the_pragma_nothing_would_be_synced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    weaker = tuple((name, "NORMAL" if name == "synchronous" else value) for name, value in sqlite_engine.PRAGMAS)
+    monkeypatch.setattr(sqlite_engine, "PRAGMAS", weaker)
+    monkeypatch.setattr(sqlite_engine, "READ_BACK", {})
+    store.recover()
+
+    assert watched(lambda: store.commit(publication(2, make_messages(300), topic_id=2)), SYNCS) == []
+
+
+def test_a_connection_that_is_not_durable_is_not_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    weaker = tuple((name, "NORMAL" if name == "synchronous" else value) for name, value in sqlite_engine.PRAGMAS)
+    monkeypatch.setattr(sqlite_engine, "PRAGMAS", weaker)
+
+    with pytest.raises(OperatorError, match="synchronous = 1 where durability needs 2"):
+        store.recover()
+
+
+# A disk that fails ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("calls", "failure", "text"),
+    [
+        (WRITES, errno.ENOSPC, "database or disk is full"),
+        (WRITES, errno.EIO, "disk I/O error"),
+        (WRITES, errno.EFBIG, "disk I/O error"),
+        (SYNCS, errno.EIO, "disk I/O error"),
+        (SYNCS, errno.ENOSPC, "disk I/O error"),
+    ],
+)
+def test_what_cannot_be_written_is_not_committed_and_can_be_repeated(
+    store: Store, sqlite_place: Place, calls: tuple[str, ...], failure: int, text: str
+) -> None:
+    batch = publication(2, make_messages(5), first_offset=3)
+
+    with pytest.raises(StoreFailing, match=f"stompbroker.db fails: {text}"):
+        watched(lambda: store.commit(batch), calls, lambda _: failure)
+
+    assert store.recover() == 1
+    assert sqlite_place.count("messages") == 3
+    store.commit(batch)
+    assert sqlite_place.count("messages") == 8
+
+
+def test_a_write_that_fails_halfway_leaves_nothing_behind(store: Store, sqlite_place: Place) -> None:
+    written = 0
+
+    def fill_up(_: str) -> int:
+        nonlocal written
+        written += 1
+        return errno.ENOSPC if written > 20 else 0
+
+    batch = publication(2, [make_message(b"x" * 5000) for _ in range(100)], topic_id=2)
+    with pytest.raises(StoreFailing, match="full"):
+        watched(lambda: store.commit(batch), WRITES, fill_up)
+
+    assert written > 20
+    assert store.recover() == 1
+    assert sqlite_place.query("PRAGMA integrity_check") == [("ok",)]
+    store.commit(batch)
+    assert store.read_page(2, 0, 100, max_bytes=10**6).message_count == 100
+
+
+def test_a_failed_sync_is_not_taken_for_a_commit_by_the_next_connection(store: Store) -> None:
+    """The frames are in the log by then, checksums and all: whoever built its index anew would find them."""
+    for _ in range(3):
+        with pytest.raises(StoreFailing):
+            watched(lambda: store.commit(Batch(number=2)), SYNCS, lambda _: errno.EIO)
+
+        assert store.recover() == 1
+
+
+def test_pages_can_be_read_while_nothing_can_be_written(store: Store) -> None:
+    with pytest.raises(StoreFailing):
+        watched(lambda: store.commit(publication(2, make_messages(5), first_offset=3)), WRITES, lambda _: errno.ENOSPC)
+
+    assert store.read_page(1, 0, 10).message_count == 3
+
+
+def test_whether_rows_would_be_accepted_cannot_be_said_without_a_disk(store: Store) -> None:
+    # Large enough not to fit the cache, so that SQLite must write before it is asked to commit.
+    batch = publication(2, [make_message(b"x" * 100_000) for _ in range(100)], topic_id=2)
+
+    with pytest.raises(StoreFailing):
+        watched(lambda: _ask(store, batch), WRITES, lambda _: errno.EIO)
+
+    assert store.recover() == 1
+    assert store.would_accept(batch)
+
+
+def _ask(store: Store, batch: Batch) -> None:
+    store.would_accept(batch)
+
+
+def test_a_limit_to_the_size_of_files_is_a_failing_store_until_it_is_lifted(store: Store, sqlite_place: Place) -> None:
+    batch = publication(2, [make_message(b"x" * 10_000) for _ in range(100)], topic_id=2)
+
+    with limited_file_size(200_000):
+        with pytest.raises(StoreFailing, match="disk I/O error"):
+            store.commit(batch)
+        assert store.recover() == 1
+        store.commit(publication(2, make_messages(1), first_offset=3))  # a small one still has room
+
+    batch.number = 3
+    store.commit(batch)
+    assert sqlite_place.count("messages") == 104
+
+
+@contextmanager
+def limited_file_size(size_bytes: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_held_by_another_process_is_a_failing_store(
+    store: Store, sqlite_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_engine, "BUSY_TIMEOUT_MS", 0)
+    store.recover()
+    intruder = sqlite_engine.writing_engine(sqlite_place.directory / "stompbroker.db")
+
+    with intruder.begin():
+        with pytest.raises(StoreFailing, match="locked"):
+            store.commit(Batch(number=2))
+
+    assert store.recover() == 1
+    store.commit(Batch(number=2))
+
+
+def test_a_file_that_has_vanished_is_not_made_anew(store: Store, sqlite_place: Place) -> None:
+    file = sqlite_place.directory / "stompbroker.db"
+    file.rename(file.with_name("moved"))
+
+    with pytest.raises(StoreFailing, match="unable to open"):
+        store.recover()
+
+    assert not file.exists()
+    file.with_name("moved").rename(file)
+    assert store.recover() == 1
