@@ -70,6 +70,8 @@ def configure(level: LogLevel, log_format: LogFormat, stream: TextIO | None = No
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(_LEVELS[level])
+    # It tells how it goes about things; what it did is told by who asked for it.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.captureWarnings(True)
     structlog.configure(
         processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -20,8 +20,8 @@ import typer
 
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.stomp_client import StompClient, connect
-from stompbroker.cli.subscription_names import named
 from stompbroker.stomp import Frame, render_frame
+from stompbroker.topics import Identity, IdentityKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -142,8 +142,10 @@ class _Receiver:
 def _greeting(reception: Reception) -> str:
     if reception.durable_name is None:
         return f"Subscribed to {reception.destination}; Ctrl-C ends."
-    identity = named(reception.client_id or "", reception.durable_name)
-    return f"Subscribed to {reception.destination} as {identity}; Ctrl-C ends, and the broker keeps what comes then."
+    identity = Identity("", IdentityKind.NAMED, reception.client_id or "", reception.durable_name)
+    return (
+        f"Subscribed to {reception.destination} as {identity.key}; Ctrl-C ends, and the broker keeps what comes then."
+    )
 
 
 def _write_out(content: bytes) -> None:

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from stompbroker.cli.subscription_names import displayed, shown_name
+from stompbroker.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,8 +35,8 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 def table_of(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> Table:
     """One row each, in the order given; there must be one."""
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "name": shown_name,
-        "destination": lambda one: displayed(one["destination"]),
+        "name": lambda one: str(one["key"]),
+        "destination": lambda one: visible(one["destination"]),
         "ack": lambda one: str(one["ack"]).removeprefix("client-"),
         "state": lambda one: _state(one, now),
         "backlog": lambda one: f"{one['backlog']:,}",

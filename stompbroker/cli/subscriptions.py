@@ -83,9 +83,7 @@ def _remove(
     # The blanks in a key are single ones, so it is known what was meant without quotes, too.
     one = run(_find, directory, " ".join(key))
 
-    from stompbroker.cli.subscription_names import shown_name
-
-    name, at_stake = shown_name(one), _at_stake(one)
+    name, at_stake = one["key"], _at_stake(one)
     if at_stake and not yes:
         if not sys.stdin.isatty():
             raise CommandFailed(f"{name} has {at_stake}; to give them up and delete it, say so with --yes.")
@@ -143,11 +141,8 @@ async def _find(directory: Path, key: str) -> Subscription:
 
     known = await _ask_for_all(directory)
     found = find(known, key)
-    if len(found) == 1 and len(find(known, found[0]["key"])) == 1:
-        return found[0]
-    if found:
-        # Never guess which of two is to lose its messages; their clients can delete them without a doubt.
-        raise CommandFailed(f'"{key}" can mean more than one subscription; let its client delete it with UNSUBSCRIBE.')
+    if found is not None:
+        return found
     close = near(known, key)
     if close:
         raise CommandFailed("\n".join([f'There is no durable subscription "{key}". Did you mean:', *_indented(close)]))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stompbroker.storage.batch import Batch
+    from stompbroker.storage.turns import Turns
 
 __all__ = ["CHECKPOINT_BYTES", "FREE_PAGES_BYTES", "Checkpoints"]
 
@@ -46,7 +47,7 @@ class Checkpoints:
     open the file after a failed sync would take for committed what is in the log, also if it never reached the disk.
     """
 
-    def __init__(self, file: Path, writing: Lock) -> None:
+    def __init__(self, file: Path, writing: Turns) -> None:
         self._file = file
         self._writing = writing
         self._running = Lock()

@@ -6,9 +6,10 @@ in time; what makes a second writer harmless is the fence in `journal_state`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from sqlalchemy import func, select, text
+from sqlalchemy.exc import SQLAlchemyError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -70,13 +71,12 @@ class SessionLock:
     def release(self) -> None:
         if self._session is not None:
             session, self._session = self._session, None
-            session.invalidate()  # closed without a word to the server, which may be gone
+            session.invalidate()  # closes it, rather than asking a server that may be gone to unlock
             session.close()
 
     def _still_lives(self, session: Connection) -> bool:
-        driver: Any = self._engine.dialect.loaded_dbapi
         try:
             session.exec_driver_sql("SELECT 1")
-        except driver.Error:
+        except SQLAlchemyError:
             return False
         return True

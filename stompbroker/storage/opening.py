@@ -21,7 +21,7 @@ from stompbroker.storage.store import Store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
 __all__ = ["current_revision", "head_revision", "migrate", "open_store"]
 
@@ -41,8 +41,7 @@ def open_store(database: str, directory: Path) -> Store:
     url = server_url(database)
     engine, failures = _migrating_engine(database, directory)
     with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        standing = migrating.standing_of(connection)
-        _refuse_if_ahead(standing, shown(url))
+        standing = _usable_standing(connection, shown(url))
         if standing is not Standing.CURRENT:
             raise OperatorError(
                 f"The database {shown(url)} {standing.value}. Bring it up to date first: "
@@ -55,7 +54,7 @@ def migrate(database: str, directory: Path) -> list[str]:
     """Bring a database up to date; returns the revisions applied, oldest first. Raises OperatorError."""
     engine, failures = _migrating_engine(database, directory)
     with failures.translated_for_operator("Cannot migrate the database"), engine.begin() as connection:
-        _refuse_if_ahead(migrating.standing_of(connection), _shown(database, directory))
+        _usable_standing(connection, _shown(database, directory))
         return migrating.upgrade(connection)
 
 
@@ -79,6 +78,16 @@ def _shown(database: str, directory: Path) -> str:
     return shown(server_url(database)) if database else str(database_file(directory))
 
 
-def _refuse_if_ahead(standing: Standing, where: str) -> None:
+def _usable_standing(connection: Connection, where: str) -> Standing:
+    """Where the database stands. Raises OperatorError if it is of no use to us, whatever is done to it."""
+    if connection.dialect.name == "postgresql":
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+        if encoding != "UTF8":
+            raise OperatorError(
+                f"The database {where} has the encoding {encoding}, in which not every name can be written. "
+                "Create one with ENCODING UTF8."
+            )
+    standing = migrating.standing_of(connection)
     if standing is Standing.AHEAD:
         raise OperatorError(f"The database {where} {standing.value}. Run that release, or a later one.")
+    return standing

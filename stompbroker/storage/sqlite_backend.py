@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import AbstractContextManager, suppress
-from threading import Lock
 from typing import TYPE_CHECKING, final
 
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
@@ -17,6 +16,7 @@ from stompbroker.storage.checkpoints import Checkpoints
 from stompbroker.storage.failures import Failures
 from stompbroker.storage.sqlite_engine import reading_engine, writing_engine
 from stompbroker.storage.sqlite_paging import SqlitePageReader
+from stompbroker.storage.turns import Turns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ class SqliteBackend:
         self.dialect = self._writers.dialect
         self.batch_writer = BatchWriter(self.dialect, message_insertion(self.dialect))
         self.read_rows = SqlitePageReader(self.dialect)
-        self._writing = Lock()
+        self._writing = Turns()
         self._checkpoints = Checkpoints(file, self._writing)
 
     def connect(self) -> Connection:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, final
 
+from stompbroker.visible_text import visible
+
 __all__ = ["Identity", "IdentityKind"]
 
 
@@ -30,12 +32,12 @@ class Identity(NamedTuple):
 
     @property
     def key(self) -> str:
-        """How people see and name it: unique, and short enough to be typed."""
+        """How people see and name it: unique, copyable, and no option of a command.
+
+        `CLIENT-ID/NAME`, or `NAME @ PATTERN`. The "/" of the one and the blanks of the other occur nowhere else in it.
+        """
         if self.kind is IdentityKind.NAMED:
-            return f"{_escaped(self.scope)}/{_escaped(self.name)}"
-        return f"{_escaped(self.name)} @ {_escaped(self.scope)}"
-
-
-def _escaped(text: str) -> str:
-    """Without what separates the parts of a key, so that no two identities share one."""
-    return text.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
+            key = f"{visible(self.scope, also='/')}/{visible(self.name, also='/')}"
+        else:
+            key = f"{visible(self.name)} @ {visible(self.scope)}"
+        return f"%2D{key[1:]}" if key.startswith("-") else key

@@ -70,7 +70,20 @@ RULES = (
     Rule(who=".", save=(".topics",), never=(".topics.*",), why="import the package, not its insides"),
     Rule(who=".", save=(".sessions",), never=(".sessions.*",), why="import the package, not its insides"),
     Rule(who=".", save=(".transport",), never=(".transport.*",), why="import the package, not its insides"),
-    Rule(who=".storage", never=(".actors", ".stomp"), why="a store knows rows, not clients"),
+    Rule(who=".", save=(".storage",), never=(".storage.*",), why="import the package, not its insides"),
+    Rule(who=".", save=(".journal",), never=(".journal.*",), why="import the package, not its insides"),
+    Rule(
+        who=".storage",
+        never=(".actors", ".journal", ".sessions", ".stomp", ".topics"),
+        why="a store knows rows, not clients and not who decides what is kept",
+    ),
+    Rule(
+        who=".journal",
+        never=(".actors", ".broker", ".cli", ".sessions", ".stomp", ".transport"),
+        why="it decides what is written, and neither for whom nor by which thread",
+    ),
+    Rule(who=".journal", never=("sqlite3",), why="SQL lives in one place"),
+    Rule(who=".", save=(".storage",), never=("alembic", "psycopg"), why="SQL lives in one place"),
     Rule(who=".ledger", never=(".actors", ".stomp"), why="the ledger knows records, not clients"),
     Rule(who=".management", never=(".actors",), why="it looks and acts through control"),
 )

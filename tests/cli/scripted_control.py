@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from stompbroker.data_directory import hold
+from stompbroker.topics import Identity, IdentityKind, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,12 +29,14 @@ _AWAY = {"connected": False, "peer": None}
 
 
 def named(client_id: str, name: str, **more: Any) -> dict[str, Any]:
-    identity = {"key": f"{client_id}/{name}", "kind": "named", "client_id": client_id, "name": name}
+    key = Identity("", IdentityKind.NAMED, client_id, name).key
+    identity = {"key": key, "kind": "named", "client_id": client_id, "name": name}
     return identity | {"destination": "/topic/t", "ack": "client-individual"} | _AWAY | _SINCE | _COUNTS | more
 
 
 def addressed(name: str, destination: str, **more: Any) -> dict[str, Any]:
-    identity = {"key": f"{name} @ {destination}", "kind": "addressed", "client_id": None, "name": name}
+    key = Identity("", IdentityKind.ADDRESSED, parse_pattern(destination).name, name).key
+    identity = {"key": key, "kind": "addressed", "client_id": None, "name": name}
     return identity | {"destination": destination, "ack": "client"} | _AWAY | _SINCE | _COUNTS | more
 
 
