@@ -284,7 +284,8 @@ async def _serve_clients(
         log.info("broker is stopping", connections=len(broker.sessions), grace_s=broker.settings.shutdown_grace_s)
         connections.cancel_scope.deadline = trio.current_time() + broker.settings.shutdown_grace_s
         # What was handed to the journal is owed a receipt, which must not come behind the last word.
-        await broker.journal.wait_idle()
+        with trio.move_on_after(broker.settings.shutdown_grace_s / 2):
+            await broker.journal.wait_idle()
         broker.dismiss_clients()
 
 

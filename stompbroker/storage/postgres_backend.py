@@ -1,19 +1,18 @@
 """A store in a PostgreSQL database.
 
 Law: the server keeps its own house, so there is no upkeep here. Messages go in by COPY, in binary form: 1.6 µs of our
-time a row against 13 and more by any kind of INSERT.
+time a row against 23 by INSERT of many rows.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import func, literal, select
 
 from stompbroker.storage.address import passwords_in, shown
 from stompbroker.storage.batch_writing import BatchWriter
-from stompbroker.storage.copy_format import copied
 from stompbroker.storage.failures import Failures
 from stompbroker.storage.locking import SessionLock
 from stompbroker.storage.postgres_engine import reading_engine, writing_engine
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from stompbroker.storage.batch import Batch, MessageRun
 
 __all__ = ["PostgresBackend"]
+
+#: Of the columns of `messages`, in their order; binary COPY converts nothing.
+_COPIED_TYPES: Final = ("int8", "int8", "int8", "text", "int8", "bytea")
 
 
 @final
@@ -92,4 +94,17 @@ class PostgresBackend:
 
     def _copy_messages(self, cursor: Any, runs: Sequence[MessageRun]) -> None:
         with cursor.copy(self._copy) as copy:
-            copy.write(copied(runs))
+            copy.set_types(_COPIED_TYPES)
+            write_row = copy.write_row
+            for topic_id, first_offset, run in runs:
+                for offset, message in enumerate(run, first_offset):
+                    write_row(
+                        (
+                            topic_id,
+                            offset,
+                            message.published_at_ns,
+                            message.origin.publisher,
+                            message.body_bytes,
+                            message.tail,
+                        )
+                    )

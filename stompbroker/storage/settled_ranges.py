@@ -1,8 +1,8 @@
 """The settled ranges of a cursor as one blob.
 
-Law: pairs of little-endian 64-bit integers, start and stop, in order; nothing settled is an empty blob. Fixed widths
-cost 16 bytes a hole but are packed and unpacked by C: ten thousand holes take half a millisecond, as variable-length
-differences they took eight.
+Law: pairs of little-endian 64-bit integers, start and stop, in order; nothing settled is an empty blob. A hole costs 16
+bytes where variable-length differences would take two, but C does the packing: 0.6 against 1.5 ms for ten thousand
+holes, which is more than a subscription can have, and most have a few.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Pages from SQLite.
 
-Law: a page costs two steps of SQLite, not one per row. Python gives its interpreter lock away at each step, and beside
-a busy event loop a page of a thousand rows, taken row by row, lasted 100 ms and more; as two values it is 3 ms, and 9
-beside a busy loop. The first step reads what decides where the page ends: lengths, which lie before the blobs. The
-second reads the blobs as one.
+Law: a page costs two steps of SQLite, not one per row. The first reads what decides where the page ends: lengths, which
+lie before the blobs. The second reads the blobs as one.
+
+Hot path: 2.8 µs a message. Python gives its interpreter lock away at every step. Alone, row by row takes as long;
+beside a busy event loop it sometimes has to wait for the lock row by row too, and a page of a thousand rows then lasts
+200 ms instead of 10.
 """
 
 from __future__ import annotations

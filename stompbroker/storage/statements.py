@@ -5,8 +5,8 @@ batch of any size is cut into powers of two, so that there are a few texts, each
 statement a text below the largest. Never a call per row: beside a busy event loop each call waits for the interpreter's
 lock.
 
-Hot path: SQLAlchemy's own way to the driver costs 25 µs a statement, a new text per batch size half as much again a
-row.
+Hot path: SQLAlchemy's own way to the driver costs 24 µs a statement against 1, and a new text per batch size 3.6 µs a
+row against 2.0.
 """
 
 from __future__ import annotations

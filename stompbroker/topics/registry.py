@@ -121,6 +121,8 @@ class Registry:
         topic.forget_closed_readings()
         if topic.log.message_count:
             topic.trim()
+            if topic.is_in_store and self.budget.is_tight:
+                topic.shorten()
         if topic.last_used_at_ns > unused_since_ns or topic.is_blocked or not topic.is_unused:
             return False
         for subscription, reading in topic.readings.items():

@@ -213,7 +213,7 @@ class Topic:
         if self.log.message_count >= self._trim_messages or self.log.size_bytes >= self._trim_bytes:
             self.trim()
         if self.policy.slow_subscriber is SlowSubscriber.BLOCK and self._is_full():
-            self._shorten()
+            self.shorten()
             if self._is_full():
                 self._block(now_ns)
 
@@ -306,7 +306,7 @@ class Topic:
         self._trim_messages = max(MIN_TRIM_MESSAGES, 2 * log.message_count)
         self._trim_bytes = max(MIN_TRIM_BYTES, 2 * log.size_bytes)
 
-    def _shorten(self) -> None:
+    def shorten(self) -> None:
         """Keep nothing but what is unsent, and while that fills the window, leave it to the store where it is there."""
         self.trim(only_unsent=True)
         if not self.is_in_store or not self._is_full():
@@ -348,7 +348,7 @@ class Topic:
         self.forget_closed_readings()
         self.trim()
         if self.is_in_store and self._is_full():
-            self._shorten()
+            self.shorten()
         pinned_at = self._lowest_unsent()
         if pinned_at > self._pinned_at:
             self._pinned_at = pinned_at
@@ -415,7 +415,7 @@ class Topic:
     def _relieve(self) -> list[Reading]:
         """The window is full and more is about to come: do what the policy says. Returns the readings that do not get
         what comes."""
-        self._shorten()
+        self.shorten()
         if not self._is_full():
             return []
         match self.policy.slow_subscriber:
