@@ -7,6 +7,7 @@ acknowledged; in the middle of one, whether it was written is found out at the n
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -67,7 +68,9 @@ async def run(
             stretches.note("journal", began_at_s)
             formed = await _write(formed, journal, store, writing)
             await _complete(formed.units, journal, stretches)
-            if store.needs_checkpoint and not is_shortening:
+            if journal.state is StoreState.LOW_SPACE:
+                await _make_room(journal, store, writing)
+            elif store.needs_checkpoint and not is_shortening:
                 is_shortening = True
                 nursery.start_soon(shorten_beside)
 
@@ -103,10 +106,36 @@ async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: t
                 log.error("the store fails; publishers to stored topics wait", reason=str(failure))
             await trio.sleep(delay_s)
             delay_s = min(2 * delay_s, LAST_RETRY_S)
-    before = journal.state
-    journal.note_written(free_bytes)
-    _log_change(before, journal, free_bytes)
+            # Perhaps it is full, and the log holds what could be room.
+            with suppress(StoreFailing):
+                await _in_thread(partial(store.checkpoint, truncate=True), limiter)
+    journal.note_written()
+    _note_room(free_bytes, journal)
     return formed
+
+
+async def _make_room(journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter) -> None:
+    """What consumers have settled is free only when the log that says so is not needed any more."""
+
+    def shorten() -> int | None:
+        store.checkpoint(truncate=True)
+        return store.free_bytes()
+
+    with suppress(StoreFailing):  # the next batch will tell
+        _note_room(await _in_thread(shorten, limiter), journal)
+
+
+def _note_room(free_bytes: int | None, journal: StoreJournal) -> None:
+    before = journal.state
+    journal.note_room(free_bytes)
+    if journal.state is before:
+        return
+    if journal.state is StoreState.LOW_SPACE:
+        log.error("space is low; publishers to stored topics wait until consumers have made room", free=free_bytes)
+    elif before is StoreState.LOW_SPACE:
+        log.info("there is room again; publishers go on", free=free_bytes)
+    else:
+        log.info("the store works again; publishers go on")
 
 
 async def _find_culprits(
@@ -140,17 +169,6 @@ async def _shorten_log(store: Store, limiter: trio.CapacityLimiter) -> None:
         await _in_thread(store.checkpoint, limiter)
     except StoreFailing as failure:
         log.warning("the store's write-ahead log cannot be shortened", reason=str(failure))
-
-
-def _log_change(before: StoreState, journal: StoreJournal, free_bytes: int | None) -> None:
-    if journal.state is before:
-        return
-    if journal.state is StoreState.LOW_SPACE:
-        log.error("space is low; publishers to stored topics wait until consumers have made room", free=free_bytes)
-    elif before is StoreState.LOW_SPACE:
-        log.info("there is room again; publishers go on", free=free_bytes)
-    else:
-        log.info("the store works again; publishers go on")
 
 
 async def _in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:

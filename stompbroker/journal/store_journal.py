@@ -224,10 +224,13 @@ class StoreJournal:
     def note_size(self, stored_bytes: int) -> None:
         self._stored_bytes = stored_bytes
 
-    def note_written(self, free_bytes: int | None) -> None:
-        """The batch that was formed last is in the store, on which there is that much room left."""
+    def note_written(self) -> None:
+        """The batch that was formed last is in the store."""
         self._batch_number += 1
         self.batches += 1
+
+    def note_room(self, free_bytes: int | None) -> None:
+        """The store works, and there is that much room left."""
         low_mark = self._min_free_bytes * (ROOM_MARGIN if self._state is StoreState.LOW_SPACE else 1)
         if free_bytes is not None and free_bytes < low_mark:
             self._change_state(StoreState.LOW_SPACE, f"only {free_bytes} bytes are free where the database is")

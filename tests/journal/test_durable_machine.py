@@ -180,7 +180,7 @@ class DurableMachine(RuleBasedStateMachine):
         while not self.journal.is_idle or self.registry.unsaved:
             formed = self.journal.form()
             self.store.commit(formed.batch)
-            self.journal.note_written(None)
+            self.journal.note_written()
             for unit in formed.units:
                 self.journal.complete_one(unit)
             self.journal.finish()
@@ -201,7 +201,7 @@ class DurableMachine(RuleBasedStateMachine):
         if self.registry.unsaved.collectable:
             formed = self.journal.form()
             self.store.commit(formed.batch)
-            self.journal.note_written(None)
+            self.journal.note_written()
             self.journal.finish()
 
     @rule(slices=st.integers(1, 6))
