@@ -150,7 +150,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     ),
     Latency(name="durable-latency", title="durable, latency at 1,000/s", messages_per_s=1000, is_durable=True),
     Backlog(name="durable-backlog", title="durable, backlog of 200,000", messages=200_000),
-    StoreSize(name="durable-store-size", title="durable, 1 → 1 on a store of 10 and of 1,000,000", many=_MILLION),
+    StoreSize(name="durable-store-size", title="durable, store of 10 and 1,000,000", many=_MILLION),
     StartUp(name="durable-start", title="start on a backlog of 1,000,000", messages=_MILLION),
 )
 
@@ -172,7 +172,7 @@ def quickened(scenario: Scenario) -> Scenario:
                 scenario,
                 many=50_000,
                 duration_s=scenario.duration_s / 3,
-                title="durable, 1 → 1 on a store of 10 and of 50,000",
+                title="durable, store of 10 and 50,000",
             )
         case StartUp():
             return replace(scenario, messages=50_000, title="start on a backlog of 50,000")

@@ -68,8 +68,8 @@ class KillPlan:
     def is_done(self) -> bool:
         return self.done == len(self._kills)
 
-    def note(self, moment: Moment, count: int) -> bool:
-        """So many of these have just happened. Whether it is time to kill."""
+    def note(self, moment: Moment, count: int, *, can_kill: bool = True) -> bool:
+        """So many of these have just happened. Whether it is time to kill; if that cannot be, it is put off."""
         self._seen[moment] += count
         if self.is_done:
             return False
@@ -78,7 +78,7 @@ class KillPlan:
             if self._seen[Moment.RECEIPTED] < kill.receipts:
                 return False
             self._seen_at_receipts = self._seen.copy()
-        if self._seen[kill.moment] - self._seen_at_receipts[kill.moment] < kill.nth:
+        if self._seen[kill.moment] - self._seen_at_receipts[kill.moment] < kill.nth or not can_kill:
             return False
         self._seen_at_receipts = None
         self.done += 1

@@ -52,7 +52,7 @@ class Scene:
     def note(self, moment: Moment, count: int) -> None:
         """So many of these have just happened."""
         if count:
-            if self.plan.note(moment, count):
+            if self.plan.note(moment, count, can_kill=self.is_up):
                 self.kill()
             self.move_on()
 
@@ -73,11 +73,11 @@ class Scene:
     # Killing ---------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        if self.is_up:  # it cannot die twice; the plan counts it as done
-            self.is_up = False
-            self.kills += 1
-            self._victim.kill()
-            self.move_on()
+        assert self.is_up
+        self.is_up = False
+        self.kills += 1
+        self._victim.kill()
+        self.move_on()
 
     async def bring_back_for_ever(self) -> None:
         while True:

@@ -8,6 +8,8 @@ copies what came meanwhile, without which a writer that never rests would let th
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final, final
 
@@ -15,7 +17,6 @@ from stompbroker.message import tails_bytes
 from stompbroker.storage.sqlite_engine import connect_file
 
 if TYPE_CHECKING:
-    import sqlite3
     from pathlib import Path
 
     from stompbroker.storage.batch import Batch
@@ -28,6 +29,8 @@ CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 OVERDUE_BYTES: Final = 8 * CHECKPOINT_BYTES
 #: What a commit costs in the log beside the tails, in bytes: a page of each table and index it touches.
 COMMIT_BYTES: Final = 24 * 1024
+#: What a deleted message costs there: its part of a page of each, whatever was in it.
+DELETION_BYTES: Final = 512
 #: Free pages are reused before the file grows, so they are given back only when there are this many bytes of them, and
 #: when they are half of the file.
 FREE_PAGES_BYTES: Final = 64 * 1024 * 1024
@@ -49,23 +52,25 @@ class Checkpoints:
 
     def __init__(self, file: Path, writing: Turns) -> None:
         self._file = file
+        self._log_file = file.with_name(f"{file.name}-wal")
         self._writing = writing
         self._running = Lock()
         self._connection: sqlite3.Connection = connect_file(file)
         self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").fetchall()
         self._page_bytes = self._asked("page_size")
-        self._log_bytes = 0
+        self._estimated_bytes = 0
+        self._file_bytes_before = self._log_file_bytes()
         self._free_pages = self._asked("freelist_count")
         self._has_many_free = self._finds_many_free()
 
     @property
     def is_due(self) -> bool:
-        return self._log_bytes >= CHECKPOINT_BYTES or self._has_many_free
+        return self._has_many_free or self._log_bytes() >= CHECKPOINT_BYTES
 
     @property
     def is_overdue(self) -> bool:
         """Nobody has seen to it for long; then the writer does, so that the log does not grow for ever."""
-        return self._log_bytes >= OVERDUE_BYTES
+        return self._log_bytes() >= OVERDUE_BYTES
 
     @property
     def free_pages_bytes(self) -> int:
@@ -73,9 +78,12 @@ class Checkpoints:
         return self._free_pages * self._page_bytes
 
     def note_commit(self, batch: Batch, free_pages: int) -> None:
-        """A batch has been written, and the file has this many free pages now. The log's length is estimated: SQLite
-        tells it only to who checkpoints."""
-        self._log_bytes += COMMIT_BYTES + sum(tails_bytes(run.messages) for run in batch.messages)
+        """A batch has been written, and the file has this many free pages now."""
+        self._estimated_bytes += (
+            COMMIT_BYTES
+            + sum(tails_bytes(run.messages) for run in batch.messages)
+            + sum(DELETION_BYTES * (deletion.stop - deletion.start) for deletion in batch.deletions)
+        )
         self._free_pages = free_pages
 
     def run(self, *, truncate: bool) -> None:
@@ -88,23 +96,41 @@ class Checkpoints:
             self._running.release()
 
     def _run(self, *, truncate: bool) -> None:
-        self._log_bytes = 0
+        # First of all: if any of this fails, it is due again when more was written, and not at once.
+        self._estimated_bytes = 0
+        self._file_bytes_before = self._log_file_bytes()
+        had_many_free, self._has_many_free = self._has_many_free, False
         self._checkpoint("PASSIVE")
         with self._writing:
-            if self._has_many_free:
+            if had_many_free:
                 # As a script, because it frees a page a step, and `execute` ends at the first row, which has no
                 # columns.
                 self._connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
             self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
+            self._file_bytes_before = self._log_file_bytes()
             self._free_pages = self._asked("freelist_count")
             self._has_many_free = self._finds_many_free()
 
     def stored_bytes(self) -> int:
-        log = self._file.with_name(f"{self._file.name}-wal")
-        return os.stat(self._file).st_size + (log.stat().st_size if log.exists() else 0)
+        return os.stat(self._file).st_size + self._log_file_bytes()
 
     def close(self) -> None:
-        self._connection.close()
+        """Run a last time, if the disk lets us, and wait for whoever is at it."""
+        with self._running:
+            with suppress(sqlite3.Error, OSError):
+                self._run(truncate=True)
+            self._connection.close()
+
+    def _log_bytes(self) -> int:
+        """What was written to the log since the last checkpoint. SQLite tells it only to who checkpoints, and the file
+        keeps its length when the log begins anew; so it is estimated, and by how much the file has grown at least."""
+        return max(self._estimated_bytes, self._log_file_bytes() - self._file_bytes_before)
+
+    def _log_file_bytes(self) -> int:
+        try:
+            return os.stat(self._log_file).st_size
+        except FileNotFoundError:
+            return 0
 
     def _checkpoint(self, mode: str) -> None:
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, final
 
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
@@ -19,6 +18,7 @@ from stompbroker.storage.sqlite_paging import SqlitePageReader
 from stompbroker.storage.turns import Turns
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sqlalchemy import Connection
@@ -87,6 +87,4 @@ class SqliteBackend:
     def close(self) -> None:
         self._readers.dispose()
         self._writers.dispose()
-        with suppress(sqlite3.Error):
-            self._checkpoints.run(truncate=True)
         self._checkpoints.close()

@@ -28,9 +28,7 @@ BUSY_TIMEOUT_MS: Final = 2_000
 #: The write-ahead log is cut back to this when it begins anew: a little above what `Checkpoints` lets it reach.
 JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
-#: In this order: the first must come before anything is in the file, also before the change to WAL.
 PRAGMAS: Final = (
-    ("auto_vacuum", "INCREMENTAL"),
     ("journal_mode", "WAL"),
     ("synchronous", "FULL"),
     ("wal_autocheckpoint", "0"),
@@ -85,6 +83,10 @@ def _engine(connect: Callable[[], sqlite3.Connection], *, begin: str, pool: type
 
 
 def _set_up(connection: sqlite3.Connection, file: Path) -> None:
+    # Before there is anything in the file, also before the change to WAL. Later it would be a write, and a connection
+    # must be had also when nothing can be written.
+    if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for name, value in PRAGMAS:
         connection.execute(f"PRAGMA {name} = {value}").fetchall()
     for name, expected in READ_BACK.items():

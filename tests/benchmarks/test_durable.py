@@ -88,12 +88,12 @@ def test_the_subscriber_that_was_measured_leaves_no_backlog_of_its_own() -> None
 
     names = [figure.name for figure in found.measurements[0].figures]
     assert names == [
-        "10: deliveries",
-        "10: broker per delivery",
-        "300 elsewhere: deliveries",
-        "300 elsewhere: broker per delivery",
-        "300 also here: deliveries",
-        "300 also here: broker per delivery",
+        "few",
+        "few: broker per delivery",
+        "many elsewhere",
+        "many elsewhere: broker per delivery",
+        "many here too",
+        "many here too: broker per delivery",
     ]
 
 

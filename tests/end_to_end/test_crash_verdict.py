@@ -193,6 +193,16 @@ def test_a_kill_is_due_after_the_nth_event_of_its_kind_counted_from_its_place_in
     assert not plan.note(Moment.DELIVERED, 1000)
 
 
+def test_a_kill_that_is_due_while_nobody_can_be_killed_is_put_off() -> None:
+    plan = KillPlan([PlannedKill(receipts=0, moment=Moment.SENT, nth=1)])
+
+    plan.note(Moment.RECEIPTED, 1)
+
+    assert not plan.note(Moment.SENT, 5, can_kill=False)
+    assert not plan.is_done
+    assert plan.note(Moment.ACKNOWLEDGED, 1)
+
+
 def test_kills_are_spread_over_the_run_and_the_same_for_the_same_seed() -> None:
     plan = plan_kills(Random(7), kills=10, messages=1000)
 

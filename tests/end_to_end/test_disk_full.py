@@ -29,6 +29,9 @@ TRANSIENT: Final = "/topic/transient"
 LEFT_BYTES: Final = 4 * MIB
 MESSAGES: Final = 4000
 FILE_SYSTEM_BYTES: Final = 64 * MIB
+#: The low-space mark, and twice as many messages as there is room for up to it.
+MIN_FREE_BYTES: Final = 48 * MIB
+MESSAGES_BEYOND_THE_MARK: Final = 8000
 
 NAME_HEADER: Final = {"activemq.subscriptionName": "all of it"}
 
@@ -49,9 +52,9 @@ def numbered(number: int) -> bytes:
     return b"%08d" % number + b"x" * (BODY_BYTES - 8)
 
 
-def all_messages() -> bytes:
+def all_messages(count: int = MESSAGES) -> bytes:
     """Each with a receipt, which is its number."""
-    return b"".join(send_frame(STORED, numbered(number), receipt=str(number)) for number in range(MESSAGES))
+    return b"".join(send_frame(STORED, numbered(number), receipt=str(number)) for number in range(count))
 
 
 def expect_receipts(publisher: RawClient, numbers: range) -> None:
@@ -160,22 +163,23 @@ def receipts_up_to_the_end(publisher: RawClient) -> list[int]:
 
 
 def test_a_backlog_up_to_the_low_space_mark_is_drained_by_its_consumer_and_publishing_resumes(tmp_path: Path) -> None:
+    numbers = range(MESSAGES_BEYOND_THE_MARK)
     with (
         mounted_tmpfs(tmp_path / "data", FILE_SYSTEM_BYTES),
-        running_broker(tmp_path, min_free_bytes=FILE_SYSTEM_BYTES - 8 * MIB) as broker,
+        running_broker(tmp_path, min_free_bytes=MIN_FREE_BYTES) as broker,
     ):
         subscribe_and_leave(broker)
         healthy = broker.statistics()["store"]["state"]
         with RawClient.connected(broker.address) as publisher, RawClient.connected(broker.address) as other:
             other.subscribe(TRANSIENT)
-            with sending(publisher, all_messages()) as under_way:
+            with sending(publisher, all_messages(len(numbers))) as under_way:
                 wait_until(lambda: broker.statistics()["store"]["state"] != healthy, "the store says that it is full")
                 round_trips(other)
 
                 with durable(broker) as subscriber:
                     # Nothing but the consumer makes room from here on.
-                    assert take_and_acknowledge(subscriber, MESSAGES) == list(range(MESSAGES))
+                    assert take_and_acknowledge(subscriber, len(numbers)) == list(numbers)
 
-                expect_receipts(publisher, range(MESSAGES))
+                expect_receipts(publisher, numbers)
                 under_way.wait_done()
         wait_until(lambda: broker.statistics()["store"]["state"] == healthy, "the store has room again")

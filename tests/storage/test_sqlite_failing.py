@@ -153,6 +153,14 @@ def test_pages_can_be_read_while_nothing_can_be_written(store: Store) -> None:
     assert store.read_page(1, 0, 10).message_count == 3
 
 
+def test_a_connection_can_be_had_while_nothing_can_be_written(store: Store) -> None:
+    assert watched(lambda: _recover(store), WRITES, lambda _: errno.ENOSPC) == []
+
+
+def _recover(store: Store) -> None:
+    assert store.recover() == 1
+
+
 def test_whether_rows_would_be_accepted_cannot_be_said_without_a_disk(store: Store) -> None:
     # Large enough not to fit the cache, so that SQLite must write before it is asked to commit.
     batch = publication(2, [make_message(b"x" * 100_000) for _ in range(100)], topic_id=2)

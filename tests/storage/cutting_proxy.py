@@ -1,0 +1,117 @@
+"""A TCP proxy that cuts a connection at a moment of the test's choice.
+
+Law: passes bytes on, both ways, and knows one thing of what they say: that a client asks for COMMIT. Then it does what
+it was told, on that connection alone. Loopback only.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["AtCommit", "CuttingProxy", "cutting_proxy"]
+
+_CHUNK_BYTES: Final = 65536
+_HARD_TIMEOUT_S: Final = 30.0
+
+
+@final
+class AtCommit(Enum):
+    PASS_IT_ON = "nothing happens"
+    CUT_BEFORE = "the server never hears of it"
+    CUT_AFTER = "the server has answered, but the client never hears of it"
+
+
+@final
+class CuttingProxy:
+    """Listens on `port` of the loopback; `at_commit` may be changed at any time, and is reset once it was obeyed."""
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.at_commit = AtCommit.PASS_IT_ON
+        #: Called once a connection was cut, before the client can notice.
+        self.when_cut: Callable[[], None] = lambda: None
+        self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
+
+    def run(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            try:
+                server = socket.create_connection(("127.0.0.1", self._server_port), _HARD_TIMEOUT_S)
+            except OSError:
+                client.close()  # the server is down, and so are we, as far as the client can see
+                continue
+            for end in (client, server):
+                end.settimeout(_HARD_TIMEOUT_S)
+                self._sockets.append(end)
+            self._start(self._pass_to_server, client, server)
+            self._start(self._pass_to_client, client, server)
+
+    def close(self) -> None:
+        for end in (self._listener, *self._sockets):
+            _cut(end)
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self, target: Callable[[socket.socket, socket.socket], None], *ends: socket.socket) -> None:
+        thread = threading.Thread(target=target, args=ends)
+        self._threads.append(thread)
+        thread.start()
+
+    def _pass_to_server(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(_CHUNK_BYTES):
+                if b"COMMIT" in data and self.at_commit is not AtCommit.PASS_IT_ON:
+                    order, self.at_commit = self.at_commit, AtCommit.PASS_IT_ON
+                    if order is AtCommit.CUT_AFTER:
+                        self._awaited = server
+                        server.sendall(data)
+                        return  # the other direction goes on from here
+                    self.when_cut()
+                    break
+                server.sendall(data)
+        _cut(client)
+        _cut(server)
+
+    _awaited: socket.socket | None = None
+
+    def _pass_to_client(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := server.recv(_CHUNK_BYTES):
+                if self._awaited is server:
+                    self._awaited = None
+                    self.when_cut()
+                    break
+                client.sendall(data)
+        _cut(client)
+        _cut(server)
+
+
+@contextmanager
+def cutting_proxy(server_port: int) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(server_port)
+    thread = threading.Thread(target=proxy.run)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+        thread.join()
+
+
+def _cut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for it
+    end.close()

@@ -1,0 +1,260 @@
+"""Files stay as small as they can be, and what they take and leave is known."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import threading
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stompbroker.storage import Batch, Deletion, checkpoints, open_store
+from tests.storage.place import publication
+from tests.support.messages import make_message, make_messages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stompbroker.storage import Store
+    from tests.storage.place import Place
+
+
+@pytest.fixture
+def sqlite_store(sqlite_place: Place) -> Store:
+    return sqlite_place.owned_store()
+
+
+@pytest.fixture
+def log_file(sqlite_place: Place) -> Path:
+    return sqlite_place.directory / "stompbroker.db-wal"
+
+
+def fill(store: Store, *, first_batch: int, batches: int, size_bytes: int = 10_000) -> None:
+    messages = [make_message(b"x" * size_bytes) for _ in range(100)]
+    for number in range(first_batch, first_batch + batches):
+        store.commit(publication(number, messages, first_offset=100 * (number - 1)))
+
+
+# The write-ahead log -------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_due_when_enough_was_written(sqlite_store: Store, log_file: Path) -> None:
+    assert not sqlite_store.needs_checkpoint
+
+    fill(sqlite_store, first_batch=1, batches=17)
+
+    assert sqlite_store.needs_checkpoint
+    assert log_file.stat().st_size == pytest.approx(checkpoints.CHECKPOINT_BYTES, rel=0.4)
+    sqlite_store.checkpoint()
+    assert not sqlite_store.needs_checkpoint
+
+
+def test_many_small_commits_make_a_checkpoint_due_as_well(sqlite_store: Store, log_file: Path) -> None:
+    for number in range(1, 701):
+        sqlite_store.commit(publication(number, make_messages(1), first_offset=number - 1))
+
+    assert sqlite_store.needs_checkpoint
+    assert log_file.stat().st_size == pytest.approx(checkpoints.CHECKPOINT_BYTES, rel=0.5)
+
+
+def test_deletions_make_a_checkpoint_due_as_well(sqlite_store: Store, log_file: Path) -> None:
+    fill(sqlite_store, first_batch=1, batches=30)
+    sqlite_store.checkpoint(truncate=True)
+
+    number = 31
+    while not sqlite_store.needs_checkpoint:
+        start = 100 * (number - 31)
+        sqlite_store.commit(Batch(number=number, deletions=[Deletion(1, start, start + 100)]))
+        number += 1
+
+    assert log_file.stat().st_size == pytest.approx(checkpoints.CHECKPOINT_BYTES, rel=0.2)
+
+
+def test_what_a_killed_process_left_in_the_log_is_copied_back_by_the_next_start(
+    sqlite_store: Store, sqlite_place: Place, log_file: Path
+) -> None:
+    fill(sqlite_store, first_batch=1, batches=17)
+    copy = sqlite_place.directory / "copy"
+    copy.mkdir()
+    for file in (sqlite_place.directory / "stompbroker.db", log_file):
+        shutil.copy(file, copy)
+
+    revived = open_store("", copy)
+
+    assert (copy / log_file.name).stat().st_size == 0
+    assert revived.read_page(1, 0, 1700, max_bytes=10**9).message_count == 1000
+    revived.close()
+
+
+def test_after_a_checkpoint_the_log_begins_anew(sqlite_store: Store, log_file: Path) -> None:
+    fill(sqlite_store, first_batch=1, batches=5)
+    size = log_file.stat().st_size
+
+    sqlite_store.checkpoint()
+    fill(sqlite_store, first_batch=6, batches=4)
+
+    assert log_file.stat().st_size == size
+
+
+def test_truncating_leaves_an_empty_log(sqlite_store: Store, log_file: Path) -> None:
+    fill(sqlite_store, first_batch=1, batches=5)
+
+    sqlite_store.checkpoint(truncate=True)
+
+    assert log_file.stat().st_size == 0
+
+
+def test_what_a_checkpoint_beside_the_writer_had_to_leave_is_copied_in_the_end(
+    sqlite_store: Store, sqlite_place: Place, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the log would not begin anew, and never would if there is always something left."""
+    fill(sqlite_store, first_batch=1, batches=3)
+    copy_back = checkpoints.Checkpoints._checkpoint
+    modes: list[str] = []
+
+    def read_meanwhile(upkeep: checkpoints.Checkpoints, mode: str) -> None:
+        modes.append(mode)
+        reader = sqlite3.connect(sqlite_place.directory / "stompbroker.db", isolation_level=None)
+        if len(modes) == 1:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM messages").fetchall()
+            fill(sqlite_store, first_batch=4, batches=1)
+        copy_back(upkeep, mode)
+        reader.close()
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "_checkpoint", read_meanwhile)
+    sqlite_store.checkpoint()
+    size = log_file.stat().st_size
+
+    fill(sqlite_store, first_batch=5, batches=3)
+
+    assert modes == ["PASSIVE", "PASSIVE"]
+    assert log_file.stat().st_size == size
+
+
+def test_a_checkpoint_and_a_writer_that_never_rests_get_their_turns(sqlite_store: Store) -> None:
+    stopped = threading.Event()
+
+    def write() -> None:
+        number = 1
+        while not stopped.is_set():
+            fill(sqlite_store, first_batch=number, batches=1, size_bytes=10)
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(20):
+            sqlite_store.checkpoint()
+    finally:
+        stopped.set()
+        writer.join()
+
+
+def test_a_writer_to_whom_nobody_attends_sees_to_the_log_itself(
+    sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "OVERDUE_BYTES", 3_000_000)
+
+    fill(sqlite_store, first_batch=1, batches=20)
+
+    assert log_file.stat().st_size < 6_000_000
+
+
+def test_a_page_that_is_being_read_does_not_stop_a_checkpoint(sqlite_store: Store, sqlite_place: Place) -> None:
+    fill(sqlite_store, first_batch=1, batches=2)
+    reader = sqlite3.connect(sqlite_place.directory / "stompbroker.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM messages").fetchall()
+    fill(sqlite_store, first_batch=3, batches=2)
+
+    sqlite_store.checkpoint()
+    sqlite_store.checkpoint(truncate=True)
+
+    assert reader.execute("SELECT count(*) FROM messages").fetchall() == [(200,)]
+    reader.close()
+    fill(sqlite_store, first_batch=5, batches=1)
+
+
+def test_closing_leaves_the_database_file_alone(sqlite_store: Store, sqlite_place: Place) -> None:
+    fill(sqlite_store, first_batch=1, batches=2)
+
+    sqlite_store.close()
+
+    assert os.listdir(sqlite_place.directory) == ["stompbroker.db"]
+
+
+# Space ---------------------------------------------------------------------------------------------------------------
+
+
+def test_free_space_is_that_of_the_file_system_and_of_the_file(
+    sqlite_store: Store, sqlite_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sqlite_store, first_batch=1, batches=3)
+    system = os.statvfs(sqlite_place.directory)
+    monkeypatch.setattr(os, "statvfs", lambda _: system)  # others write to it as well
+    before = sqlite_store.free_bytes()
+    assert before is not None
+    assert before == pytest.approx(system.f_bavail * system.f_frsize, abs=100_000)
+
+    sqlite_store.commit(Batch(number=4, deletions=[Deletion(1, 0, 200)]))
+
+    after = sqlite_store.free_bytes()
+    assert after is not None
+    assert after - before > 2_000_000
+
+
+def test_free_pages_are_used_before_the_file_grows(sqlite_store: Store, sqlite_place: Place) -> None:
+    fill(sqlite_store, first_batch=1, batches=3)
+    sqlite_store.commit(Batch(number=4, deletions=[Deletion(1, 0, 300)]))
+    sqlite_store.checkpoint()
+    size = (sqlite_place.directory / "stompbroker.db").stat().st_size
+
+    fill(sqlite_store, first_batch=5, batches=2)
+    sqlite_store.checkpoint()
+
+    assert (sqlite_place.directory / "stompbroker.db").stat().st_size == size
+
+
+def test_many_free_pages_are_given_back_in_slices(
+    sqlite_store: Store, sqlite_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "FREE_PAGES_BYTES", 1_000_000)
+    monkeypatch.setattr(checkpoints, "VACUUM_PAGES", 100)
+    file = sqlite_place.directory / "stompbroker.db"
+    fill(sqlite_store, first_batch=1, batches=5)
+    sqlite_store.checkpoint()
+    full_size = file.stat().st_size
+    sqlite_store.commit(Batch(number=6, deletions=[Deletion(1, 0, 490)]))
+
+    sizes = [full_size]
+    sqlite_store.checkpoint()
+    while sqlite_store.needs_checkpoint:
+        sqlite_store.checkpoint()
+        sizes.append(file.stat().st_size)
+
+    assert len(sizes) > 5
+    # A page of the map that says where pages are goes now and then with those it describes.
+    assert {before - after for before, after in pairwise(sizes[:-1])} <= {100 * 4096, 101 * 4096}
+    assert sizes[-1] < 1_500_000
+    assert sqlite_store.read_page(1, 0, 500).message_count == 10
+
+
+def test_the_size_of_the_store_is_that_of_what_is_in_it(store: Store) -> None:
+    before = store.stored_bytes()
+
+    store.commit(publication(1, [make_message(os.urandom(10_000)) for _ in range(100)]))
+
+    assert store.stored_bytes() - before > 1_000_000
+
+
+def test_a_server_keeps_its_own_house(postgres_place: Place) -> None:
+    store = postgres_place.owned_store()
+
+    assert store.free_bytes() is None
+    assert not store.needs_checkpoint
+    store.checkpoint()
+    store.checkpoint(truncate=True)
