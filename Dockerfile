@@ -6,7 +6,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir dist .
 FROM python:3.13-slim
 # Mounted, not copied: neither the sources nor the wheel stay behind in a layer.
 RUN --mount=from=build,source=/src,target=/src \
-    pip install --no-cache-dir --constraint /src/constraints.txt /src/dist/*.whl
+    pip install --no-cache-dir --constraint /src/constraints.txt "$(ls /src/dist/*.whl)[postgres]"
 
 # A fixed number, so that the owner of a mounted /data can be set from outside. The directory belongs to
 # the broker before it becomes a volume: a new volume takes over its owner.

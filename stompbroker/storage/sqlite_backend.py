@@ -34,7 +34,7 @@ class SqliteBackend:
     """Opens the file, which must exist and be migrated."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self._directory = str(file.parent)
         self.where = str(file)
         self.failures = Failures(sqlite3, self.where)
         self._writers = writing_engine(file)
@@ -67,7 +67,7 @@ class SqliteBackend:
 
     def free_bytes(self) -> int:
         """What the file system has left for us, and what is free inside the file."""
-        system = os.statvfs(self._file.parent)
+        system = os.statvfs(self._directory)
         return system.f_bavail * system.f_frsize + self._checkpoints.free_pages_bytes
 
     def stored_bytes(self) -> int:
