@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 from hypothesis import settings
 
+from stompbroker.storage import open_store
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from trio.testing import MockClock
 
@@ -33,4 +36,25 @@ async def broker(autojump_clock: MockClock) -> AsyncIterator[BrokerUnderTest]:
     if trio.lowlevel.current_clock() is not autojump_clock:
         pytest.fail("a test that takes `broker` must take `autojump_clock: MockClock` too, or it runs on real time")
     async with running_broker() as under_test:
+        yield under_test
+
+
+@pytest.fixture(scope="session")
+def migrated_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an empty database, to be copied: making one takes longer than most tests."""
+    directory = tmp_path_factory.mktemp("migrated_store")
+    open_store("", directory).close()
+    return directory
+
+
+@pytest.fixture
+def store_directory(migrated_store: Path, tmp_path: Path) -> Path:
+    """Where a broker can keep its store (`running_broker(store_in=…)`), one after the other."""
+    return shutil.copytree(migrated_store, tmp_path / "data")
+
+
+@pytest.fixture
+async def durable_broker(store_directory: Path) -> AsyncIterator[BrokerUnderTest]:
+    """A broker with default settings on memory streams, with a store."""
+    async with running_broker(store_in=store_directory) as under_test:
         yield under_test

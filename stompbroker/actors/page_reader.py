@@ -15,6 +15,7 @@ import trio
 from stompbroker.storage import StoreFailing
 
 if TYPE_CHECKING:
+    from stompbroker.commitlog import Log
     from stompbroker.storage import Store
     from stompbroker.topics import Pages
 
@@ -38,7 +39,7 @@ async def run(pages: Pages, store: Store, *, task_status: trio.TaskStatus[None] 
             pages.give_up(request)
             continue
         try:
-            read = partial(store.read_page, topic_id, request.start, request.stop)
+            read = partial(_read, store, topic_id, request.start, request.stop, request.topic.log.end_offset)
             page = await trio.to_thread.run_sync(read, limiter=limiter)
         except StoreFailing as failure:
             if not is_failing:
@@ -50,3 +51,9 @@ async def run(pages: Pages, store: Store, *, task_status: trio.TaskStatus[None] 
             is_failing = False
             log.info("the store can be read again")
         pages.put(request, page)
+
+
+def _read(store: Store, topic_id: int, start: int, stop: int, end: int) -> Log:
+    """The page, or if there is nothing on it, one that reaches to the next messages there are."""
+    page = store.read_page(topic_id, start, stop)
+    return page if page.message_count or stop == end else store.read_page(topic_id, start, end)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stompbroker.message import Message
-    from stompbroker.topics import Answer, Reading, Registry, Subscription, Topic, Unit
+    from stompbroker.topics import Answer, Decision, Reading, Registry, Subscription, Topic, Unit
 
 __all__ = ["Numbers", "add_collected", "add_units", "add_unsaved"]
 
@@ -80,9 +80,10 @@ class _Units:
                 stored.append(topic)
                 self._publish(topic, messages)
         unit.stored_topics = stored
-        for answer in unit.answers:
-            if answer.consumer.is_open and answer.consumer.subscription.is_durable:
-                self._answer(answer)
+        for decision in unit.decisions:
+            subscription = decision.answer.consumer.subscription
+            if subscription.is_durable and not subscription.is_closed:
+                self._decide(decision)
 
     def finish(self) -> None:
         """Write down where all of it leaves topics and cursors."""
@@ -134,15 +135,18 @@ class _Units:
         batch.cursors = [row for row in batch.cursors if row.subscription_id != removed]
         batch.redeliveries = [row for row in batch.redeliveries if row.subscription_id != removed]
 
-    def _answer(self, answer: Answer) -> None:
+    def _decide(self, decision: Decision) -> None:
         """An answer in a transaction: what it will change when the transaction is completed."""
-        if answer.verdict is Verdict.ACK:
-            for reading, start, stop in answer.consumer.acknowledged_by(answer.first, answer.last):
-                self._cursor(reading).settle(start, stop)
-            return
-        for reading, start, stop in answer.consumer.refused_by(answer.first):
+        answer, parts = decision
+        for reading, start, stop in parts:
+            if reading.topic.store_id is None or reading.topic.is_removed:
+                continue
+            cursor = self._cursor(reading)
+            if answer.verdict is Verdict.ACK:
+                cursor.settle(start, stop)
+                continue
             for offset in map(Offset, range(start, stop)):
-                if reading.cursor.is_in_flight(offset):
+                if not reading.cursor.is_settled(offset, offset + 1):
                     self._batch.redeliveries.append(_refused_row(reading, offset, answer))
 
     def _cursor(self, reading: Reading) -> Cursor:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
-from stompbroker.ids import FIRST_OFFSET
 from stompbroker.journal.forming import Numbers
 from stompbroker.topics import AckMode, Durability, Failure, Identity, IdentityKind, Subscription, parse_pattern
 
 if TYPE_CHECKING:
+    from stompbroker.ids import Offset
     from stompbroker.storage import CursorRow, Kept, RedeliveryRow, SubscriptionRow
     from stompbroker.topics import Registry, Topic
 
@@ -33,7 +33,7 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> Numbers:
         for subscription in registry.durable_for(topic):
             assert subscription.durability is not None
             cursor = cursors.get((subscription.durability.store_id, row.id))
-            topic.add_reading(subscription, _cursor(cursor))
+            topic.add_reading(subscription, _cursor(cursor, start))
     for subscription in subscriptions.values():
         registry.begin(subscription, now_ns)
     for failed in kept.redeliveries:
@@ -60,10 +60,10 @@ def _subscription(row: SubscriptionRow) -> Subscription:
     )
 
 
-def _cursor(row: CursorRow | None) -> Cursor:
+def _cursor(row: CursorRow | None, first_stored: Offset) -> Cursor:
     """No row means: every message that exists is unsettled."""
     if row is None:
-        return Cursor(FIRST_OFFSET)
+        return Cursor(first_stored)
     return Cursor.restored(row.ack_floor, row.settled, row.sent_up_to)
 
 

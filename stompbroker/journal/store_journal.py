@@ -133,13 +133,14 @@ class StoreJournal:
     def submit(self, unit: Unit) -> None:
         """Take a unit, make it durable if it must be, then complete it."""
         lane = unit.lane
-        is_needed = unit.created is not None or unit.removed is not None
-        is_needed = is_needed or any(topic.is_stored for topic in unit.publications)
+        is_needed = unit.needs_order or unit.created is not None or unit.removed is not None
+        is_needed = is_needed or any(topic.is_stored or topic.formed_units for topic in unit.publications)
         if unit.answers:
             is_durable = any(answer.consumer.subscription.is_durable for answer in unit.answers)
             is_needed = is_needed or (is_durable and (unit.owes_receipt or unit.is_transaction))
-            if not unit.is_transaction and (lane is None or not lane.transactions):
-                unit.apply_answers()
+            unit.decide()
+            if not unit.is_transaction:
+                unit.apply_decisions()
         if is_needed or (lane is not None and lane.units):
             self._take(unit)
         else:
@@ -204,7 +205,11 @@ class StoreJournal:
         base = Batch(number=self._batch_number + 1)
         add_unsaved(base, self._registry)
         add_collected(base, self._registry, is_idle=is_idle)
-        return Formed(base, self.form_with(base, units), units)
+        batch = self.form_with(base, units)
+        for unit in units:
+            for topic in unit.stored_topics:
+                topic.formed_units += 1
+        return Formed(base, batch, units)
 
     def form_with(self, base: Batch, units: list[Unit]) -> Batch:
         """What these units write, together with `base`."""
@@ -258,6 +263,8 @@ class StoreJournal:
         self._budget.adjust(-unit.size_bytes)
         for topic in unit.publications:
             topic.pending_units -= 1
+        for topic in unit.stored_topics:
+            topic.formed_units -= 1
         if unit.lane is not None:
             unit.lane.leave(unit)
 

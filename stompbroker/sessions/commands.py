@@ -242,7 +242,7 @@ class Commands:
             disconnect=self._disconnect_client,
         )
         registry.claim(consumer, self._around.clock.now_ns())
-        self.consumers.add(consumer)
+        self.consumers.add(consumer, request.destination)
         self._owe_receipt(frame)
 
         def begin(receipts: list[str]) -> None:
@@ -253,9 +253,12 @@ class Commands:
             self._give_receipts(receipts)
 
         unit = self._batch.take(self._lane, begin)
-        if is_new and subscription.is_durable:
-            unit.created = subscription
-            unit.refused = self._refuse_subscription(subscription)
+        if subscription.is_durable:
+            # Somebody else may just be making it.
+            unit.needs_order = not subscription.has_begun
+            if is_new:
+                unit.created = subscription
+                unit.refused = self._refuse_subscription(subscription)
         self._submit(unit)
         return True
 
@@ -278,8 +281,11 @@ class Commands:
     def _refuse_subscription(self, subscription: Subscription) -> Callable[[str], None]:
         def refuse(reason: str) -> None:
             registry, now_ns = self._around.registry, self._around.clock.now_ns()
-            if subscription.consumer is not None:
-                registry.leave([subscription.consumer], now_ns)
+            consumer = subscription.consumer
+            if consumer is not None:
+                # Perhaps somebody else's by now.
+                consumer.disconnect(PeerViolation("cannot be stored", reason))
+                registry.leave([consumer], now_ns)
             registry.remove_durable(subscription, now_ns)
             self._refuse(reason)
 
@@ -308,7 +314,7 @@ class Commands:
                     "durable subscription in use",
                     f"{subscription.key!r} is attached to {subscription.peer}; it can be deleted when that is gone",
                 )
-            self.consumers.remove(subscription.name, subscription.destination)
+            self.consumers.drop(consumer)
             registry.leave([consumer], self._around.clock.now_ns())
         registry.forget_durable(subscription)
         self._owe_receipt(frame)
@@ -375,9 +381,13 @@ class Commands:
 
     def _disconnect(self, frame: Frame) -> bool:
         self._hand_over()
+        has_durable = any(consumer.subscription.is_durable for consumer in self.consumers)
         self.abandon()
         self._owe_receipt(frame)
-        self._submit(self._batch.take(self._lane, self._give_last_receipts))
+        unit = self._batch.take(self._lane, self._give_last_receipts)
+        # Its receipt also stands for acknowledgements that asked for none.
+        unit.needs_order = has_durable and unit.owes_receipt
+        self._submit(unit)
         return True
 
     _COMMANDS: ClassVar[Mapping[str, Callable[[Commands, Frame], bool]]] = {

@@ -32,17 +32,27 @@ class Named(NamedTuple):
 class Consumers:
     """
     Invariants:
-        every open consumer is known by its ordinal and by its key, and by nothing else
+        every open consumer is known by its ordinal and by its key, and by nothing else; the key is its id, or the
+        destination as its SUBSCRIBE spelt it
         len(_closed_names) <= max_count
     """
 
-    __slots__ = ("_by_key", "_by_ordinal", "_closed_names", "_max_count", "_message_ids", "next_ordinal")
+    __slots__ = (
+        "_by_key",
+        "_by_ordinal",
+        "_closed_names",
+        "_destinations",
+        "_max_count",
+        "_message_ids",
+        "next_ordinal",
+    )
 
     def __init__(self, message_ids: MessageIds, max_count: int) -> None:
         self._message_ids = message_ids
         self._max_count = max_count
         self._by_ordinal: dict[int, Consumer] = {}
         self._by_key: dict[tuple[str | None, str], Consumer] = {}
+        self._destinations: dict[Consumer, str] = {}
         #: Names of subscriptions that were closed lately: an answer to one of their deliveries is late, not wrong.
         self._closed_names: dict[str | None, None] = {}
         self.next_ordinal = 1
@@ -69,11 +79,13 @@ class Consumers:
             shown = _describe(name, destination)
             raise PeerViolation("subscription exists", f"this connection has an open subscription with {shown}")
 
-    def add(self, consumer: Consumer) -> None:
-        subscription = consumer.subscription
+    def add(self, consumer: Consumer, destination: str) -> None:
+        """`destination`: as its SUBSCRIBE spelt it."""
+        name = consumer.subscription.name
         self._by_ordinal[consumer.ordinal] = consumer
-        self._by_key[_key(subscription.name, subscription.destination)] = consumer
-        self._closed_names.pop(subscription.name, None)
+        self._by_key[_key(name, destination)] = consumer
+        self._destinations[consumer] = destination
+        self._closed_names.pop(name, None)
         self.next_ordinal += 1
 
     def remove(self, name: str | None, destination: str | None) -> Consumer:
@@ -84,13 +96,17 @@ class Consumers:
         if consumer is None:
             shown = _describe(name, destination)
             raise PeerViolation("unknown subscription", f"this connection has no open subscription with {shown}")
-        subscription = consumer.subscription
-        del self._by_key[_key(subscription.name, subscription.destination)]
+        self.drop(consumer)
+        return consumer
+
+    def drop(self, consumer: Consumer) -> None:
+        """Take one out."""
+        name, destination = consumer.subscription.name, self._destinations.pop(consumer)
+        del self._by_key[_key(name, destination)]
         del self._by_ordinal[consumer.ordinal]
         if len(self._closed_names) >= self._max_count:
             del self._closed_names[next(iter(self._closed_names))]
-        self._closed_names[consumer.subscription.name] = None
-        return consumer
+        self._closed_names[name] = None
 
     def find(self, name: str | None, destination: str | None) -> Consumer | None:
         """The one of that id, or in 1.0 of that destination."""
@@ -100,7 +116,7 @@ class Consumers:
 
     def _name_for(self, destination: str | None) -> str | None:
         """The id of the one subscription to this destination, which 1.0 allows to name by it even if it has an id."""
-        named = [each.subscription.name for each in self if each.subscription.destination == destination]
+        named = [each.subscription.name for each in self if self._destinations[each] == destination]
         return named[0] if len(named) == 1 else None
 
     def clear(self) -> list[Consumer]:
@@ -108,6 +124,7 @@ class Consumers:
         consumers = list(self)
         self._by_ordinal.clear()
         self._by_key.clear()
+        self._destinations.clear()
         return consumers
 
     def find_open(self, ordinal: int) -> Consumer | None:

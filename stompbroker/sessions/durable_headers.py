@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from stompbroker.topics import Pattern
 
-__all__ = ["DSUB_PREFIX", "asks_for_durable", "check_name", "find_by_name", "read_identity", "truth"]
+__all__ = ["DSUB_PREFIX", "asks_for_durable", "check_name", "find_by_name", "is_named", "read_identity", "truth"]
 
 #: What other brokers' clients call the name of a durable subscription.
 _NAMES: Final = ("activemq.subscriptionName", "durable-subscription-name", "durable-subscriber-name")
@@ -61,6 +61,11 @@ def asks_for_durable(headers: Mapping[str, str]) -> bool:
     if truth("auto-delete", headers.get("auto-delete", "false")):
         return False
     return any(said) or (_QUEUE_NAME in headers and not said)
+
+
+def is_named(headers: Mapping[str, str]) -> bool:
+    """Whether the frame gives a name, not merely an id."""
+    return any(name in headers for name in (*_NAMES, _QUEUE_NAME))
 
 
 def read_identity(headers: Mapping[str, str], pattern: Pattern | None, client_id: str | None) -> Identity | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.durable_headers import DSUB_PREFIX, find_by_name, read_identity
+from stompbroker.sessions.durable_headers import DSUB_PREFIX, find_by_name, is_named, read_identity
 from stompbroker.sessions.subscribe_headers import read_pattern
 from stompbroker.topics import Durability, Subscription
 
@@ -115,10 +115,13 @@ def find_to_delete(
     if destination is not None and destination.startswith(DSUB_PREFIX):
         return durable[find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)]
     identity = read_identity(headers, None if destination is None else read_pattern(destination), client_id)
-    if identity in durable and identity is not None:
+    if identity is not None and identity in durable:
         return durable[identity]
-    if open_here is not None and open_here.is_durable:
-        return open_here
-    if identity is None:
-        return durable[find_by_name(headers["id"], durable, client_id)]
+    if not is_named(headers):
+        # Only its id was given, which this connection, or else everybody, may know it by.
+        if open_here is not None and open_here.is_durable:
+            return open_here
+        if identity is None:
+            return durable[find_by_name(headers["id"], durable, client_id)]
+    assert identity is not None
     raise PeerViolation("unknown durable subscription", f"there is none known as {identity.key!r}")

@@ -17,7 +17,7 @@ from stompbroker.topics.redeliveries import Redeliveries
 from stompbroker.topics.registry import Registry
 from stompbroker.topics.subscription import AckMode, Counters, Durability, Subscription
 from stompbroker.topics.topic import Topic
-from stompbroker.topics.unit import Answer, Lane, Unit, Verdict
+from stompbroker.topics.unit import Answer, Decision, Lane, Unit, Verdict
 from stompbroker.topics.unsaved import Unsaved
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Consumer",
     "Counters",
     "Credit",
+    "Decision",
     "Durability",
     "Failure",
     "Gate",

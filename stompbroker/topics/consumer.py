@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stompbroker.topics.reading import Reading
     from stompbroker.topics.ready_queue import ReadyQueue
     from stompbroker.topics.redeliveries import Redeliveries
+    from stompbroker.topics.sent_runs import Part
     from stompbroker.topics.subscription import Subscription
 
 __all__ = ["Consumer", "Credit"]
@@ -304,58 +305,72 @@ class Consumer:
 
     def acknowledge(self, first: int, last: int) -> None:
         """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
-        counters = self.subscription.counters
-        answered = self.acknowledged_by(first, last)
-        if self.subscription.ack_mode is AckMode.CLIENT:
-            self._answered_up_to = max(self._answered_up_to, last)
-            counters.late += not answered
-        else:
-            # A number that no run holds any more was settled long ago.
-            counters.late += last + 1 - first - sum(stop - start for _, start, stop in answered)
-        for reading, start, stop in answered:
-            settlement = reading.settle(start, stop)
-            self._uncount_bytes(reading, start, stop)
-            self.in_flight -= settlement.in_flight
-            self.subscription.waiting -= settlement.waiting
-            counters.acked += settlement.total
-            counters.late += stop - start - settlement.in_flight
-        self.sent.forget_settled()
-        self.wake()
+        self.settle(self.take_acknowledged(first, last))
 
     def refuse(self, number: int, *, due_ns: int, reason: str) -> None:
         """Set a delivery aside until `due_ns`; in `client` mode everything sent before it too."""
-        refused = self.refused_by(number)
+        self.set_aside(self.take_refused(number), due_ns=due_ns, reason=reason)
+
+    def take_acknowledged(self, first: int, last: int) -> list[Part]:
+        """What an ACK of the deliveries numbered first..last means; it is answered from now on."""
+        counters = self.subscription.counters
         if self.subscription.ack_mode is AckMode.CLIENT:
+            answered = self._in_flight_between(self._answered_up_to + 1, last)
+            self._answered_up_to = max(self._answered_up_to, last)
+            counters.late += not answered
+        else:
+            answered = self.sent.parts(first, last + 1)
+            # A number that no run holds any more was settled long ago.
+            counters.late += last + 1 - first - sum(stop - start for _, start, stop in answered)
+        return answered
+
+    def take_refused(self, number: int) -> list[Part]:
+        """What a NACK of that delivery means; it is answered from now on."""
+        if self.subscription.ack_mode is AckMode.CLIENT:
+            refused = self._in_flight_between(self._answered_up_to + 1, number)
             self._answered_up_to = max(self._answered_up_to, number)
-        set_aside = 0
-        for reading, start, stop in refused:
-            for offset in map(Offset, range(start, stop)):
-                if reading.set_aside(offset, due_ns=due_ns, reason=reason):
-                    self._uncount_bytes(reading, offset, offset + 1)
-                    self._redeliveries.schedule(due_ns, reading, offset)
-                    set_aside += 1
-        self.in_flight -= set_aside
-        self.subscription.waiting += set_aside
-        self.subscription.counters.nacked += set_aside
-        self.subscription.counters.late += not set_aside
-        self.sent.forget_settled()
-        self.wake()
-
-    def acknowledged_by(self, first: int, last: int) -> list[tuple[Reading, int, int]]:
-        """What an ACK of the deliveries numbered first..last means."""
-        if self.subscription.ack_mode is AckMode.CLIENT:
-            return self._in_flight_between(self._answered_up_to + 1, last)
-        return self.sent.parts(first, last + 1)
-
-    def refused_by(self, number: int) -> list[tuple[Reading, int, int]]:
-        """What a NACK of that delivery means."""
-        if self.subscription.ack_mode is AckMode.CLIENT:
-            return self._in_flight_between(self._answered_up_to + 1, number)
+            return refused
         return [
             (reading, start, stop)
             for reading, start, stop in self.sent.parts(number, number + 1)
             if not reading.was_sent_again(start, after=number)
         ]
+
+    def settle(self, parts: list[Part]) -> None:
+        """These messages are acknowledged, also if this consumer has left and they are on their way to another."""
+        subscription = self.subscription
+        if subscription.is_closed:
+            return
+        counters, holder = subscription.counters, subscription.consumer or self
+        for reading, start, stop in parts:
+            settlement = reading.settle(start, stop)
+            holder._uncount_bytes(reading, start, stop)
+            holder.in_flight -= settlement.in_flight
+            subscription.waiting -= settlement.waiting
+            counters.acked += settlement.total
+            counters.late += stop - start - settlement.in_flight
+        holder.sent.forget_settled()
+        holder.wake()
+
+    def set_aside(self, parts: list[Part], *, due_ns: int, reason: str) -> None:
+        """These messages are refused. If this consumer has left, only those that nobody was sent since."""
+        subscription = self.subscription
+        if subscription.is_closed:
+            return
+        set_aside = 0
+        for reading, start, stop in parts:
+            for offset in map(Offset, range(start, stop)):
+                if reading.set_aside(offset, due_ns=due_ns, reason=reason, is_in_flight=self.is_open):
+                    self._uncount_bytes(reading, offset, offset + 1)
+                    self._redeliveries.schedule(due_ns, reading, offset)
+                    set_aside += 1
+        if self.is_open:
+            self.in_flight -= set_aside
+        subscription.waiting += set_aside
+        subscription.counters.nacked += set_aside
+        subscription.counters.late += not set_aside
+        self.sent.forget_settled()
+        self.wake()
 
     def count_in_flight_between(self, first: int, last: int) -> int:
         """How many of the deliveries numbered first..last are in flight."""
@@ -372,10 +387,10 @@ class Consumer:
             for offset in range(start, stop):
                 self._in_flight_bytes -= self._sizes.pop((reading, offset), 0)
 
-    def _in_flight_between(self, first: int, last: int) -> list[tuple[Reading, int, int]]:
+    def _in_flight_between(self, first: int, last: int) -> list[Part]:
         """What is in flight under the numbers first..last. What waits was refused before, and what has been sent again
         since has a higher number: neither is meant."""
-        found: list[tuple[Reading, int, int]] = []
+        found: list[Part] = []
         for reading, start, stop in self.sent.parts(first, last + 1):
             for low, high in reading.cursor.unsettled(start, stop):
                 if not reading.failures and not reading.cursor.free_count:

@@ -37,12 +37,18 @@ class PageRequest(NamedTuple):
 
 @final
 class _Page:
-    __slots__ = ("log", "start", "was_used")
+    __slots__ = ("log", "start", "topic", "was_used")
 
-    def __init__(self, start: Offset, log: Log) -> None:
+    def __init__(self, topic: Topic, start: Offset, log: Log) -> None:
+        self.topic = topic
         self.start = start
         self.log = log
         self.was_used = True
+
+    @property
+    def stretch(self) -> tuple[Topic, int]:
+        """Under which it is found: its topic, and the number of the aligned stretch it begins in."""
+        return self.topic, self.start // PAGE_MESSAGES
 
 
 @final
@@ -50,29 +56,29 @@ class Pages:
     """
     Invariants:
         size_bytes is the size of all pages, and is charged to the budget
-        no two pages have the same topic and start
+        every page is found by its stretch, and stands in the order of use
         every reading that waits here has `missing` set
     """
 
-    __slots__ = ("_budget", "_max_bytes", "_pages", "_requests", "requested", "size_bytes")
+    __slots__ = ("_budget", "_by_stretch", "_max_bytes", "_pages", "_requests", "requested", "size_bytes")
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._max_bytes = max(MIN_BYTES, budget.limit_bytes // SHARE_DIVISOR)
-        #: By topic and number of the aligned stretch they lie in; the one used last stands last.
-        self._pages: OrderedDict[tuple[Topic, int], list[_Page]] = OrderedDict()
+        #: The one used last stands last.
+        self._pages: OrderedDict[_Page, None] = OrderedDict()
+        self._by_stretch: dict[tuple[Topic, int], list[_Page]] = {}
         self._requests: dict[PageRequest, list[Reading]] = {}
         self.size_bytes = 0
         #: Woken when a page is asked for.
         self.requested = Signal()
 
     def find(self, topic: Topic, offset: Offset) -> Log | None:
-        """The page that says what is at `offset` and behind it. Has the next one read ahead."""
-        key = (topic, offset // PAGE_MESSAGES)
-        for page in self._pages.get(key, ()):
+        """The page that says what is at `offset` and behind it."""
+        for page in self._by_stretch.get((topic, offset // PAGE_MESSAGES), ()):
             if page.start <= offset < page.log.end_offset:
                 page.was_used = True
-                self._pages.move_to_end(key)
+                self._pages.move_to_end(page)
                 return page.log
         return None
 
@@ -106,11 +112,11 @@ class Pages:
     def put(self, request: PageRequest, log: Log) -> None:
         """The page that was asked for has come: whoever waits for it may go on."""
         waiting = self._requests.pop(request)
+        page = _Page(request.topic, request.start, log)
         self.size_bytes += log.size_bytes
         self._budget.adjust(log.size_bytes)
-        key = (request.topic, request.start // PAGE_MESSAGES)
-        self._pages.setdefault(key, []).append(_Page(request.start, log))
-        self._pages.move_to_end(key)
+        self._pages[page] = None
+        self._by_stretch.setdefault(page.stretch, []).append(page)
         while self.size_bytes > self._max_bytes and len(self._pages) > 1:
             self._drop(next(iter(self._pages)))
         self._resume(waiting)
@@ -121,17 +127,20 @@ class Pages:
 
     def forget_unused(self) -> None:
         """Drop the pages nobody has used since the last time."""
-        for key, pages in list(self._pages.items()):
-            if any(page.was_used for page in pages):
-                for page in pages:
-                    page.was_used = False
+        for page in list(self._pages):
+            if page.was_used:
+                page.was_used = False
             else:
-                self._drop(key)
+                self._drop(page)
 
-    def _drop(self, key: tuple[Topic, int]) -> None:
-        size_bytes = sum(page.log.size_bytes for page in self._pages.pop(key))
-        self.size_bytes -= size_bytes
-        self._budget.adjust(-size_bytes)
+    def _drop(self, page: _Page) -> None:
+        del self._pages[page]
+        beside = self._by_stretch[page.stretch]
+        beside.remove(page)
+        if not beside:
+            del self._by_stretch[page.stretch]
+        self.size_bytes -= page.log.size_bytes
+        self._budget.adjust(-page.log.size_bytes)
 
     @staticmethod
     def _resume(waiting: list[Reading]) -> None:
@@ -141,7 +150,7 @@ class Pages:
                 reading.subscription.consumer.offer(reading)
 
     def check_invariants(self) -> None:
-        pages = [page for pages in self._pages.values() for page in pages]
-        assert self.size_bytes == sum(page.log.size_bytes for page in pages)
+        assert self.size_bytes == sum(page.log.size_bytes for page in self._pages)
+        assert set(self._pages) == {page for pages in self._by_stretch.values() for page in pages}
         for waiting in self._requests.values():
             assert all(reading.missing is not None for reading in waiting)

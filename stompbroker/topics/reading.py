@@ -188,9 +188,10 @@ class Reading:
             self.topic.unsaved.note_reading(self, settlement.total)
         return settlement
 
-    def set_aside(self, offset: Offset, *, due_ns: int, reason: str) -> bool:
-        """A delivery in flight has failed: it waits until `due_ns`. False if it was not in flight."""
-        if not self.cursor.set_aside(offset):
+    def set_aside(self, offset: Offset, *, due_ns: int, reason: str, is_in_flight: bool = True) -> bool:
+        """A delivery has failed: it waits until `due_ns`. False if it was not in flight, or else not free."""
+        is_aside = self.cursor.set_aside(offset) if is_in_flight else self.cursor.suspend(offset)
+        if not is_aside:
             return False
         failure = self.failures.setdefault(offset, Failure())
         failure.count += 1

@@ -7,7 +7,7 @@ credit or answers; what is settled is asked of the cursors. Hot path: deliveries
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from stompbroker.ids import DeliveryNumber, Offset
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
     from stompbroker.topics.reading import Reading
 
-__all__ = ["Run", "SentRuns"]
+__all__ = ["Part", "Run", "SentRuns"]
+
+#: The messages of one reading at offsets start <= o < stop.
+Part: TypeAlias = "tuple[Reading, int, int]"
 
 #: Entries kept beyond twice those that were needed at the last clearing, before the next one.
 SLACK: Final = 64
@@ -87,9 +90,9 @@ class SentRuns:
         self._firsts.append(self.next_number)
         self.next_number = DeliveryNumber(self.next_number + len(messages))
 
-    def parts(self, first: int, stop: int) -> list[tuple[Reading, int, int]]:
+    def parts(self, first: int, stop: int) -> list[Part]:
         """What numbers first..stop-1 were: readings, each with a range of offsets."""
-        found: list[tuple[Reading, int, int]] = []
+        found: list[Part] = []
         for index in range(max(bisect_right(self._firsts, first) - 1, 0), len(self._runs)):
             run = self._runs[index]
             if run.first_number >= stop:

@@ -70,6 +70,7 @@ class Topic:
         "_unstored",
         "budget",
         "collected_up_to",
+        "formed_units",
         "is_blocked",
         "is_removed",
         "last_used_at_ns",
@@ -116,6 +117,8 @@ class Topic:
         self.collected_up_to = next_offset
         #: Units on their way through the journal that publish here.
         self.pending_units = 0
+        #: Those of them whose messages have been given their offsets: nothing may come in between.
+        self.formed_units = 0
         self._around = around
         self._pinned_at = Offset(0)
         #: The version of the patterns up to which new ones have been noticed, and closed ones.
@@ -311,24 +314,33 @@ class Topic:
         self.trim(only_unsent=True)
         if not self.is_in_store or not self._is_full():
             return
-        log = self.log
-        kept = Offset(log.end_offset - int(log.message_count * self._share_to_keep()))
         # What only the log has must reach those who are connected.
-        for reading in self.readings.values():
-            if reading.subscription.consumer is not None:
-                first = self._unstored.first_from(max(reading.cursor.next_offset, log.start_offset))
-                kept = min(kept, Offset(first)) if first is not None else kept
+        needed = [first for reading in self._connected() if (first := self._first_unstored(reading)) is not None]
+        self._leave_to_store(min([self._first_to_keep(), *needed]))
+
+    def _leave_to_store(self, stop: Offset) -> None:
+        """Forget what is below `stop`; whoever needs it reads it from the store."""
+        log = self.log
         before_bytes = log.size_bytes
         for reading in self.readings.values():
-            reading.hold_unsettled(log.start_offset, kept)
-        log.drop(log.start_offset, kept)
+            reading.hold_unsettled(log.start_offset, stop)
+        log.drop(log.start_offset, stop)
         self.budget.adjust(log.size_bytes - before_bytes)
         self._unstored.forget_below(log.start_offset)
 
-    def _share_to_keep(self) -> float:
-        """Which part of the log leaves the window KEPT_SHARE full."""
+    def _first_to_keep(self) -> Offset:
+        """What lies from there on fills KEPT_SHARE of the window."""
         window_bytes, window_messages = self._window()
-        return KEPT_SHARE * min(window_bytes / self.log.size_bytes, window_messages / self.log.message_count)
+        share = KEPT_SHARE * min(window_bytes / self.log.size_bytes, window_messages / self.log.message_count)
+        return Offset(self.log.end_offset - int(self.log.message_count * share))
+
+    def _connected(self) -> list[Reading]:
+        return [reading for reading in self.readings.values() if reading.subscription.consumer is not None]
+
+    def _first_unstored(self, reading: Reading) -> Offset | None:
+        """The first message that only the log has and that this reading has not been sent."""
+        first = self._unstored.first_from(max(reading.cursor.next_offset, self.log.start_offset))
+        return None if first is None else Offset(first)
 
     def _is_half_full_of_sent(self) -> bool:
         """Whether what everybody has been sent fills half of the window by itself."""
@@ -396,11 +408,7 @@ class Topic:
         """Where whoever has read least in the window stands."""
         readings = self.readings.values()
         if self.is_in_store:
-            positions = [
-                max(reading.cursor.next_offset, self.log.start_offset)
-                for reading in readings
-                if reading.subscription.consumer is not None
-            ]
+            positions = [max(reading.cursor.next_offset, self.log.start_offset) for reading in self._connected()]
         else:
             positions = [reading.cursor.next_offset for reading in readings]
         return min(positions, default=self.log.end_offset)
@@ -418,6 +426,9 @@ class Topic:
         self.shorten()
         if not self._is_full():
             return []
+        if self.is_in_store:
+            self._relieve_of_unstored()
+            return []
         match self.policy.slow_subscriber:
             case SlowSubscriber.BLOCK:
                 pass  # whoever publishes all the same is not a client, or had begun before the window was full
@@ -428,6 +439,26 @@ class Topic:
             case SlowSubscriber.DISCONNECT:
                 self._disconnect(self._laggards(), "it did not keep up with the topic's publishers")
         return []
+
+    def _relieve_of_unstored(self) -> None:
+        """What fills the window is not in the store, and somebody who is connected has not been sent it. Whatever the
+        policy, only such messages are dropped, the oldest: all others wait in the store."""
+        first_to_keep = self._first_to_keep()
+        pinning = {
+            reading: first
+            for reading in self._connected()
+            if (first := self._first_unstored(reading)) is not None and first < first_to_keep
+        }
+        match self.policy.slow_subscriber:
+            case SlowSubscriber.BLOCK:
+                pass
+            case SlowSubscriber.DISCONNECT:
+                self._disconnect(list(pinning), "it did not keep up with the topic's publishers")
+            case SlowSubscriber.DROP_OLDEST | SlowSubscriber.DROP_NEWEST:
+                for reading, first in pinning.items():
+                    stored = sum(stop - start for start, stop in self._unstored.gaps(first, first_to_keep))
+                    reading.subscription.counters.dropped += first_to_keep - first - stored
+                self._leave_to_store(first_to_keep)
 
     def _drop_oldest(self) -> None:
         """Drop the oldest quarter until the window is not full: one message at a time would trim at every append."""

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
     from stompbroker.signals import Signal
     from stompbroker.topics.consumer import Consumer
+    from stompbroker.topics.sent_runs import Part
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
 
-__all__ = ["Answer", "Lane", "Unit", "Verdict"]
+__all__ = ["Answer", "Decision", "Lane", "Unit", "Verdict"]
 
 
 @final
@@ -38,31 +39,35 @@ class Answer(NamedTuple):
     reason: str = ""
 
 
+class Decision(NamedTuple):
+    """An answer, and which messages it means."""
+
+    answer: Answer
+    parts: list[Part]
+
+
 @final
 class Lane:
     """The units of one connection that are on their way: they are completed in the order they were submitted.
 
     Invariants:
-        units, transactions and size_bytes count what was submitted and is not completed
+        units and size_bytes count what was submitted and is not completed
     """
 
-    __slots__ = ("_moved", "size_bytes", "transactions", "units")
+    __slots__ = ("_moved", "size_bytes", "units")
 
     def __init__(self, moved: Signal) -> None:
         self.units = 0
-        self.transactions = 0
         self.size_bytes = 0
         #: Woken when a unit is completed.
         self._moved = moved
 
     def enter(self, unit: Unit) -> None:
         self.units += 1
-        self.transactions += unit.is_transaction
         self.size_bytes += unit.size_bytes
 
     def leave(self, unit: Unit) -> None:
         self.units -= 1
-        self.transactions -= unit.is_transaction
         self.size_bytes -= unit.size_bytes
         self._moved.wake()
 
@@ -77,8 +82,10 @@ class Unit:
     __slots__ = (
         "answers",
         "created",
+        "decisions",
         "is_transaction",
         "lane",
+        "needs_order",
         "owes_receipt",
         "publications",
         "refused",
@@ -103,6 +110,8 @@ class Unit:
     ) -> None:
         self.publications = publications
         self.answers = answers
+        #: What the answers mean, once that is decided.
+        self.decisions: list[Decision] = []
         self.then = then
         #: Whose unit it is; None for the broker's own.
         self.lane = lane
@@ -112,6 +121,8 @@ class Unit:
         self.is_transaction = is_transaction
         self.created = created
         self.removed = removed
+        #: Whether it counts only behind everything submitted before, although nothing of it is stored.
+        self.needs_order = False
         #: Called instead of `then`, with the reason, if the store cannot take it at all.
         self.refused = refused
         #: Which of its topics have been written; the journal's to set.
@@ -119,20 +130,32 @@ class Unit:
         #: What it keeps in memory while it waits; the journal's to set.
         self.size_bytes = 0
 
-    def apply_answers(self) -> None:
-        answers, self.answers = self.answers, []
-        for answer in answers:
-            if not answer.consumer.is_open:
+    def decide(self) -> None:
+        """Find out what the answers mean. That is settled when they come: their consumer may have left afterwards."""
+        for answer in self.answers:
+            consumer = answer.consumer
+            if not consumer.is_open:
                 continue
             if answer.verdict is Verdict.ACK:
-                answer.consumer.acknowledge(answer.first, answer.last)
+                self.decisions.append(Decision(answer, consumer.take_acknowledged(answer.first, answer.last)))
             else:
-                answer.consumer.refuse(answer.first, due_ns=answer.due_ns, reason=answer.reason)
+                self.decisions.append(Decision(answer, consumer.take_refused(answer.first)))
+        self.answers = []
+
+    def apply_decisions(self) -> None:
+        decisions, self.decisions = self.decisions, []
+        for answer, parts in decisions:
+            if answer.verdict is Verdict.ACK:
+                answer.consumer.settle(parts)
+            else:
+                answer.consumer.set_aside(parts, due_ns=answer.due_ns, reason=answer.reason)
 
     def complete(self, now_ns: int) -> None:
         """Make it visible. Called by the journal, once, when the unit is durable."""
         for topic, messages in self.publications.items():
             topic.append(messages, now_ns, is_stored=topic in self.stored_topics)
         if self.answers:
-            self.apply_answers()
+            self.decide()
+        if self.decisions:
+            self.apply_decisions()
         self.then()
