@@ -49,7 +49,7 @@ from stompbroker.control import Control
 from stompbroker.data_directory import hold
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId
-from stompbroker.journal import StoreJournal, restore
+from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.sessions import MessageIds, Rhythm, Session, SessionSettings, Surroundings
 from stompbroker.stomp import Limits
@@ -106,12 +106,12 @@ class Broker:
             self.journal = MemoryJournal(self.clock)
             message_ids = MessageIds.for_memory()
         else:
-            numbers = restore(opened.kept, self.registry, self.clock.now_ns())
+            restore(opened.kept, self.registry, self.clock.now_ns())
             self.journal = StoreJournal(
                 self.registry,
                 self.clock,
                 self.budget,
-                numbers,
+                Numbers(opened.ownership.start_number),
                 engine="postgresql" if settings.database else "sqlite",
                 last_batch_number=opened.ownership.batch,
                 min_free_bytes=settings.min_free_bytes,
@@ -231,7 +231,11 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
                 with trio.move_on_after(settings.shutdown_grace_s) as last_write:
                     await broker.journal.wait_idle()
                 if last_write.cancelled_caught:
-                    log.error("the store did not take what has changed last; some messages will be delivered again")
+                    log.error(
+                        "the store did not take what has changed last: none of it was confirmed to a client, and what "
+                        "was acknowledged without a receipt will be delivered again",
+                        units=broker.journal.statistics().backlog_units,
+                    )
                 services.cancel_scope.cancel()
         log.info("broker has stopped")
     broker.stopped.set()

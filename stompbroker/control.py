@@ -116,13 +116,20 @@ class Control:
         backlog = subscription.backlog
         registry.forget_durable(subscription)
         done = trio.Event()
+        refusals: list[str] = []
 
         def finish() -> None:
             registry.remove_durable(subscription, self._clock.now_ns())
             done.set()
 
-        self._journal.submit(Unit({}, [], finish, removed=subscription))
+        def refuse(reason: str) -> None:
+            refusals.append(reason)
+            done.set()
+
+        self._journal.submit(Unit({}, [], finish, removed=subscription, refused=refuse))
         await done.wait()
+        if refusals:
+            raise ControlError(f"the store does not let {subscription.key!r} go: {refusals[0]}")
         return {"key": subscription.key, "backlog": backlog}
 
     # Statistics ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What every journal owes to whoever submits units to it.
 
 Law: one suite, run on each implementation by a test module that subclasses `JournalContract` and says how to make one.
+What is promised stands in `stompbroker/topics/journal.py`.
 """
 
 from __future__ import annotations
@@ -8,10 +9,30 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+import trio
+
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.topics import Registry, TopicPolicies, TopicPolicy, Unit, parse_topic_name
+from stompbroker.outbox import Outbox
+from stompbroker.signals import Signal
+from stompbroker.stomp import Version
+from stompbroker.topics import (
+    AckMode,
+    Answer,
+    Consumer,
+    Credit,
+    Lane,
+    Registry,
+    Subscription,
+    TopicPolicies,
+    TopicPolicy,
+    Unit,
+    Verdict,
+    parse_pattern,
+    parse_topic_name,
+)
 from stompbroker.totals import Totals
-from tests.support.messages import make_message
+from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -20,66 +41,148 @@ if TYPE_CHECKING:
 
 __all__ = ["JournalContract"]
 
+#: Nothing here takes that long.
+PATIENCE_S = 20.0
 
-def make_topic(name: str) -> Topic:
-    registry = Registry(TopicPolicies(TopicPolicy()), MemoryBudget(1 << 20), Totals(), max_topics=10)
-    return registry.topic(parse_topic_name(name), 0)
+
+def make_registry() -> Registry:
+    return Registry(TopicPolicies(TopicPolicy()), MemoryBudget(1 << 30), Totals(), max_topics=10)
+
+
+def transient_consumer(registry: Registry, topic: str) -> Consumer:
+    """Somebody who reads a topic and has to acknowledge what it gets."""
+    subscription = Subscription(
+        name="0", destination=topic, pattern=parse_pattern(topic), ack_mode=AckMode.INDIVIDUAL, is_no_local=False
+    )
+    consumer = Consumer(
+        subscription,
+        ordinal=1,
+        version=Version.V1_2,
+        outbox=Outbox(registry.budget, Signal()),
+        credit=Credit(1000, max_waiting=10),
+        queue=registry.ready,
+        redeliveries=registry.redeliveries,
+        disconnect=lambda violation: None,
+    )
+    registry.claim(consumer, 0)
+    registry.open(consumer, 0)
+    return consumer
 
 
 class JournalContract:
-    """Subclasses provide `journal`."""
+    """Subclasses provide `journal`, and `registry` if it has to do with that journal."""
+
+    registry: Registry
+
+    @pytest.fixture(autouse=True)
+    def topics_of_its_own(self) -> None:
+        self.registry = make_registry()
 
     def journal(self) -> AbstractAsyncContextManager[Journal]:
         raise NotImplementedError
+
+    def topic(self, name: str) -> Topic:
+        return self.registry.topic(parse_topic_name(name), 0)
+
+    async def idle(self, journal: Journal) -> None:
+        with trio.fail_after(PATIENCE_S):
+            await journal.wait_idle()
 
     async def test_every_unit_is_completed_exactly_once(self) -> None:
         completed: list[int] = []
         async with self.journal() as journal:
             for number in range(100):
-                journal.submit(Unit({}, [], partial(completed.append, number)))
-            await journal.wait_idle()
+                publications = {self.topic(f"t{number % 3}"): [make_message()]} if number % 2 else {}
+                journal.submit(Unit(publications, [], partial(completed.append, number)))
+            await self.idle(journal)
 
         assert sorted(completed) == list(range(100))
 
-    async def test_units_are_completed_in_the_order_they_were_submitted(self) -> None:
+    async def test_the_units_of_one_lane_are_completed_in_the_order_they_were_submitted(self) -> None:
         completed: list[int] = []
+        lane = Lane(Signal())
         async with self.journal() as journal:
             for number in range(100):
-                journal.submit(Unit({}, [], partial(completed.append, number)))
-            await journal.wait_idle()
+                publications = {} if number % 3 else {self.topic("a"): [make_message()]}
+                journal.submit(Unit(publications, [], partial(completed.append, number), lane=lane))
+            await self.idle(journal)
+
+        assert completed == list(range(100))
+        assert (lane.units, lane.size_bytes) == (0, 0)
+
+    async def test_all_units_that_touch_what_is_stored_are_completed_in_the_order_they_were_submitted(self) -> None:
+        completed: list[int] = []
+        lanes = [Lane(Signal()) for _ in range(7)]
+        async with self.journal() as journal:
+            for number in range(100):
+                publications = {self.topic(f"t{number % 3}"): [make_message()]}
+                journal.submit(Unit(publications, [], partial(completed.append, number), lane=lanes[number % 7]))
+            await self.idle(journal)
 
         assert completed == list(range(100))
 
     async def test_a_unit_is_visible_as_a_whole_before_it_is_said_to_be_complete(self) -> None:
-        left, right = make_topic("left"), make_topic("right")
         seen: list[tuple[int, int]] = []
         async with self.journal() as journal:
+            left, right = self.topic("left"), self.topic("right")
             publications = {left: [make_message()], right: [make_message(), make_message()]}
             journal.submit(Unit(publications, [], lambda: seen.append((left.published, right.published))))
-            await journal.wait_idle()
+            await self.idle(journal)
 
         assert seen == [(1, 2)]
 
     async def test_offsets_are_given_in_the_order_of_submission(self) -> None:
-        topic = make_topic("a")
         ends: list[int] = []
         async with self.journal() as journal:
+            topic = self.topic("a")
             for _ in range(10):
                 journal.submit(Unit({topic: [make_message()] * 3}, [], lambda: ends.append(topic.log.end_offset)))
-            await journal.wait_idle()
+            await self.idle(journal)
 
         assert ends == list(range(3, 31, 3))
 
     async def test_a_unit_may_be_submitted_while_another_completes(self) -> None:
         completed: list[str] = []
         async with self.journal() as journal:
+            topic = self.topic("a")
 
             def submit_another() -> None:
                 completed.append("first")
-                journal.submit(Unit({}, [], lambda: completed.append("second")))
+                journal.submit(Unit({topic: [make_message()]}, [], lambda: completed.append("second")))
 
-            journal.submit(Unit({}, [], submit_another))
-            await journal.wait_idle()
-            await journal.wait_idle()
+            journal.submit(Unit({topic: [make_message()]}, [], submit_another))
+            await self.idle(journal)
+            await self.idle(journal)
 
         assert completed == ["first", "second"]
+
+    async def test_answers_outside_of_transactions_count_at_once(self) -> None:
+        async with self.journal() as journal:
+            consumer = transient_consumer(self.registry, "a")
+            journal.submit(Unit({self.topic("a"): make_messages(3)}, [], lambda: None))
+            await self.idle(journal)
+            consumer.deliver_slice()
+
+            journal.submit(Unit({}, [Answer(consumer, Verdict.ACK, 1, 2)], lambda: None))
+
+            assert consumer.subscription.counters.acked == 2
+            assert consumer.in_flight == 1
+            await self.idle(journal)
+
+    async def test_the_answers_of_a_transaction_count_when_its_messages_are_visible(self) -> None:
+        seen: list[tuple[int, int]] = []
+        async with self.journal() as journal:
+            consumer = transient_consumer(self.registry, "a")
+            topic = self.topic("a")
+            journal.submit(Unit({topic: make_messages(3)}, [], lambda: None))
+            await self.idle(journal)
+            consumer.deliver_slice()
+            answers = [Answer(consumer, Verdict.ACK, 1, 3)]
+
+            def look() -> None:
+                seen.append((topic.log.end_offset, consumer.subscription.counters.acked))
+
+            journal.submit(Unit({topic: make_messages(2)}, answers, look, is_transaction=True))
+            await self.idle(journal)
+
+        assert seen == [(5, 3)]

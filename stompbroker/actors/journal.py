@@ -39,6 +39,11 @@ MEASURE_EVERY: Final = 1000
 
 T = TypeVar("T")
 
+
+class BaseRefused(Exception):
+    """The store does not take what the broker itself has to write: a bug of ours, which nobody else is blamed for."""
+
+
 log = structlog.get_logger()
 
 
@@ -63,9 +68,7 @@ async def run(
 
         while True:
             await journal.wait_for_work()
-            began_at_s = perf_counter()
-            formed = journal.form()
-            stretches.note("journal", began_at_s)
+            formed = await _form(journal, stretches)
             formed = await _write(formed, journal, store, writing)
             await _complete(formed.units, journal, stretches)
             if journal.state is StoreState.LOW_SPACE:
@@ -73,6 +76,22 @@ async def run(
             elif store.needs_checkpoint and not is_shortening:
                 is_shortening = True
                 nursery.start_soon(shorten_beside)
+
+
+async def _form(journal: StoreJournal, stretches: StretchGauge) -> Formed:
+    began_at_s = perf_counter()
+    steps = journal.form_in_steps()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as last:
+            stretches.note("journal", began_at_s)
+            formed: Formed = last.value
+            return formed
+        if perf_counter() - began_at_s > SLICE_S:
+            stretches.note("journal", began_at_s)
+            await trio.lowlevel.checkpoint()
+            began_at_s = perf_counter()
 
 
 async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter) -> Formed:
@@ -86,22 +105,22 @@ async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: t
 
     delay_s = FIRST_RETRY_S
     is_outcome_known = True
+    refusal: StoreRefused | None = None
     while True:
         try:
+            if refusal is not None:
+                formed = await _without_culprits(formed, refusal, journal, store, limiter)
+                refusal = None
             if not is_outcome_known and await _in_thread(store.recover, limiter) == formed.batch.number:
                 free_bytes = await _in_thread(store.free_bytes, limiter)
             else:
                 is_outcome_known = True
                 free_bytes = await _in_thread(commit, limiter)
             break
-        except StoreRefused as refusal:
-            culprits = await _find_culprits(formed.units, formed, journal, store, limiter)
-            if not culprits:
-                raise  # it is nothing a client sent: a bug of ours
-            log.error("the store refused what clients sent", units=len(culprits), reason=str(refusal))
-            formed = journal.refuse(formed, culprits, str(refusal))
+        except StoreRefused as error:
+            refusal = error
         except StoreFailing as failure:
-            is_outcome_known = False
+            is_outcome_known, refusal = False, None
             if journal.note_failing(str(failure)):
                 log.error("the store fails; publishers to stored topics wait", reason=str(failure))
             await trio.sleep(delay_s)
@@ -138,18 +157,29 @@ def _note_room(free_bytes: int | None, journal: StoreJournal) -> None:
         log.info("the store works again; publishers go on")
 
 
-async def _find_culprits(
-    units: list[Unit], formed: Formed, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter
-) -> list[Unit]:
-    """The units that the store does not take, found by halving. Raises StoreFailing."""
-    batch = journal.form_with(formed.base, units)
-    if not units or await _in_thread(partial(store.would_accept, batch), limiter):
-        return []
-    if len(units) == 1:
-        return units
-    middle = len(units) // 2
-    first = await _find_culprits(units[:middle], formed, journal, store, limiter)
-    return first + await _find_culprits(units[middle:], formed, journal, store, limiter)
+async def _without_culprits(
+    formed: Formed, refusal: StoreRefused, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter
+) -> Formed:
+    """The batch without the units that the store does not take. Raises StoreFailing, with nobody blamed yet."""
+
+    async def is_accepted(units: list[Unit]) -> bool:
+        return await _in_thread(partial(store.would_accept, formed.with_only(units)), limiter)
+
+    if not await is_accepted([]):
+        raise BaseRefused("the store refuses what no client has sent") from refusal
+    accepted: list[Unit] = []
+    # Halves, the first on top: each is tried together with what was accepted before it, on which it may depend.
+    untried = [formed.units]
+    while untried:
+        units = untried.pop()
+        if await is_accepted(accepted + units):
+            accepted += units
+        elif len(units) > 1:
+            middle = len(units) // 2
+            untried += [units[middle:], units[:middle]]
+    culprits = [unit for unit in formed.units if unit not in accepted]
+    log.error("the store refused what clients sent", units=len(culprits), reason=str(refusal))
+    return journal.refuse(formed, culprits, str(refusal))
 
 
 async def _complete(units: list[Unit], journal: StoreJournal, stretches: StretchGauge) -> None:

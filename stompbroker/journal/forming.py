@@ -6,7 +6,7 @@ completion no other is formed, so that the end of a stored topic's log is the of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from stompbroker.commitlog import Cursor
 from stompbroker.ids import Offset
@@ -23,47 +23,49 @@ from stompbroker.storage import (
 from stompbroker.topics import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from stompbroker.message import Message
-    from stompbroker.topics import Answer, Decision, Reading, Registry, Subscription, Topic, Unit
+    from stompbroker.topics import Answer, Decision, Pattern, Reading, Registry, Subscription, Topic, Unit
 
-__all__ = ["Numbers", "add_collected", "add_units", "add_unsaved"]
+__all__ = ["Numbers", "Positions", "add_collected", "add_units", "add_unsaved", "find_positions"]
+
+#: The cursors of new subscriptions, found before their units are written down.
+Positions: TypeAlias = "Mapping[Subscription, Sequence[CursorRow]]"
 
 #: Messages of one topic that are deleted in one batch: 5,000 take a few milliseconds.
 MAX_DELETED: Final = 5_000
 #: Fewer are left until there is nothing else to do.
 MIN_DELETED: Final = 1_000
+#: Things looked at between two moments at which others may run; each takes a few microseconds.
+STEP: Final = 100
 
 
 @final
 class Numbers:
-    """Gives every topic and durable subscription in the store a number of its own."""
+    """Gives every topic and durable subscription a number that no other ever had in this store: the upper half says at
+    which start of it, the lower half counts."""
 
-    __slots__ = ("_next_subscription", "_next_topic")
+    __slots__ = ("_last",)
 
-    def __init__(self, *, next_topic: int = 1, next_subscription: int = 1) -> None:
-        self._next_topic = next_topic
-        self._next_subscription = next_subscription
+    def __init__(self, start_number: int) -> None:
+        self._last = start_number << 32
 
-    def topic(self) -> int:
-        self._next_topic += 1
-        return self._next_topic - 1
-
-    def subscription(self) -> int:
-        self._next_subscription += 1
-        return self._next_subscription - 1
+    def take(self) -> int:
+        self._last += 1
+        return self._last
 
 
 @final
 class _Units:
     """The units of one batch, while they are being written down."""
 
-    __slots__ = ("_batch", "_cursors", "_next_offsets", "_numbers", "_registry")
+    __slots__ = ("_batch", "_cursors", "_next_offsets", "_numbers", "_positions", "_registry")
 
-    def __init__(self, batch: Batch, registry: Registry, numbers: Numbers) -> None:
+    def __init__(self, batch: Batch, positions: Positions, registry: Registry, numbers: Numbers) -> None:
         self._batch = batch
         self._registry = registry
+        self._positions = positions
         self._numbers = numbers
         self._next_offsets: dict[Topic, Offset] = {}
         #: Where transactions of this batch leave the cursors they move.
@@ -86,21 +88,18 @@ class _Units:
                 self._decide(decision)
 
     def finish(self) -> None:
-        """Write down where all of it leaves topics and cursors."""
+        """Write down where all of it leaves topics and cursors. Of several rows for one thing the last counts."""
         for topic, next_offset in self._next_offsets.items():
             assert topic.store_id is not None
             self._batch.topics.append(TopicRow(topic.store_id, topic.name, next_offset))
         batch = self._batch
-        for reading, cursor in self._cursors.items():
-            batch.cursors.append(_cursor_row(reading, cursor))
-        # Of several rows for one thing only the last is written.
-        batch.cursors = list({(row.subscription_id, row.topic_id): row for row in batch.cursors}.values())
-        batch.redeliveries = list({row[:3]: row for row in batch.redeliveries}.values())
+        rows = [_cursor_row(reading, cursor) for reading, cursor in self._cursors.items()]
+        batch.cursors += [row for row in rows if row.subscription_id not in batch.removed_subscriptions]
 
     def _next_offset(self, topic: Topic) -> Offset:
         if topic not in self._next_offsets:
             if topic.store_id is None:
-                topic.enter_store(self._numbers.topic())
+                topic.enter_store(self._numbers.take())
             self._next_offsets[topic] = topic.log.end_offset
         return self._next_offsets[topic]
 
@@ -116,14 +115,21 @@ class _Units:
                 self._batch.messages.append(MessageRun(topic.store_id, Offset(offset), [message]))
 
     def _create(self, subscription: Subscription) -> None:
-        """No cursor means that everything there is is unsettled: it needs one where something was stored before it."""
+        """No cursor means that everything there is is unsettled: it needs one where something was stored before it, in
+        earlier batches or by earlier units of this one."""
         row = _subscription_row(subscription)
         self._batch.subscriptions.append(row)
-        for topic in self._registry.topics_matching(subscription.pattern):
-            if topic.is_in_store or subscription.pattern.is_exact:
-                position = self._next_offset(topic)
-                assert topic.store_id is not None
-                self._batch.cursors.append(CursorRow(row.id, topic.store_id, position, (), position))
+        self._batch.cursors += self._positions.get(subscription, ())
+        for topic in self._topics_named_by(subscription.pattern):
+            position = self._next_offset(topic)
+            assert topic.store_id is not None
+            self._batch.cursors.append(CursorRow(row.id, topic.store_id, position, (), position))
+
+    def _topics_named_by(self, pattern: Pattern) -> list[Topic]:
+        """The very topic that is meant; or of those that are, the ones this batch publishes to."""
+        if pattern.is_exact:
+            return self._registry.topics_matching(pattern)
+        return [topic for topic in self._next_offsets if pattern.matches(topic.segments)]
 
     def _remove(self, subscription: Subscription) -> None:
         assert subscription.durability is not None
@@ -144,6 +150,8 @@ class _Units:
             cursor = self._cursor(reading)
             if answer.verdict is Verdict.ACK:
                 cursor.settle(start, stop)
+                failed = [offset for offset in reading.failures if start <= offset < stop]
+                self._batch.settled_redeliveries += [_redelivery_key(reading, offset) for offset in failed]
                 continue
             for offset in map(Offset, range(start, stop)):
                 if not reading.cursor.is_settled(offset, offset + 1):
@@ -156,24 +164,41 @@ class _Units:
         return self._cursors[reading]
 
 
-def add_units(batch: Batch, units: Iterable[Unit], registry: Registry, numbers: Numbers) -> None:
-    forming = _Units(batch, registry, numbers)
+def find_positions(subscription: Subscription, registry: Registry, rows: list[CursorRow]) -> Iterator[None]:
+    """Where a new subscription stands in topics that hold stored messages. In short steps: until the batch is completed
+    their logs end where they do now."""
+    subscription_id = _subscription_row(subscription).id
+    for number, topic in enumerate(list(registry.topics.values())):
+        if number % STEP == STEP - 1:
+            yield
+        end = topic.log.end_offset
+        holds_messages = topic.store_id is not None and topic.collected_up_to < end
+        if holds_messages and not topic.is_removed and subscription.pattern.matches(topic.segments):
+            assert topic.store_id is not None
+            rows.append(CursorRow(subscription_id, topic.store_id, end, (), end))
+
+
+def add_units(batch: Batch, units: Iterable[Unit], positions: Positions, registry: Registry, numbers: Numbers) -> None:
+    forming = _Units(batch, positions, registry, numbers)
     for unit in units:
         forming.add(unit)
     forming.finish()
 
 
-def add_unsaved(batch: Batch, registry: Registry) -> None:
+def add_unsaved(batch: Batch, registry: Registry) -> Iterator[None]:
     """Cursors that have moved, failures that came or went, subscriptions that were seen, topics that are gone.
 
-    Must come before the units: a transaction's cursor is the later word.
+    In short steps: a cursor that moves between two of them is unsaved again. Must come before the units: a
+    transaction's cursor is the later word.
     """
     readings, subscriptions, removed_topics = registry.unsaved.take()
     batch.removed_topics += removed_topics
     for subscription in subscriptions:
         if not subscription.is_closed and subscription.has_begun:
             batch.subscriptions.append(_subscription_row(subscription))
-    for reading in readings:
+    for number, reading in enumerate(readings):
+        if number % STEP == STEP - 1:
+            yield
         if reading.topic.is_removed or reading.topic.store_id is None or reading.subscription.is_closed:
             continue
         batch.cursors.append(_cursor_row(reading, reading.cursor))
@@ -187,9 +212,14 @@ def add_unsaved(batch: Batch, registry: Registry) -> None:
         reading.changed_failures.clear()
 
 
-def add_collected(batch: Batch, registry: Registry, *, is_idle: bool) -> None:
-    """What every subscription has settled goes; the cursors that allow it are in this batch, or were in one before."""
-    for topic in list(registry.unsaved.collectable):
+def add_collected(batch: Batch, registry: Registry, *, is_idle: bool) -> Iterator[None]:
+    """What every subscription has settled goes; the cursors that allow it are in this batch, or were in one before, or
+    will be in the next, and then one more delivery is spared. In short steps."""
+    for number, topic in enumerate(list(registry.unsaved.collectable)):
+        if number % STEP == STEP - 1:
+            yield
+        if topic not in registry.unsaved.collectable:
+            continue  # it was removed between two steps
         floor = topic.settled_floor
         if topic.store_id is None or topic.collected_up_to >= floor:
             del registry.unsaved.collectable[topic]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
-from stompbroker.journal.forming import Numbers
 from stompbroker.topics import AckMode, Durability, Failure, Identity, IdentityKind, Subscription, parse_pattern
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["restore"]
 
 
-def restore(kept: Kept, registry: Registry, now_ns: int) -> Numbers:
-    """Build everything that is kept into the registry; returns which numbers come next."""
+def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
+    """Build everything that is kept into the registry."""
     subscriptions = {row.id: _subscription(row) for row in kept.subscriptions}
     for subscription in subscriptions.values():
         registry.add_durable(subscription)
@@ -38,10 +37,6 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> Numbers:
         registry.begin(subscription, now_ns)
     for failed in kept.redeliveries:
         _restore_failure(failed, subscriptions, topics, registry)
-    return Numbers(
-        next_topic=max(topics, default=0) + 1,
-        next_subscription=max(subscriptions, default=0) + 1,
-    )
 
 
 def _subscription(row: SubscriptionRow) -> Subscription:
@@ -79,3 +74,7 @@ def _restore_failure(
     if reading.restore_failure(row.offset, failure):
         subscription.waiting += 1
         registry.redeliveries.schedule(row.due_at_ns, reading, row.offset)
+    else:
+        # It was settled in the same moment: its row is to go.
+        reading.changed_failures.add(row.offset)
+        registry.unsaved.note_reading(reading, 1)

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from stompbroker.journal.forming import add_collected, add_units, add_unsaved
+from stompbroker.journal.forming import add_collected, add_units, add_unsaved, find_positions
 from stompbroker.message import size_of_all
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
 from stompbroker.topics import Gate, JournalStatistics, StoreState
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from stompbroker.clock import Clock
-    from stompbroker.journal.forming import Numbers
+    from stompbroker.journal.forming import Numbers, Positions
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.topics import Registry, Unit
+    from stompbroker.storage import CursorRow
+    from stompbroker.topics import Registry, Subscription, Unit
 
 __all__ = ["Formed", "StoreJournal"]
 
@@ -33,6 +36,7 @@ MAX_BACKLOG_BYTES: Final = 16 * 1024 * 1024
 EASED_BACKLOG_BYTES: Final = MAX_BACKLOG_BYTES // 2
 #: What is written at once. More would make the first of it wait without making the last any quicker.
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+MAX_BATCH_UNITS: Final = 1024
 #: How long acknowledgements without a receipt wait for company before they are written.
 LAZY_S: Final = 0.05
 #: How long nothing else must have been written before what can be collected is deleted on its own.
@@ -45,13 +49,28 @@ ROOM_MARGIN: Final = 1.1
 class Formed:
     """A batch and the units that are completed when it is written."""
 
-    __slots__ = ("base", "batch", "units")
+    __slots__ = ("_base", "_numbers", "_positions", "_registry", "batch", "units")
 
-    def __init__(self, base: Batch, batch: Batch, units: list[Unit]) -> None:
+    def __init__(
+        self, base: Batch, units: list[Unit], positions: Positions, registry: Registry, numbers: Numbers
+    ) -> None:
         #: What is written whatever becomes of the units.
-        self.base = base
-        self.batch = batch
+        self._base = base
+        self._positions = positions
+        self._registry = registry
+        self._numbers = numbers
         self.units = units
+        self.batch = self.with_only(units)
+
+    def with_only(self, units: list[Unit]) -> Batch:
+        """What would be written with these of its units alone."""
+        batch = self._base.copy()
+        add_units(batch, units, self._positions, self._registry, self._numbers)
+        return batch
+
+    def without(self, culprits: list[Unit]) -> Formed:
+        rest = [unit for unit in self.units if unit not in culprits]
+        return Formed(self._base, rest, self._positions, self._registry, self._numbers)
 
 
 @final
@@ -67,14 +86,16 @@ class StoreJournal:
         "_backlog",
         "_backlog_bytes",
         "_batch_number",
+        "_begun",
         "_budget",
         "_changed",
         "_clock",
         "_engine",
+        "_finished",
+        "_flushing",
         "_idle",
         "_is_backlog_long",
-        "_is_flushing",
-        "_is_writing",
+        "_let_go_of",
         "_min_free_bytes",
         "_numbers",
         "_reason",
@@ -82,6 +103,8 @@ class StoreJournal:
         "_since_ns",
         "_state",
         "_stored_bytes",
+        "_taken",
+        "_writing_units",
         "batches",
         "gate",
     )
@@ -111,9 +134,15 @@ class StoreJournal:
         self._backlog: deque[Unit] = deque()
         #: Of the backlog, and of what is being written.
         self._backlog_bytes = 0
-        self._is_writing = False
-        #: Whether somebody waits for everything to be written, so that nothing waits for company.
-        self._is_flushing = False
+        #: Units in the batch that is being written.
+        self._writing_units = 0
+        #: Units taken and let go of, and batches begun and finished, since the start.
+        self._taken = 0
+        self._let_go_of = 0
+        self._begun = 0
+        self._finished = 0
+        #: How many wait for everything to be written, so that nothing waits for company.
+        self._flushing = 0
         self._is_backlog_long = False
         self._state = StoreState.OK
         self._reason: str | None = None
@@ -128,7 +157,7 @@ class StoreJournal:
     # For whoever changes topics --------------------------------------------------------------------------------------
 
     def next_subscription_id(self) -> int:
-        return self._numbers.subscription()
+        return self._numbers.take()
 
     def submit(self, unit: Unit) -> None:
         """Take a unit, make it durable if it must be, then complete it."""
@@ -149,26 +178,32 @@ class StoreJournal:
     def _take(self, unit: Unit) -> None:
         unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(map(size_of_all, unit.publications.values()))
         self._backlog.append(unit)
+        self._taken += 1
         self._backlog_bytes += unit.size_bytes
         self._budget.adjust(unit.size_bytes)
         if unit.lane is not None:
             unit.lane.enter(unit)
         for topic in unit.publications:
             topic.pending_units += 1
+        for answer, _ in unit.decisions:
+            answer.consumer.subscription.pending_answers += 1
         if self._backlog_bytes >= MAX_BACKLOG_BYTES:
             self._is_backlog_long = True
             self._set_gate()
         self._changed.wake()
 
     async def wait_idle(self) -> None:
-        """Until every unit submitted so far is completed, and everything that has changed is written."""
-        self._is_flushing = True
+        """Until every unit submitted so far is completed, and everything that has changed by now is written."""
+        last_unit = self._taken
+        # What is being formed now may have passed by what has changed since; the batch after it has it.
+        last_batch = self._begun + 1 if self._registry.unsaved else self._begun
+        self._flushing += 1
         try:
-            while self._backlog or self._is_writing or self._registry.unsaved:
+            while self._let_go_of < last_unit or self._finished < last_batch:
                 self._changed.wake()
                 await self._idle.wait()
         finally:
-            self._is_flushing = False
+            self._flushing -= 1
         await trio.lowlevel.checkpoint()
 
     # For the actor ---------------------------------------------------------------------------------------------------
@@ -178,44 +213,53 @@ class StoreJournal:
         unsaved = self._registry.unsaved
         while not self._backlog:
             if not unsaved:
-                self._idle.wake()
                 with trio.move_on_after(IDLE_S) as waiting:
                     await self._changed.wait()
                 if waiting.cancelled_caught and (unsaved.collectable or self._state is StoreState.LOW_SPACE):
                     return
-            elif self._is_flushing or unsaved.is_pressing:
+            elif self._flushing or unsaved.is_pressing:
                 return
             else:
                 with trio.move_on_after(LAZY_S) as waiting:
-                    while not (self._backlog or self._is_flushing or unsaved.is_pressing):
+                    while not (self._backlog or self._flushing or unsaved.is_pressing):
                         await self._changed.wait()
                 if waiting.cancelled_caught:
                     return
 
     def form(self) -> Formed:
         """The next batch, of which nothing is done yet. It must be written, or its culprits taken out of it."""
+        steps = self.form_in_steps()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as last:
+                formed: Formed = last.value
+                return formed
+
+    def form_in_steps(self) -> Generator[None, None, Formed]:
+        """`form`, in short steps. Its units are chosen in the first one: what they have changed is in the batch then,
+        whatever is submitted between the others. They are given their offsets in the last, all at once."""
         is_idle = not self._backlog
         units: list[Unit] = []
         size_bytes = 0
-        while self._backlog and size_bytes < MAX_BATCH_BYTES:
+        while self._backlog and size_bytes < MAX_BATCH_BYTES and len(units) < MAX_BATCH_UNITS:
             unit = self._backlog.popleft()
             size_bytes += unit.size_bytes
             units.append(unit)
-        self._is_writing = True
+        self._writing_units = len(units)
+        self._begun += 1
         base = Batch(number=self._batch_number + 1)
-        add_unsaved(base, self._registry)
-        add_collected(base, self._registry, is_idle=is_idle)
-        batch = self.form_with(base, units)
+        yield from add_unsaved(base, self._registry)
+        yield from add_collected(base, self._registry, is_idle=is_idle)
+        positions: dict[Subscription, list[CursorRow]] = {}
+        for unit in units:
+            if unit.created is not None:
+                yield from find_positions(unit.created, self._registry, positions.setdefault(unit.created, []))
+        formed = Formed(base, units, positions, self._registry, self._numbers)
         for unit in units:
             for topic in unit.stored_topics:
                 topic.formed_units += 1
-        return Formed(base, batch, units)
-
-    def form_with(self, base: Batch, units: list[Unit]) -> Batch:
-        """What these units write, together with `base`."""
-        batch = base.copy()
-        add_units(batch, units, self._registry, self._numbers)
-        return batch
+        return formed
 
     def refuse(self, formed: Formed, culprits: list[Unit], reason: str) -> Formed:
         """The store cannot take these units: their clients are told, and the batch goes on without them."""
@@ -223,8 +267,7 @@ class StoreJournal:
             self._let_go(unit)
             if unit.refused is not None:
                 unit.refused(reason)
-        rest = [unit for unit in formed.units if unit not in culprits]
-        return Formed(formed.base, self.form_with(formed.base, rest), rest)
+        return formed.without(culprits)
 
     def note_size(self, stored_bytes: int) -> None:
         self._stored_bytes = stored_bytes
@@ -253,18 +296,23 @@ class StoreJournal:
 
     def finish(self) -> None:
         """All units of the batch are completed."""
-        self._is_writing = False
+        self._finished += 1
+        self._idle.wake()
         if self._is_backlog_long and self._backlog_bytes < EASED_BACKLOG_BYTES:
             self._is_backlog_long = False
             self._set_gate()
 
     def _let_go(self, unit: Unit) -> None:
+        self._let_go_of += 1
+        self._writing_units -= 1
         self._backlog_bytes -= unit.size_bytes
         self._budget.adjust(-unit.size_bytes)
         for topic in unit.publications:
             topic.pending_units -= 1
         for topic in unit.stored_topics:
             topic.formed_units -= 1
+        for answer, _ in unit.decisions:
+            answer.consumer.subscription.pending_answers -= 1
         if unit.lane is not None:
             unit.lane.leave(unit)
 
@@ -276,7 +324,12 @@ class StoreJournal:
 
     @property
     def is_idle(self) -> bool:
-        return not self._backlog and not self._is_writing
+        return not self._backlog and self._begun == self._finished
+
+    @property
+    def gathered_units(self) -> int:
+        """How many wait for the next batch."""
+        return len(self._backlog)
 
     def statistics(self) -> JournalStatistics:
         return JournalStatistics(
@@ -284,7 +337,7 @@ class StoreJournal:
             state=self._state,
             reason=self._reason,
             since_ns=self._since_ns,
-            backlog_units=len(self._backlog),
+            backlog_units=self._taken - self._let_go_of,
             backlog_bytes=self._backlog_bytes,
             batches=self.batches,
             stored_bytes=self._stored_bytes,
@@ -295,8 +348,8 @@ class StoreJournal:
         if is_news:
             self._state = state
             self._since_ns = None if state is StoreState.OK else self._clock.now_ns()
-        self._reason = reason
-        if is_news:
+        if is_news or reason != self._reason:
+            self._reason = reason
             self._set_gate()
         return is_news
 
@@ -313,5 +366,6 @@ class StoreJournal:
 
     def check_invariants(self) -> None:
         assert self.gate.is_blocked == (self._state is not StoreState.OK or self._is_backlog_long)
-        if not self._is_writing:
+        assert self._taken - self._let_go_of == len(self._backlog) + self._writing_units
+        if not self._writing_units:
             assert self._backlog_bytes == sum(unit.size_bytes for unit in self._backlog)

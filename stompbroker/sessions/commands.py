@@ -246,6 +246,8 @@ class Commands:
         self._owe_receipt(frame)
 
         def begin(receipts: list[str]) -> None:
+            if subscription.is_durable and subscription.is_closed:
+                return  # the store has refused it in the meantime, and the client is told so
             # Its receipt comes before its first message: the distributor does not run in between.
             now_ns = self._around.clock.now_ns()
             registry.begin(subscription, now_ns)
@@ -254,8 +256,8 @@ class Commands:
 
         unit = self._batch.take(self._lane, begin)
         if subscription.is_durable:
-            # Somebody else may just be making it.
-            unit.needs_order = not subscription.has_begun
+            # Somebody else may just be making it, or have answered in a transaction that is being written.
+            unit.needs_order = not subscription.has_begun or subscription.pending_answers > 0
             if is_new:
                 unit.created = subscription
                 unit.refused = self._refuse_subscription(subscription)

@@ -55,7 +55,18 @@ class Pattern:
         return ".".join(self.segments)
 
     def matches(self, name: tuple[str, ...]) -> bool:
-        """Whether a topic of these segments is meant. All positions it could stand at are carried along at once."""
+        """Whether a topic of these segments is meant."""
+        wanted = self.segments
+        if ANY_NUMBER not in wanted[:-1]:
+            # The usual ones: no `>`, or one at the end.
+            if wanted[-1] == ANY_NUMBER:
+                wanted = wanted[:-1]
+                name = name[: len(wanted)]
+            return len(name) == len(wanted) and all(map(_is_meant, wanted, name))
+        return self._matches_anywhere(name)
+
+    def _matches_anywhere(self, name: tuple[str, ...]) -> bool:
+        """All positions it could stand at are carried along at once."""
         positions = self._with_empty_matches({0})
         for segment in name:
             following: set[int] = set()
@@ -78,6 +89,10 @@ class Pattern:
                 position += 1
                 reached.add(position)
         return reached
+
+
+def _is_meant(wanted: str, segment: str) -> bool:
+    return wanted in (segment, ANY_ONE)
 
 
 @lru_cache(maxsize=4096)

@@ -238,7 +238,9 @@ class Registry:
             del self.durable[subscription.durability.identity]
 
     def remove_durable(self, subscription: Subscription, now_ns: int) -> None:
-        """It is gone for good."""
+        """It is gone for good. Nothing to do if it was before: it may have been refused and deleted at once."""
+        if subscription.is_closed:
+            return
         self.forget_durable(subscription)
         self._around.durable.remove(subscription.pattern, subscription)
         self._close([subscription], {}, now_ns)

@@ -86,6 +86,7 @@ class Subscription:
         "name",
         "pattern",
         "peer",
+        "pending_answers",
         "readings",
         "waiting",
     )
@@ -116,6 +117,8 @@ class Subscription:
         self.readings: dict[Topic, Reading] = {}
         self.consumer: Consumer | None = None
         self.counters = Counters()
+        #: Answers in transactions that are on their way through the journal.
+        self.pending_answers = 0
         #: Messages set aside, over all topics.
         self.waiting = 0
         #: Whether it has readings where it matches: what is published from then on is for it.

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stompbroker.journal import StoreJournal, restore
+from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.outbox import Outbox
 from stompbroker.signals import Signal
@@ -135,12 +135,12 @@ class DurableMachine(RuleBasedStateMachine):
         self.budget = MemoryBudget(1 << 30)
         policy = TopicPolicy(window_messages=20)
         self.registry = Registry(TopicPolicies(policy), self.budget, Totals(), max_topics=10)
-        numbers = restore(self.store.load(), self.registry, self.clock.ns)
+        restore(self.store.load(), self.registry, self.clock.ns)
         self.journal = StoreJournal(
             self.registry,
             cast("Clock", self.clock),
             self.budget,
-            numbers,
+            Numbers(ownership.start_number),
             engine="sqlite",
             last_batch_number=ownership.batch,
         )

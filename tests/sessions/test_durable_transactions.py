@@ -32,18 +32,22 @@ def transaction(client: Client, acked: Frame, *bodies: bytes, verdict: str = "AC
     )
 
 
+#: Where the subscription to the topic "a" stands.
+FLOOR = "SELECT ack_floor FROM cursors JOIN topics ON topics.id = topic_id WHERE topics.name = 'a'"
+
+
 async def test_commits_receipt_comes_when_all_of_it_is_in_the_file(durable_broker: BrokerUnderTest) -> None:
     subscriber = await durable_broker.durable_subscriber()
     await durable_broker.durable_subscriber("/topic/b", "others", client_id="others")
     await durable_broker.store_messages(b"0")
     message = await subscriber.next_message()
-    ((floor_before,),) = durable_broker.look("SELECT ack_floor FROM cursors WHERE topic_id = 1")
+    ((floor_before,),) = durable_broker.look(FLOOR)
 
     await subscriber.send_raw(transaction(subscriber, message, b"1", b"2", b"3"))
     await subscriber.expect_receipt("committed")
 
     assert durable_broker.count("messages") == 4
-    assert durable_broker.look("SELECT ack_floor FROM cursors WHERE topic_id = 1") == [(floor_before + 1,)]
+    assert durable_broker.look(FLOOR) == [(floor_before + 1,)]
     assert await subscriber.next_bodies(2) == [b"1", b"3"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.broker_under_test import BrokerUnderTest
 
 #: A small window: ten messages fill it.
-SMALL = {"window_messages": 10, "default_prefetch": 2, "parking_bytes": 4096, "block_timeout_s": 30}
+SMALL: dict[str, Any] = {"window_messages": 10, "default_prefetch": 2, "parking_bytes": 4096, "block_timeout_s": 30}
 
 
 async def publish_numbered(client: Client, numbers: Sequence[int], **headers: str) -> None:
@@ -272,7 +272,7 @@ async def test_a_topic_is_not_blocked_by_what_its_subscriber_works_on(autojump_c
 
 async def test_memory_that_runs_short_shrinks_windows(autojump_clock: MockClock) -> None:
     """The budget is one for all: what one topic keeps makes the others keep less."""
-    little_memory = {
+    little_memory: dict[str, Any] = {
         "memory_limit": 16 << 20,
         "window_bytes": 15 << 20,
         "max_body_bytes": 4 << 20,

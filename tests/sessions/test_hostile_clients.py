@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.broker_under_test import BrokerUnderTest
 
 MIB = 1 << 20
-LITTLE_MEMORY = {"memory_limit": 16 * MIB, "max_body_bytes": 4 * MIB, "max_transaction_bytes": 4 * MIB}
+LITTLE_MEMORY: dict[str, Any] = {"memory_limit": 16 * MIB, "max_body_bytes": 4 * MIB, "max_transaction_bytes": 4 * MIB}
 
 
 async def test_one_subscriber_that_pins_two_topics_does_not_end_the_broker(autojump_clock: MockClock) -> None:

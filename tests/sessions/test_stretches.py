@@ -142,7 +142,7 @@ async def test_a_collector_round_over_ten_thousand_topics_is_cut_into_slices(
 
     instrument = Steps()
     trio.lowlevel.add_instrument(instrument)
-    await trio.sleep(1)
+    await trio.sleep(2)
     await wait_all_tasks_blocked()
     trio.lowlevel.remove_instrument(instrument)
 

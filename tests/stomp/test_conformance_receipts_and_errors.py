@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
+from stompbroker.topics import Gate
 from tests.stomp.versions import V1_0, answer, every_answer, every_version, from_1_1_on
 from tests.support.broker_under_test import Client, running_broker
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from stompbroker.stomp import Version
-    from stompbroker.topics import Unit
+    from stompbroker.topics import JournalStatistics, Unit
     from tests.support.broker_under_test import BrokerUnderTest
 
 
@@ -280,14 +281,23 @@ async def test_item_34_the_connection_is_half_closed_first_so_that_the_last_word
 class HoldingJournal:
     """Keeps every unit until it is told that it is durable."""
 
+    can_store = False
+
     def __init__(self, broker: BrokerUnderTest) -> None:
         self._broker = broker
         self._units: list[Unit] = []
+        self.gate = Gate()
 
     def submit(self, unit: Unit) -> None:
         self._units.append(unit)
 
     async def wait_idle(self) -> None:
+        raise NotImplementedError
+
+    def next_subscription_id(self) -> int:
+        raise NotImplementedError
+
+    def statistics(self) -> JournalStatistics:
         raise NotImplementedError
 
     def complete_all(self) -> None:

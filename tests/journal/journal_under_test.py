@@ -1,0 +1,236 @@
+"""A journal with its actor, a real SQLite store and topics, without sessions.
+
+Law: tests submit units and look at what is completed, what is in memory and what is in the file. Waiting is for
+conditions, on the real clock, with a hard limit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from stompbroker.actors import journal as journal_actor
+from stompbroker.clock import Clock
+from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.memory_budget import MemoryBudget
+from stompbroker.outbox import Outbox
+from stompbroker.signals import Signal
+from stompbroker.stomp import Version
+from stompbroker.storage import open_store
+from stompbroker.stretches import StretchGauge
+from stompbroker.topics import (
+    AckMode,
+    Answer,
+    Consumer,
+    Credit,
+    Durability,
+    Identity,
+    IdentityKind,
+    Lane,
+    Registry,
+    Subscription,
+    TopicPolicies,
+    TopicPolicy,
+    Unit,
+    Verdict,
+    parse_pattern,
+    parse_topic_name,
+)
+from stompbroker.totals import Totals
+from tests.journal.watched_store import WatchedStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from stompbroker.topics import Topic
+
+__all__ = ["HARD_TIMEOUT_S", "JournalUnderTest", "acknowledgement", "make_lane", "query", "running_journal", "until"]
+
+HARD_TIMEOUT_S: Final = 20.0
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Wait for something that another task or thread will bring about."""
+    with trio.fail_after(HARD_TIMEOUT_S):
+        while not is_so():  # noqa: ASYNC110 - a thread's doings, which no event tells
+            await trio.sleep(0.0005)
+
+
+def query(data: Path, statement: str) -> list[tuple[Any, ...]]:
+    """What the database says, to a connection that has nothing to do with the store."""
+    with closing(sqlite3.connect(data / "stompbroker.db", isolation_level=None)) as database:
+        return database.execute(statement).fetchall()
+
+
+def make_lane() -> Lane:
+    return Lane(Signal())
+
+
+def acknowledgement(consumer: Consumer, first: int, last: int) -> Answer:
+    return Answer(consumer, Verdict.ACK, first, last)
+
+
+class JournalUnderTest:
+    """The parts of a broker that have to do with storing."""
+
+    def __init__(self, data: Path, *, min_free_bytes: int = 0) -> None:
+        self.data = data
+        self.store = WatchedStore(open_store("", data))
+        ownership = self.store.take_ownership("the test")
+        self.clock = Clock()
+        self.budget = MemoryBudget(1 << 30)
+        self.registry = Registry(TopicPolicies(TopicPolicy()), self.budget, Totals(), max_topics=100_000)
+        restore(self.store.load(), self.registry, self.clock.now_ns())
+        self.journal = StoreJournal(
+            self.registry,
+            self.clock,
+            self.budget,
+            Numbers(ownership.start_number),
+            engine="sqlite",
+            last_batch_number=ownership.batch,
+            min_free_bytes=min_free_bytes,
+        )
+        self.stretches = StretchGauge()
+        #: What was completed and what was refused, in that order; whatever `submit` was given as a name.
+        self.completed: list[object] = []
+        self.refused: list[object] = []
+
+    def topic(self, name: str) -> Topic:
+        return self.registry.topic(parse_topic_name(name), self.clock.now_ns())
+
+    def submit(self, name: object, unit: Unit) -> None:
+        """Submit a unit that will be in `completed` or in `refused` under that name."""
+        then, refused = unit.then, unit.refused
+
+        def complete() -> None:
+            then()
+            self.completed.append(name)
+
+        def refuse(reason: str) -> None:
+            self.refused.append(name)
+            if refused is not None:
+                refused(reason)
+
+        unit.then, unit.refused = complete, refuse
+        self.journal.submit(unit)
+
+    def publish(self, name: object, topic: Topic, messages: list[Any], *, lane: Lane | None = None) -> None:
+        self.submit(name, Unit({topic: messages}, [], lambda: None, lane=lane))
+
+    def creation(self, pattern: str, *, name: str = "durable", prefetch: int = 1_000_000) -> tuple[Consumer, Unit]:
+        """A new durable subscription, claimed; and the unit that makes it so."""
+        now_ns = self.clock.now_ns()
+        subscription = Subscription(
+            name=name,
+            destination=pattern,
+            pattern=parse_pattern(pattern),
+            ack_mode=AckMode.INDIVIDUAL,
+            is_no_local=False,
+            durability=Durability(
+                Identity("", IdentityKind.NAMED, "client", name),
+                self.journal.next_subscription_id(),
+                created_at_ns=now_ns,
+                last_seen_at_ns=now_ns,
+            ),
+        )
+        self.registry.add_durable(subscription)
+        consumer = self.attach(subscription, prefetch=prefetch)
+
+        def begin() -> None:
+            self.registry.begin(subscription, self.clock.now_ns())
+            self.registry.open(consumer, self.clock.now_ns())
+
+        def refuse(_reason: str) -> None:
+            if subscription.consumer is not None:
+                self.registry.leave([subscription.consumer], self.clock.now_ns())
+            self.registry.remove_durable(subscription, self.clock.now_ns())
+
+        return consumer, Unit({}, [], begin, created=subscription, refused=refuse)
+
+    def attach(self, subscription: Subscription, *, prefetch: int = 1_000_000) -> Consumer:
+        consumer = Consumer(
+            subscription,
+            ordinal=1,
+            version=Version.V1_2,
+            outbox=Outbox(self.budget, Signal()),
+            credit=Credit(prefetch, max_waiting=1000),
+            queue=self.registry.ready,
+            redeliveries=self.registry.redeliveries,
+            disconnect=lambda violation: None,
+        )
+        self.registry.claim(consumer, self.clock.now_ns())
+        return consumer
+
+    def removal(self, subscription: Subscription) -> Unit:
+        """The unit that deletes a durable subscription, which cannot be subscribed to any more."""
+        if subscription.consumer is not None:
+            self.registry.leave([subscription.consumer], self.clock.now_ns())
+        self.registry.forget_durable(subscription)
+        finish = self.registry.remove_durable
+        return Unit({}, [], lambda: finish(subscription, self.clock.now_ns()), removed=subscription)
+
+    async def durable(self, pattern: str = ">", *, name: str = "durable", prefetch: int = 1_000_000) -> Consumer:
+        """The consumer of a new durable subscription, when that is written."""
+        consumer, unit = self.creation(pattern, name=name, prefetch=prefetch)
+        self.journal.submit(unit)
+        await self.idle()
+        return consumer
+
+    def deliver(self) -> None:
+        """As the distributor does, to clients that read at once."""
+        while len(self.registry.ready):
+            consumer = self.registry.ready.take()
+            consumer.deliver_slice()
+            data, delivered = consumer.outbox.take()
+            consumer.outbox.mark_sent(len(data), delivered)
+
+    def write(self) -> None:
+        """As the actor does, where none runs: one batch, from forming to the last completion."""
+        formed = self.journal.form()
+        self.store.commit(formed.batch)
+        self.journal.note_written()
+        for unit in formed.units:
+            self.journal.complete_one(unit)
+        self.journal.finish()
+
+    async def idle(self) -> None:
+        with trio.fail_after(HARD_TIMEOUT_S):
+            await self.journal.wait_idle()
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        return query(self.data, statement)
+
+    def stored(self, topic: str = "a") -> list[tuple[int, bytes]]:
+        """Offset and body of every message in the file."""
+        rows = self.query(
+            "SELECT m.offset, m.tail, m.body_bytes FROM messages m JOIN topics t ON t.id = m.topic_id "
+            f"WHERE t.name = '{topic}' ORDER BY m.offset"
+        )
+        return [(offset, tail[-1 - size : -1]) for offset, tail, size in rows]
+
+    def check_invariants(self) -> None:
+        self.registry.check_invariants()
+        self.journal.check_invariants()
+
+
+@asynccontextmanager
+async def running_journal(data: Path, *, min_free_bytes: int = 0) -> AsyncIterator[JournalUnderTest]:
+    """A journal whose actor runs until the block ends; then its invariants are checked, and the store is closed."""
+    under_test = JournalUnderTest(data, min_free_bytes=min_free_bytes)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(
+                journal_actor.run, under_test.journal, under_test.store.as_store(), under_test.stretches
+            )
+            try:
+                yield under_test
+            finally:
+                under_test.store.release()
+                nursery.cancel_scope.cancel()
+        under_test.check_invariants()
+    finally:
+        under_test.store.close()

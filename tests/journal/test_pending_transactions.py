@@ -1,0 +1,162 @@
+"""What a transaction has acknowledged stays acknowledged, whatever its connection does before it is written.
+
+A COMMIT's receipt says that all of it is on disk. Between the COMMIT and that moment the connection may end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from trio.testing import wait_all_tasks_blocked
+
+from tests.journal.broker_on_store import broker_on
+from tests.journal.journal_under_test import until
+from tests.journal.poison import POISON, refuse_messages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.journal.broker_on_store import BrokerOnStore
+    from tests.support.broker_under_test import Client
+
+
+async def commit_of_an_ack(broker: BrokerOnStore) -> tuple[Client, bytes]:
+    """A durable subscriber with one message; and what it sends to acknowledge it in a transaction."""
+    subscriber = await broker.durable_subscriber()
+    publisher = await broker.client()
+    await publisher.publish(b"one", receipt="published")
+    await publisher.expect_receipt("published")
+    message = await subscriber.next_message()
+    frames = (
+        subscriber.frame("BEGIN", transaction="t"),
+        subscriber.frame("ACK", id=message.headers["ack"], transaction="t"),
+        subscriber.frame("COMMIT", transaction="t", receipt="committed"),
+    )
+    return subscriber, b"".join(frames)
+
+
+async def what_comes(broker: BrokerOnStore, subscriber: Client) -> list[bytes]:
+    """Everything the subscriber gets that was published before now."""
+    publisher = await broker.client()
+    await publisher.publish(b"the last one")
+    bodies: list[bytes] = []
+    while (body := (await subscriber.next_message()).body) != b"the last one":
+        bodies.append(body)
+    return bodies
+
+
+ENDINGS = ("DISCONNECT", "UNSUBSCRIBE", "a protocol violation")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_an_ack_whose_commit_has_a_receipt_stays_when_the_client_ends(data: Path, ending: str) -> None:
+    """In one chunk, as a client writes that acknowledges its last message and goes."""
+    async with broker_on(data) as broker:
+        subscriber, commit = await commit_of_an_ack(broker)
+        last = {
+            "DISCONNECT": subscriber.frame("DISCONNECT", receipt="goodbye"),
+            "UNSUBSCRIBE": subscriber.frame("UNSUBSCRIBE", id="0", receipt="goodbye"),
+            "a protocol violation": subscriber.frame("ACK", id="no such"),
+        }[ending]
+
+        await subscriber.send_raw(commit + last)
+        await subscriber.expect_receipt("committed")
+        if ending == "a protocol violation":
+            await subscriber.expect_error("unknown ack id")
+        else:
+            await subscriber.expect_receipt("goodbye")
+        await subscriber.vanish()
+
+        assert await what_comes(broker, await broker.durable_subscriber()) == []
+
+
+async def test_an_ack_whose_commit_has_a_receipt_stays_when_what_comes_behind_it_is_refused(data: Path) -> None:
+    """The store refuses a message of the same connection, in the same batch."""
+    refuse_messages(data)
+    async with broker_on(data) as broker:
+        subscriber, commit = await commit_of_an_ack(broker)
+
+        await subscriber.send_raw(commit + subscriber.frame("SEND", POISON, destination="/topic/a"))
+        await subscriber.expect_receipt("committed")
+        await subscriber.expect_error("cannot be stored")
+
+        assert await what_comes(broker, await broker.durable_subscriber()) == []
+
+
+async def test_a_client_that_is_leaving_is_consistent_before_that_is_written(data: Path) -> None:
+    async with broker_on(data) as broker:
+        subscriber, commit = await commit_of_an_ack(broker)
+        broker.store.hold()
+        await subscriber.send_raw(commit + subscriber.frame("DISCONNECT", receipt="goodbye"))
+        await wait_all_tasks_blocked()
+
+        broker.check_invariants()
+
+
+async def test_an_ack_behind_a_commit_stays_when_the_client_ends(data: Path) -> None:
+    """Answers wait behind a transaction of their own connection, and count all the same."""
+    async with broker_on(data) as broker:
+        subscriber = await broker.durable_subscriber()
+        publisher = await broker.client()
+        await publisher.publish(b"one", receipt="published")
+        await publisher.expect_receipt("published")
+        message = await subscriber.next_message()
+        frames = (
+            subscriber.frame("BEGIN", transaction="t"),
+            subscriber.frame("SEND", b"two", destination="/topic/a", transaction="t"),
+            subscriber.frame("COMMIT", transaction="t"),
+            subscriber.frame("ACK", id=message.headers["ack"], receipt="acknowledged"),
+            subscriber.frame("DISCONNECT", receipt="goodbye"),
+        )
+
+        await subscriber.send_raw(b"".join(frames))
+        await subscriber.expect_receipt("acknowledged")
+        await subscriber.expect_receipt("goodbye")
+        await subscriber.vanish()
+
+        assert await what_comes(broker, await broker.durable_subscriber()) == [b"two"]
+
+
+async def test_a_commit_with_a_receipt_counts_although_its_subscription_was_taken_over(data: Path) -> None:
+    async with broker_on(data) as broker:
+        subscriber, commit = await commit_of_an_ack(broker)
+        broker.store.hold()
+        await subscriber.send_raw(commit)
+        await wait_all_tasks_blocked()
+        newcomer = await broker.client(client_id="billing")
+        headers = {"ack": "client-individual", "durable-subscription-name": "orders", "receipt": "subscribed"}
+        await newcomer.send("SUBSCRIBE", id="0", destination="/topic/a", **headers)
+        await wait_all_tasks_blocked()
+
+        broker.store.release()
+
+        first = await subscriber.next_frame()
+        await newcomer.expect_receipt("subscribed")
+        has_come_again = bool(await what_comes(broker, newcomer))
+        assert has_come_again != (first.command == "RECEIPT"), "it comes again exactly if nobody was told it counts"
+
+
+async def test_a_commit_counts_as_a_whole_when_its_connection_is_lost_before_it_is_written(data: Path) -> None:
+    """Its messages and its acknowledgements are one: both count or neither does."""
+    async with broker_on(data) as broker:
+        subscriber = await broker.durable_subscriber()
+        publisher = await broker.client()
+        await publisher.publish(b"one", receipt="published")
+        await publisher.expect_receipt("published")
+        message = await subscriber.next_message()
+        broker.store.hold()
+        frames = (
+            subscriber.frame("BEGIN", transaction="t"),
+            subscriber.frame("ACK", id=message.headers["ack"], transaction="t"),
+            subscriber.frame("SEND", b"the answer to one", destination="/topic/a", transaction="t"),
+            subscriber.frame("COMMIT", transaction="t"),
+        )
+        await subscriber.send_raw(b"".join(frames))
+        await wait_all_tasks_blocked()
+        await subscriber.vanish()
+        broker.store.release()
+        await until(lambda: not broker.journal.statistics().backlog_bytes)
+
+        came = await what_comes(broker, await broker.durable_subscriber())
+        assert came in ([b"one"], [b"the answer to one"])
