@@ -320,6 +320,7 @@ def _session_settings(settings: Settings) -> SessionSettings:
         heart_beat_margin=settings.heart_beat_margin,
         connect_timeout_ns=int(settings.connect_timeout_s * NANOSECONDS),
         max_subscriptions=settings.max_subscriptions,
+        max_durable_subscriptions=settings.max_durable_subscriptions,
         default_prefetch=settings.default_prefetch,
         max_prefetch=settings.max_prefetch,
         max_waiting=settings.max_waiting,

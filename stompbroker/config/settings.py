@@ -166,6 +166,9 @@ class Settings(BaseSettings):
     parking_bytes: ByteSize = _setting(
         MIB, "Read ahead from a held-back publisher, so that its ACKs still count", ge=KIB, le=GIB
     )
+    max_durable_subscriptions: Count = _setting(
+        10_000, "Durable subscriptions at the same time; each keeps what it has not acknowledged", ge=0, le=1_000_000
+    )
     max_topics: Count = _setting(
         100_000, "Topics at the same time; a message or subscriber cannot make more", ge=1, le=10_000_000
     )

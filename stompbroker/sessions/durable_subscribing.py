@@ -47,6 +47,7 @@ def obtain(identity: Identity, request: SubscribeRequest, around: Surroundings, 
     now_ns = around.clock.now_ns()
     subscription = around.registry.durable.get(identity)
     if subscription is None:
+        _check_may_create(around)
         return Obtained(_create(identity, request, around, now_ns), True)
     if subscription.pattern != request.pattern:
         raise PeerViolation(
@@ -63,6 +64,16 @@ def obtain(identity: Identity, request: SubscribeRequest, around: Surroundings, 
     subscription.ack_mode = request.ack_mode
     subscription.is_no_local = request.is_no_local
     return Obtained(subscription, False)
+
+
+def _check_may_create(around: Surroundings) -> None:
+    count = len(around.registry.durable)
+    if count >= around.settings.max_durable_subscriptions:
+        raise PeerViolation(
+            "too many durable subscriptions",
+            f"there are {count}, which is all there may be (max_durable_subscriptions); those that nobody needs can be "
+            "deleted with UNSUBSCRIBE, or by an operator",
+        )
 
 
 def _create(identity: Identity, request: SubscribeRequest, around: Surroundings, now_ns: int) -> Subscription:

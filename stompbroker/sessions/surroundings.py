@@ -35,6 +35,8 @@ class SessionSettings:
     heart_beat_margin: float
     connect_timeout_ns: int
     max_subscriptions: int
+    #: Of all clients together.
+    max_durable_subscriptions: int
     default_prefetch: int
     max_prefetch: int
     max_waiting: int

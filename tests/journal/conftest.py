@@ -1,33 +1,21 @@
-"""Data directories with a migrated, empty database: migrating takes longer than most of these tests."""
+"""What all tests of the journal need: a store, and no waiting for one that fails."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
-
-from stompbroker.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("migrated")
-    open_store("", directory).close()
-    return directory
-
-
 @pytest.fixture
-def data(migrated: Path, tmp_path: Path) -> Path:
-    """A data directory of the test's own."""
-    directory = tmp_path / "data"
-    shutil.copytree(migrated, directory)
-    return directory
+def data(store_directory: Path) -> Path:
+    """A data directory of the test's own, with a migrated, empty database."""
+    return store_directory
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -45,8 +44,6 @@ from stompbroker.totals import Totals
 from tests.support.messages import make_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from stompbroker.clock import Clock
 
 TOPICS = ("a.x", "a.y")
@@ -102,14 +99,6 @@ class Model:
 
 def number_of(body: bytes) -> int:
     return int(body.split()[1])
-
-
-@pytest.fixture(scope="module")
-def empty_store() -> Iterator[Path]:
-    """A migrated database file, to be copied."""
-    with tempfile.TemporaryDirectory() as directory:
-        open_store("", Path(directory)).close()
-        yield Path(directory)
 
 
 class DurableMachine(RuleBasedStateMachine):
@@ -409,8 +398,8 @@ class DurableMachine(RuleBasedStateMachine):
         return False
 
 
-def test_what_is_receipted_survives_any_order_of_events(empty_store: Path) -> None:
-    DurableMachine.template = empty_store
+def test_what_is_receipted_survives_any_order_of_events(migrated_store: Path) -> None:
+    DurableMachine.template = migrated_store
     case = DurableMachine.TestCase
     case.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
     case().runTest()

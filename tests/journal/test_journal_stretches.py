@@ -184,12 +184,12 @@ def settle_everything(under_test: JournalUnderTest) -> None:
 
 @pytest.mark.parametrize("prepare", [create_another, move_all_cursors, settle_everything])
 async def test_forming_a_batch_takes_no_longer_the_more_topics_there_are(
-    migrated: Path, tmp_path: Path, prepare: Callable[[JournalUnderTest], None]
+    migrated_store: Path, tmp_path: Path, prepare: Callable[[JournalUnderTest], None]
 ) -> None:
     """A durable wildcard is created, moves, or lets go of thousands of topics: not in one go."""
 
     def lines_with(count: int) -> int:
-        under_test = JournalUnderTest(shutil.copytree(migrated, tmp_path / str(count)))
+        under_test = JournalUnderTest(shutil.copytree(migrated_store, tmp_path / str(count)))
         with_topics(under_test, count)
         prepare(under_test)
         lines = lines_of_forming(under_test)

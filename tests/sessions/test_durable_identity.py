@@ -282,3 +282,18 @@ async def test_a_resumed_one_takes_the_ack_mode_of_its_latest_subscribe(store_di
     async with running_broker(store_in=store_directory) as broker:
         assert broker.look("SELECT ack_mode FROM subscriptions") == [("client",)]
         await broker.expect_silence(await broker.durable_subscriber())
+
+
+async def test_there_may_be_only_so_many(store_directory: Path) -> None:
+    async with running_broker(store_in=store_directory, max_durable_subscriptions=1) as broker:
+        first = await broker.durable_subscriber(name="first")
+        await first.vanish()
+        second = await broker.client(client_id="billing")
+        await second.send("SUBSCRIBE", id="0", destination="/topic/a", durable_subscription_name="second")
+        await second.expect_error("too many durable subscriptions", "max_durable_subscriptions")
+
+        again = await broker.durable_subscriber(name="first")
+        await again.send("UNSUBSCRIBE", id="0", durable_subscription_name="first", receipt="deleted")
+        await again.expect_receipt("deleted")
+
+        await broker.durable_subscriber(name="second")
