@@ -120,9 +120,9 @@ class Registry:
         """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""
         topic.forget_closed_readings()
         if topic.log.message_count:
-            topic.trim()
+            topic.window.trim()
             if topic.is_in_store and self.budget.is_tight:
-                topic.shorten()
+                topic.window.shorten()
         if topic.last_used_at_ns > unused_since_ns or topic.is_blocked or not topic.is_unused:
             return False
         for subscription, reading in topic.readings.items():

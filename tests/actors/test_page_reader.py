@@ -46,7 +46,7 @@ async def under_test(tmp_path: Path) -> AsyncIterator[JournalUnderTest]:
     messages = [make_message(b"%d" % number) for number in range(2500)]
     under_test.publish("all", under_test.topic("a"), messages)
     under_test.write()
-    under_test.topic("a").trim()
+    under_test.topic("a").window.trim()
     yield under_test
     under_test.check_invariants()
     under_test.store.close()

@@ -1,0 +1,254 @@
+"""How much of a topic's log is kept in memory, and at whose cost it becomes shorter.
+
+Law: the only place that drops from the log. The window bounds what is not yet sent to somebody: a full one is first
+trimmed of what nobody needs, then of what the store has, and only then the policy decides. What the log holds and the
+store does not is known here, by offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.commitlog import OffsetRanges
+from stompbroker.errors import PeerViolation
+from stompbroker.ids import Offset
+from stompbroker.topics.policy import SlowSubscriber
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from stompbroker.message import Message
+    from stompbroker.topics.reading import Reading
+    from stompbroker.topics.topic import Topic
+
+__all__ = ["Window"]
+
+#: What a topic's window shrinks to while the memory budget is tight.
+TIGHT_WINDOW_BYTES: Final = 64 * 1024
+#: A log is trimmed when it has grown to twice what it was after the last time, but not below these.
+MIN_TRIM_MESSAGES: Final = 1024
+MIN_TRIM_BYTES: Final = 256 * 1024
+#: What a full window of a stored topic is shortened to: one message at a time would trim at every append.
+KEPT_SHARE: Final = 0.75
+
+
+@final
+class Window:
+    """
+    Invariants:
+        no message is kept that every reading has settled, longer than until the next trim
+        a message in the log is in the store too, unless the topic is not or `_unstored` has its offset
+        what exists below the start of the log is in the store
+    """
+
+    __slots__ = ("_topic", "_trim_bytes", "_trim_messages", "_unstored")
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        #: Offsets in the log that the store does not have; means nothing unless the topic is in the store.
+        self._unstored = OffsetRanges()
+        self._trim_messages = MIN_TRIM_MESSAGES
+        self._trim_bytes = MIN_TRIM_BYTES
+
+    # How full it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        return self.fills(1.0)
+
+    @property
+    def is_overgrown(self) -> bool:
+        """Whether it is time to trim."""
+        log = self._topic.log
+        return log.message_count >= self._trim_messages or log.size_bytes >= self._trim_bytes
+
+    def fills(self, share: float, *, part: float = 1.0) -> bool:
+        """Whether the log, or a part of it, fills that share of the window."""
+        max_bytes, max_messages = self._bounds()
+        log = self._topic.log
+        return log.size_bytes * part >= max_bytes * share or log.message_count * part >= max_messages * share
+
+    def _bounds(self) -> tuple[int, int]:
+        """Bytes and messages that may be kept."""
+        policy = self._topic.policy
+        max_bytes = TIGHT_WINDOW_BYTES if self._topic.budget.is_tight else policy.window_bytes
+        return max_bytes, policy.window_messages
+
+    @property
+    def lowest_unsent(self) -> Offset:
+        """Where whoever has read least in the window stands."""
+        log = self._topic.log
+        if self._topic.is_in_store:
+            positions = [max(reading.cursor.next_offset, log.start_offset) for reading in self._connected()]
+        else:
+            positions = [reading.cursor.next_offset for reading in self._topic.readings.values()]
+        return min(positions, default=log.end_offset)
+
+    @property
+    def sent_part(self) -> float:
+        """Which part of the log everybody has been sent, and keeps only until it is settled."""
+        log = self._topic.log
+        return (self.lowest_unsent - log.start_offset) / max(1, log.message_count)
+
+    # What only the log has -------------------------------------------------------------------------------------------
+
+    def note_unstored(self, first: Offset, messages: Sequence[Message], *, is_stored: bool) -> None:
+        """These messages were appended, and the journal has written the persistent ones of them, or none."""
+        if not is_stored:
+            self._unstored.add(first, first + len(messages))
+        elif not all(message.origin.is_persistent for message in messages):
+            for offset, message in enumerate(messages, first):
+                if not message.origin.is_persistent:
+                    self._unstored.add(offset, offset + 1)
+
+    def note_all_unstored(self) -> None:
+        """The topic enters the store now; what the log holds does not."""
+        self._unstored.add(self._topic.log.start_offset, self._topic.log.end_offset)
+
+    def has_unstored(self, offset: Offset) -> bool:
+        return offset in self._unstored
+
+    def _first_unstored(self, reading: Reading) -> Offset | None:
+        """The first message that only the log has and that this reading has not been sent."""
+        first = self._unstored.first_from(max(reading.cursor.next_offset, self._topic.log.start_offset))
+        return None if first is None else Offset(first)
+
+    # Making it shorter -----------------------------------------------------------------------------------------------
+
+    def trim(self, *, only_unsent: bool = False) -> None:
+        """Drop what nobody needs from the log.
+
+        What is sent and unsettled stays there, since it will mostly be settled soon. Only where it fills half of the
+        window, or when asked for, the log keeps nothing but what is unsent, and those who may need the rest hold it
+        unless the store does.
+        """
+        log = self._topic.log
+        before_bytes = log.size_bytes
+        readings = self._topic.readings.values()
+        log.drop(log.start_offset, min([reading.lowest_needed for reading in readings], default=log.end_offset))
+        if only_unsent or (self.fills(0.5) and self.fills(0.5, part=self.sent_part)):
+            needed = OffsetRanges()
+            for reading in readings:
+                for start, stop in reading.unsent_ranges():
+                    needed.add(start, stop)
+            for start, stop in needed.gaps(log.start_offset, log.end_offset):
+                for reading in readings:
+                    reading.hold_unsettled(start, stop)
+                log.drop(start, stop)
+        self._after_drop(before_bytes)
+        self._trim_messages = max(MIN_TRIM_MESSAGES, 2 * log.message_count)
+        self._trim_bytes = max(MIN_TRIM_BYTES, 2 * log.size_bytes)
+
+    def shorten(self) -> None:
+        """Keep nothing but what is unsent, and while that fills the window, leave it to the store where it is there."""
+        self.trim(only_unsent=True)
+        if not self._topic.is_in_store or not self.is_full:
+            return
+        # What only the log has must reach those who are connected.
+        needed = [first for reading in self._connected() if (first := self._first_unstored(reading)) is not None]
+        self._leave_to_store(min([self._first_to_keep(), *needed]))
+
+    def relieve(self) -> list[Reading]:
+        """It is full and more is about to come: do what the policy says. Returns the readings that do not get what
+        comes."""
+        self.shorten()
+        if not self.is_full:
+            return []
+        if self._topic.is_in_store:
+            self._relieve_of_unstored()
+            return []
+        match self._topic.policy.slow_subscriber:
+            case SlowSubscriber.BLOCK:
+                pass  # whoever publishes all the same is not a client, or had begun before the window was full
+            case SlowSubscriber.DROP_OLDEST:
+                self._drop_oldest()
+            case SlowSubscriber.DROP_NEWEST:
+                return self._laggards()
+            case SlowSubscriber.DISCONNECT:
+                self.disconnect(self._laggards(), "it did not keep up with the topic's publishers")
+        return []
+
+    def disconnect(self, readings: Iterable[Reading], why: str) -> None:
+        """Disconnect these subscribers, as far as they are connected."""
+        for reading in readings:
+            subscription = reading.subscription
+            if subscription.consumer is not None:
+                subscription.consumer.disconnect(
+                    PeerViolation(
+                        "subscriber too slow",
+                        f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
+                        f"{self._topic.name!r} with {reading.unsent} messages it has not been sent; {why}",
+                    )
+                )
+
+    def _leave_to_store(self, stop: Offset) -> None:
+        """Forget what is below `stop`; whoever needs it reads it from the store."""
+        log = self._topic.log
+        before_bytes = log.size_bytes
+        for reading in self._topic.readings.values():
+            reading.hold_unsettled(log.start_offset, stop)
+        log.drop(log.start_offset, stop)
+        self._after_drop(before_bytes)
+
+    def _after_drop(self, before_bytes: int) -> None:
+        log = self._topic.log
+        self._topic.budget.adjust(log.size_bytes - before_bytes)
+        if self._unstored:
+            self._unstored.forget_below(log.start_offset)
+
+    def _relieve_of_unstored(self) -> None:
+        """What fills the window is not in the store, and somebody who is connected has not been sent it. Whatever the
+        policy, only such messages are dropped, the oldest: all others wait in the store."""
+        first_to_keep = self._first_to_keep()
+        pinning = {
+            reading: first
+            for reading in self._connected()
+            if (first := self._first_unstored(reading)) is not None and first < first_to_keep
+        }
+        match self._topic.policy.slow_subscriber:
+            case SlowSubscriber.BLOCK:
+                pass
+            case SlowSubscriber.DISCONNECT:
+                self.disconnect(pinning, "it did not keep up with the topic's publishers")
+            case SlowSubscriber.DROP_OLDEST | SlowSubscriber.DROP_NEWEST:
+                for reading, first in pinning.items():
+                    stored = sum(stop - start for start, stop in self._unstored.gaps(first, first_to_keep))
+                    reading.subscription.counters.dropped += first_to_keep - first - stored
+                self._leave_to_store(first_to_keep)
+
+    def _first_to_keep(self) -> Offset:
+        """What lies from there on fills KEPT_SHARE of the window."""
+        max_bytes, max_messages = self._bounds()
+        log = self._topic.log
+        share = KEPT_SHARE * min(max_bytes / log.size_bytes, max_messages / log.message_count)
+        return Offset(log.end_offset - int(log.message_count * share))
+
+    def _connected(self) -> list[Reading]:
+        return [reading for reading in self._topic.readings.values() if reading.subscription.consumer is not None]
+
+    def _drop_oldest(self) -> None:
+        """Drop the oldest quarter until the window is not full: one message at a time would trim at every append."""
+        log = self._topic.log
+        while self.is_full:
+            before = log.message_count
+            start, stop = log.start_offset, log.end_offset
+            target = Offset(start + max(1, (stop - start) // 4))
+            for reading in self._topic.readings.values():
+                reading.subscription.counters.dropped += reading.drop_oldest(target)
+            self.trim(only_unsent=True)
+            if log.message_count == before:
+                break
+
+    def _laggards(self) -> list[Reading]:
+        """The readings that fill the window by themselves; if none does, those that have most before them."""
+        log, policy = self._topic.log, self._topic.policy
+        unsent = {reading: reading.unsent for reading in self._topic.readings.values()}
+        average_bytes = log.size_bytes / max(1, log.message_count)
+        bound = min(policy.window_messages, policy.window_bytes / max(1.0, average_bytes))
+        bound = min(bound, max(unsent.values()))
+        return [reading for reading, count in unsent.items() if count >= bound]
+
+    def check_invariants(self) -> None:
+        self._unstored.check_invariants()
+        if self._topic.is_in_store:
+            assert not any(start < self._topic.log.start_offset for start, _ in self._unstored)
