@@ -71,6 +71,8 @@ _NS_PER_MS = NANOSECONDS // 1000
 #: How long a thread may run Python before another may. The journal's thread works beside a busy event loop, and with
 #: the usual 5 ms each return from the database waits that long (a batch of 500 rows: 18 against 147 µs a row).
 SWITCH_INTERVAL_S: Final = 0.0001
+#: How long a store may take to be closed, its last write included.
+CLOSE_S: Final = 5.0
 #: New objects after which these are searched for reference cycles, and after how many such searches all that came since
 #: the last one are searched again: 25,000 objects take about 2 ms.
 YOUNG_OBJECTS, YOUNG_SEARCHES = 5_000, 5
@@ -262,8 +264,9 @@ async def opened_store(settings: Settings) -> AsyncIterator[OpenedStore | None]:
     try:
         yield await trio.to_thread.run_sync(take, store)
     finally:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(store.close)
+        # Shielded, because nothing else closes it; and given up in the end, because a store that hangs is no reason to.
+        with trio.move_on_after(CLOSE_S, shield=True):
+            await trio.to_thread.run_sync(store.close, abandon_on_cancel=True)
 
 
 async def _serve_clients(

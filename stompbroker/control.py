@@ -1,8 +1,8 @@
 """Everything one can ask of, or do to, a running broker.
 
 Law: one interface, used by the command line through the control socket, and by HTTP. Methods take and return plain
-JSON values; what they return is a snapshot, made in one synchronous step, and bounded. What changes something returns
-when the change is durable.
+JSON values; what they return is bounded, and looked at in short steps, between which others run: each entry is
+consistent. What changes something returns when the change is durable.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, final
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import trio
 
 from stompbroker import __version__
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import BrokerError, PeerViolation
-from stompbroker.topics import IdentityKind, Unit
+from stompbroker.topics import IdentityKind, removal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from stompbroker.clock import Clock
     from stompbroker.ids import ConnectionId
@@ -34,6 +35,10 @@ __all__ = ["Control", "ControlError"]
 
 #: Entries of one kind in one answer: a broker with a hundred thousand topics must not stop to list them all.
 MAX_ENTRIES: Final = 1000
+#: How long entries are described between two checkpoints.
+STEP_S: Final = 0.001
+
+Item = TypeVar("Item")
 
 
 class ControlError(BrokerError):
@@ -73,7 +78,7 @@ class Control:
         #: Set by the composition root when the broker has been asked to stop.
         self.is_stopping = False
         self._methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
-            "statistics": (self._statistics, frozenset()),
+            "statistics": (self.statistics, frozenset()),
             "durable_subscriptions": (self._durable_subscriptions, frozenset({"after", "limit"})),
             "delete_subscription": (self._delete_subscription, frozenset({"key"})),
         }
@@ -89,9 +94,6 @@ class Control:
             raise ControlError(f"{method} {takes}; given: {', '.join(sorted(unknown))}")
         return await function(**params)
 
-    async def _statistics(self) -> dict[str, Any]:
-        return self.statistics()
-
     # Durable subscriptions -------------------------------------------------------------------------------------------
 
     async def _durable_subscriptions(self, after: object = "", limit: object = MAX_ENTRIES) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class Control:
         by_key = {subscription.key: subscription for subscription in self._registry.durable.values()}
         keys = sorted(by_key)
         first = bisect_right(keys, after)
-        shown = [_describe_durable(by_key[key]) for key in keys[first : first + limit]]
+        shown = await _described(_describe_durable, [by_key[key] for key in keys[first : first + limit]])
         return {"total": len(keys), "subscriptions": shown}
 
     async def _delete_subscription(self, key: object = None) -> dict[str, Any]:
@@ -112,21 +114,18 @@ class Control:
             raise ControlError(f"there is no durable subscription {key!r}; list them with: stompbroker subscriptions")
         if subscription.consumer is not None:
             reason = f"{subscription.key!r} was deleted by an operator"
-            subscription.consumer.disconnect(PeerViolation("durable subscription deleted", reason))
+            consumer = subscription.consumer
+            consumer.disconnect(PeerViolation("durable subscription deleted", reason))
+            registry.leave([consumer], self._clock.now_ns())
         backlog = subscription.backlog
-        registry.forget_durable(subscription)
         done = trio.Event()
         refusals: list[str] = []
-
-        def finish() -> None:
-            registry.remove_durable(subscription, self._clock.now_ns())
-            done.set()
 
         def refuse(reason: str) -> None:
             refusals.append(reason)
             done.set()
 
-        self._journal.submit(Unit({}, [], finish, removed=subscription, refused=refuse))
+        self._journal.submit(removal(subscription, registry, self._clock, then=done.set, refused=refuse))
         await done.wait()
         if refusals:
             raise ControlError(f"the store does not let {subscription.key!r} go: {refusals[0]}")
@@ -134,7 +133,7 @@ class Control:
 
     # Statistics ------------------------------------------------------------------------------------------------------
 
-    def statistics(self) -> dict[str, Any]:
+    async def statistics(self) -> dict[str, Any]:
         """How the broker is, and what it holds; at most MAX_ENTRIES of each kind are listed."""
         registry, sessions = self._registry, self._sessions
         now_ns = self._clock.now_ns()
@@ -150,7 +149,7 @@ class Control:
                 "longest_stretch_ms": self._stretches.longest_s * 1000,
                 "longest_stretch_actor": self._stretches.longest_actor,
             },
-            "store": self._describe_store(),
+            "store": self.describe_store(),
             "totals": {
                 "published": self._totals.published + sum(topic.published for topic in registry.topics.values()),
                 "delivered": self._totals.delivered
@@ -160,16 +159,14 @@ class Control:
                 "connections_opened": self._totals.connections_opened,
             },
             "topics_total": len(registry.topics),
-            "topics": [_describe_topic(topic) for topic in islice(registry.topics.values(), MAX_ENTRIES)],
+            "topics": await _described(_describe_topic, registry.topics.values()),
             "subscriptions_total": len(registry.subscriptions),
-            "subscriptions": [
-                _describe_subscription(subscription) for subscription in islice(registry.subscriptions, MAX_ENTRIES)
-            ],
+            "subscriptions": await _described(_describe_subscription, registry.subscriptions),
             "connections_total": len(sessions),
-            "connections": [_describe_connection(session) for session in islice(sessions.values(), MAX_ENTRIES)],
+            "connections": await _described(_describe_connection, sessions.values()),
         }
 
-    def _describe_store(self) -> dict[str, Any]:
+    def describe_store(self) -> dict[str, Any]:
         statistics = self._journal.statistics()
         return {
             "engine": statistics.engine,
@@ -181,6 +178,18 @@ class Control:
             "batches": statistics.batches,
             "stored_bytes": statistics.stored_bytes,
         }
+
+
+async def _described(describe: Callable[[Item], dict[str, Any]], items: Iterable[Item]) -> list[dict[str, Any]]:
+    """The first MAX_ENTRIES of them, with a checkpoint whenever STEP_S has passed."""
+    found = []
+    began_at_s = perf_counter()
+    for item in list(islice(items, MAX_ENTRIES)):
+        found.append(describe(item))
+        if perf_counter() - began_at_s > STEP_S:
+            await trio.lowlevel.checkpoint()
+            began_at_s = perf_counter()
+    return found
 
 
 def _describe_topic(topic: Topic) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from stompbroker.topics import StoreState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompbroker.journal import Formed, StoreJournal
+    from stompbroker.journal import Formed, Health, StoreJournal
     from stompbroker.storage import Store
     from stompbroker.stretches import StretchGauge
     from stompbroker.topics import Unit
@@ -33,6 +33,8 @@ SLICE_S: Final = 0.001
 #: How long to wait before a store that failed is tried again: at first, and at most.
 FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 5.0
+#: How long a store may take over a batch before that counts as failing.
+STALL_S: Final = 10.0
 
 #: How often the size of the database is measured, in batches.
 MEASURE_EVERY: Final = 1000
@@ -57,6 +59,7 @@ async def run(
     """Write until cancelled. Raises StoreTaken when the store belongs to somebody else."""
     writing = trio.CapacityLimiter(1)
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(_watch, journal)
         shorten = partial(_shorten_log, store, trio.CapacityLimiter(1))
         task_status.started()
         is_shortening = False
@@ -69,9 +72,9 @@ async def run(
         while True:
             await journal.wait_for_work()
             formed = await _form(journal, stretches)
-            formed = await _write(formed, journal, store, writing)
+            await _write(formed, journal, store, writing)
             await _complete(formed.units, journal, stretches)
-            if journal.state is StoreState.LOW_SPACE:
+            if journal.health.state is StoreState.LOW_SPACE:
                 await _make_room(journal, store, writing)
             elif store.needs_checkpoint and not is_shortening:
                 is_shortening = True
@@ -94,8 +97,8 @@ async def _form(journal: StoreJournal, stretches: StretchGauge) -> Formed:
             began_at_s = perf_counter()
 
 
-async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter) -> Formed:
-    """Until the batch is in the store; returns what of it is."""
+async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter) -> None:
+    """Until the batch is in the store, as far as the store takes it."""
 
     def commit() -> int | None:
         store.commit(formed.batch)
@@ -109,7 +112,7 @@ async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: t
     while True:
         try:
             if refusal is not None:
-                formed = await _without_culprits(formed, refusal, journal, store, limiter)
+                await _leave_out_culprits(formed, refusal, journal, store, limiter)
                 refusal = None
             if not is_outcome_known and await _in_thread(store.recover, limiter) == formed.batch.number:
                 free_bytes = await _in_thread(store.free_bytes, limiter)
@@ -121,16 +124,15 @@ async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: t
             refusal = error
         except StoreFailing as failure:
             is_outcome_known, refusal = False, None
-            if journal.note_failing(str(failure)):
+            if journal.health.note_failing(str(failure)):
                 log.error("the store fails; publishers to stored topics wait", reason=str(failure))
             await trio.sleep(delay_s)
             delay_s = min(2 * delay_s, LAST_RETRY_S)
             # Perhaps it is full, and the log holds what could be room.
             with suppress(StoreFailing):
                 await _in_thread(partial(store.checkpoint, truncate=True), limiter)
-    journal.note_written()
-    _note_room(free_bytes, journal)
-    return formed
+    journal.note_written(formed)
+    _note_room(free_bytes, journal.health)
 
 
 async def _make_room(journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter) -> None:
@@ -141,15 +143,15 @@ async def _make_room(journal: StoreJournal, store: Store, limiter: trio.Capacity
         return store.free_bytes()
 
     with suppress(StoreFailing):  # the next batch will tell
-        _note_room(await _in_thread(shorten, limiter), journal)
+        _note_room(await _in_thread(shorten, limiter), journal.health)
 
 
-def _note_room(free_bytes: int | None, journal: StoreJournal) -> None:
-    before = journal.state
-    journal.note_room(free_bytes)
-    if journal.state is before:
+def _note_room(free_bytes: int | None, health: Health) -> None:
+    before = health.state
+    health.note_room(free_bytes)
+    if health.state is before:
         return
-    if journal.state is StoreState.LOW_SPACE:
+    if health.state is StoreState.LOW_SPACE:
         log.error("space is low; publishers to stored topics wait until consumers have made room", free=free_bytes)
     elif before is StoreState.LOW_SPACE:
         log.info("there is room again; publishers go on", free=free_bytes)
@@ -157,10 +159,10 @@ def _note_room(free_bytes: int | None, journal: StoreJournal) -> None:
         log.info("the store works again; publishers go on")
 
 
-async def _without_culprits(
+async def _leave_out_culprits(
     formed: Formed, refusal: StoreRefused, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter
-) -> Formed:
-    """The batch without the units that the store does not take. Raises StoreFailing, with nobody blamed yet."""
+) -> None:
+    """Go on without the units that the store does not take. Raises StoreFailing, with nobody blamed yet."""
 
     async def is_accepted(units: list[Unit]) -> bool:
         return await _in_thread(partial(store.would_accept, formed.with_only(units)), limiter)
@@ -177,9 +179,9 @@ async def _without_culprits(
         elif len(units) > 1:
             middle = len(units) // 2
             untried += [units[middle:], units[:middle]]
-    culprits = [unit for unit in formed.units if unit not in accepted]
+    culprits = set(formed.units).difference(accepted)
     log.error("the store refused what clients sent", units=len(culprits), reason=str(refusal))
-    return journal.refuse(formed, culprits, str(refusal))
+    journal.refuse(formed, culprits, str(refusal))
 
 
 async def _complete(units: list[Unit], journal: StoreJournal, stretches: StretchGauge) -> None:
@@ -194,6 +196,15 @@ async def _complete(units: list[Unit], journal: StoreJournal, stretches: Stretch
     stretches.note("journal", began_at_s)
 
 
+async def _watch(journal: StoreJournal) -> None:
+    """A store may neither work nor fail, but hang: then nobody else would say so."""
+    while True:
+        await trio.sleep(STALL_S / 10)
+        waited_s = journal.writing_for_s
+        if waited_s >= STALL_S and journal.health.note_failing(f"it has not answered for {waited_s:.0f} s"):
+            log.error("the store hangs; publishers to stored topics wait", waited_s=round(waited_s))
+
+
 async def _shorten_log(store: Store, limiter: trio.CapacityLimiter) -> None:
     try:
         await _in_thread(store.checkpoint, limiter)
@@ -202,4 +213,5 @@ async def _shorten_log(store: Store, limiter: trio.CapacityLimiter) -> None:
 
 
 async def _in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
-    return await trio.to_thread.run_sync(call, limiter=limiter)
+    # A store that hangs must not keep the broker from ending.
+    return await trio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)

@@ -1,12 +1,11 @@
 """Reads pages of stored topics for those who are behind the window.
 
-Law: one request at a time, in the order they were made; a page that cannot be read now is tried again until it can.
+Law: a few requests at a time, in the order they were made; what cannot be read now is tried again until it can.
 Cancelling it leaves a request unanswered, and nothing else.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -17,12 +16,14 @@ from stompbroker.storage import StoreFailing
 if TYPE_CHECKING:
     from stompbroker.commitlog import Log
     from stompbroker.storage import Store
-    from stompbroker.topics import Pages
+    from stompbroker.topics import PageRequest, Pages
 
 __all__ = ["run"]
 
 #: How long to wait before a store that could not be read is tried again.
 RETRY_S: Final = 0.5
+#: Pages read in one go: a backlog of many topics is many small pages, and each trip to a thread costs as much as one.
+MAX_AT_ONCE: Final = 16
 
 log = structlog.get_logger()
 
@@ -33,14 +34,14 @@ async def run(pages: Pages, store: Store, *, task_status: trio.TaskStatus[None] 
     is_failing = False
     task_status.started()
     while True:
-        request = await pages.wait_request()
-        topic_id = request.topic.store_id
-        if request.topic.is_removed or topic_id is None:
-            pages.give_up(request)
-            continue
+        requests = []
+        for request in await pages.wait_requests(MAX_AT_ONCE):
+            if request.topic.is_removed:
+                pages.give_up(request)
+            else:
+                requests.append(request)
         try:
-            read = partial(_read, store, topic_id, request.start, request.stop, request.topic.log.end_offset)
-            page = await trio.to_thread.run_sync(read, limiter=limiter)
+            found = await trio.to_thread.run_sync(_read, store, requests, limiter=limiter, abandon_on_cancel=True)
         except StoreFailing as failure:
             if not is_failing:
                 log.error("the store cannot be read; subscribers that are behind wait", reason=str(failure))
@@ -50,10 +51,17 @@ async def run(pages: Pages, store: Store, *, task_status: trio.TaskStatus[None] 
         if is_failing:
             is_failing = False
             log.info("the store can be read again")
-        pages.put(request, page)
+        for request, page in zip(requests, found, strict=True):
+            pages.put(request, page)
 
 
-def _read(store: Store, topic_id: int, start: int, stop: int, end: int) -> Log:
-    """The page, or if there is nothing on it, one that reaches to the next messages there are."""
-    page = store.read_page(topic_id, start, stop)
-    return page if page.message_count or stop == end else store.read_page(topic_id, start, end)
+def _read(store: Store, requests: list[PageRequest]) -> list[Log]:
+    """Each page, or if there is nothing on it, one that reaches to the next messages there are."""
+    found = []
+    for topic, start, stop in requests:
+        assert topic.store_id is not None
+        page = store.read_page(topic.store_id, start, stop)
+        if not page.message_count and stop < topic.log.end_offset:
+            page = store.read_page(topic.store_id, start, topic.log.end_offset)
+        found.append(page)
+    return found

@@ -16,7 +16,7 @@ import trio
 
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions import SMALL_PARTIAL_BYTES
-from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently
+from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently, is_reset
 
 if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
@@ -29,6 +29,8 @@ __all__ = ["Shared", "run"]
 
 #: How long a client that is being disconnected may take to read what it is still owed.
 FLUSH_S: Final = 10.0
+#: How often we look whether a client that we do not read from is still there.
+LOOK_S: Final = 5.0
 FORGOTTEN_CHUNK_BYTES: Final = 64 * 1024
 
 log = structlog.get_logger()
@@ -95,11 +97,20 @@ async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nurse
                 is_resuming = True
                 nursery.start_soon(resume)
             if not session.wants_more:
-                await session.wait_wanting_more()
+                await _wait_wanting_more(stream, session)
             if shared.budget.is_used_up and session.partial_bytes > SMALL_PARTIAL_BYTES:
                 await _wait_for_memory(session, shared)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         return
+
+
+async def _wait_wanting_more(stream: trio.abc.Stream, session: Session) -> None:
+    """Until the session takes more. Raises BrokenResourceError if the client is gone: who does not read is not told."""
+    while session.ending is None and not session.wants_more:
+        with trio.move_on_after(LOOK_S):
+            await session.wait_wanting_more()
+        if is_reset(stream):
+            raise trio.BrokenResourceError
 
 
 async def _apply(chunk: bytes, session: Session, stretches: StretchGauge) -> None:

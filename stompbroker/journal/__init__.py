@@ -4,8 +4,10 @@ Law: knows what must be written and in which order, and neither SQL nor threads;
 the store. Synchronous, except for waiting.
 """
 
-from stompbroker.journal.forming import Numbers
+from stompbroker.journal.formed import Formed
+from stompbroker.journal.health import Health
 from stompbroker.journal.restoring import restore
-from stompbroker.journal.store_journal import Formed, StoreJournal
+from stompbroker.journal.rows import Numbers
+from stompbroker.journal.store_journal import StoreJournal
 
-__all__ = ["Formed", "Numbers", "StoreJournal", "restore"]
+__all__ = ["Formed", "Health", "Numbers", "StoreJournal", "restore"]

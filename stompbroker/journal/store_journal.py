@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from stompbroker.journal.forming import add_collected, add_units, add_unsaved, find_positions
+from stompbroker.clock import NANOSECONDS
+from stompbroker.journal.changes import add_collected, add_unsaved, find_positions
+from stompbroker.journal.formed import Formed, Positions
+from stompbroker.journal.health import Health
 from stompbroker.message import size_of_all
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
-from stompbroker.topics import Gate, JournalStatistics, StoreState
+from stompbroker.topics import JournalStatistics, StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from stompbroker.clock import Clock
-    from stompbroker.journal.forming import Numbers, Positions
+    from stompbroker.journal.rows import Numbers
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.storage import CursorRow
-    from stompbroker.topics import Registry, Subscription, Unit
+    from stompbroker.topics import Gate, Registry, Subscription, Unit
 
-__all__ = ["Formed", "StoreJournal"]
+__all__ = ["StoreJournal"]
 
 #: What a unit costs beside its messages: receipts, answers, the objects around them.
 UNIT_OVERHEAD_BYTES: Final = 2048
@@ -41,36 +43,8 @@ MAX_BATCH_UNITS: Final = 1024
 LAZY_S: Final = 0.05
 #: How long nothing else must have been written before what can be collected is deleted on its own.
 IDLE_S: Final = 1.0
-#: Publishers go on when there is this much more room than the mark at which they were stopped.
-ROOM_MARGIN: Final = 1.1
-
-
-@final
-class Formed:
-    """A batch and the units that are completed when it is written."""
-
-    __slots__ = ("_base", "_numbers", "_positions", "_registry", "batch", "units")
-
-    def __init__(
-        self, base: Batch, units: list[Unit], positions: Positions, registry: Registry, numbers: Numbers
-    ) -> None:
-        #: What is written whatever becomes of the units.
-        self._base = base
-        self._positions = positions
-        self._registry = registry
-        self._numbers = numbers
-        self.units = units
-        self.batch = self.with_only(units)
-
-    def with_only(self, units: list[Unit]) -> Batch:
-        """What would be written with these of its units alone."""
-        batch = self._base.copy()
-        add_units(batch, units, self._positions, self._registry, self._numbers)
-        return batch
-
-    def without(self, culprits: list[Unit]) -> Formed:
-        rest = [unit for unit in self.units if unit not in culprits]
-        return Formed(self._base, rest, self._positions, self._registry, self._numbers)
+#: The same while it goes on being deleted.
+TIDY_S: Final = 0.02
 
 
 @final
@@ -79,7 +53,6 @@ class StoreJournal:
     Invariants:
         the backlog's bytes, those being written included, are charged to the memory budget
         every unit taken is in the backlog or being written, once, and counted by its lane and its topics
-        the gate is closed exactly while the store fails, space is low, or the backlog is too long
     """
 
     __slots__ = (
@@ -94,19 +67,16 @@ class StoreJournal:
         "_finished",
         "_flushing",
         "_idle",
-        "_is_backlog_long",
+        "_is_tidying",
         "_let_go_of",
-        "_min_free_bytes",
         "_numbers",
-        "_reason",
         "_registry",
-        "_since_ns",
-        "_state",
         "_stored_bytes",
         "_taken",
+        "_writing_since_ns",
         "_writing_units",
         "batches",
-        "gate",
+        "health",
     )
 
     can_store: Final = True
@@ -127,13 +97,14 @@ class StoreJournal:
         self._budget = budget
         self._numbers = numbers
         self._batch_number = last_batch_number
-        self._min_free_bytes = min_free_bytes
         #: Which kind of database it is, for people.
         self._engine = engine
         self._stored_bytes: int | None = None
         self._backlog: deque[Unit] = deque()
         #: Of the backlog, and of what is being written.
         self._backlog_bytes = 0
+        #: Since when a batch is being written.
+        self._writing_since_ns: int | None = None
         #: Units in the batch that is being written.
         self._writing_units = 0
         #: Units taken and let go of, and batches begun and finished, since the start.
@@ -143,16 +114,18 @@ class StoreJournal:
         self._finished = 0
         #: How many wait for everything to be written, so that nothing waits for company.
         self._flushing = 0
-        self._is_backlog_long = False
-        self._state = StoreState.OK
-        self._reason: str | None = None
-        self._since_ns: int | None = None
+        #: Whether the last batch only deleted, and there was more to delete.
+        self._is_tidying = False
         #: Woken when there may be something to write.
         self._changed = registry.unsaved.filled
         self._idle = Signal()
-        self.gate = Gate()
+        self.health = Health(clock, min_free_bytes)
         #: Batches written since the start.
         self.batches = 0
+
+    @property
+    def gate(self) -> Gate:
+        return self.health.gate
 
     # For whoever changes topics --------------------------------------------------------------------------------------
 
@@ -188,8 +161,7 @@ class StoreJournal:
         for answer, _ in unit.decisions:
             answer.consumer.subscription.pending_answers += 1
         if self._backlog_bytes >= MAX_BACKLOG_BYTES:
-            self._is_backlog_long = True
-            self._set_gate()
+            self.health.note_backlog(is_long=True)
         self._changed.wake()
 
     async def wait_idle(self) -> None:
@@ -213,9 +185,9 @@ class StoreJournal:
         unsaved = self._registry.unsaved
         while not self._backlog:
             if not unsaved:
-                with trio.move_on_after(IDLE_S) as waiting:
+                with trio.move_on_after(TIDY_S if self._is_tidying else IDLE_S) as waiting:
                     await self._changed.wait()
-                if waiting.cancelled_caught and (unsaved.collectable or self._state is StoreState.LOW_SPACE):
+                if waiting.cancelled_caught and (unsaved.collectable or self.health.state is StoreState.LOW_SPACE):
                     return
             elif self._flushing or unsaved.is_pressing:
                 return
@@ -226,19 +198,12 @@ class StoreJournal:
                 if waiting.cancelled_caught:
                     return
 
-    def form(self) -> Formed:
-        """The next batch, of which nothing is done yet. It must be written, or its culprits taken out of it."""
-        steps = self.form_in_steps()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as last:
-                formed: Formed = last.value
-                return formed
-
     def form_in_steps(self) -> Generator[None, None, Formed]:
-        """`form`, in short steps. Its units are chosen in the first one: what they have changed is in the batch then,
-        whatever is submitted between the others. They are given their offsets in the last, all at once."""
+        """The next batch, of which nothing is done yet; it must be written, or its culprits taken out of it.
+
+        In short steps. Its units are chosen in the first one: what they have changed is in the batch then, whatever is
+        submitted between the others. They are given their offsets in the last, all at once.
+        """
         is_idle = not self._backlog
         units: list[Unit] = []
         size_bytes = 0
@@ -247,60 +212,76 @@ class StoreJournal:
             size_bytes += unit.size_bytes
             units.append(unit)
         self._writing_units = len(units)
+        self._writing_since_ns = self._clock.now_ns()
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
         yield from add_unsaved(base, self._registry)
         yield from add_collected(base, self._registry, is_idle=is_idle)
-        positions: dict[Subscription, list[CursorRow]] = {}
+        self._is_tidying = is_idle and bool(base.deletions)
+        positions: dict[Subscription, Positions] = {}
         for unit in units:
             if unit.created is not None:
-                yield from find_positions(unit.created, self._registry, positions.setdefault(unit.created, []))
-        formed = Formed(base, units, positions, self._registry, self._numbers)
-        for unit in units:
-            for topic in unit.stored_topics:
-                topic.formed_units += 1
-        return formed
+                positions[unit.created] = Positions()
+                yield from find_positions(unit.created, self._registry, positions[unit.created])
+        # Those that have gone by now: another of the same name may be in this very batch.
+        base.removed_topics += self._registry.unsaved.take_removed_topics()
+        self._settle_what_is_stored(units)
+        return Formed(base, units, positions, self._registry, self._numbers)
 
-    def refuse(self, formed: Formed, culprits: list[Unit], reason: str) -> Formed:
+    def refuse(self, formed: Formed, culprits: set[Unit], reason: str) -> None:
         """The store cannot take these units: their clients are told, and the batch goes on without them."""
-        for unit in culprits:
+        for unit in formed.units:
+            self._forget_what_is_stored(unit)
+        for unit in [unit for unit in formed.units if unit in culprits]:
             self._let_go(unit)
             if unit.refused is not None:
                 unit.refused(reason)
-        return formed.without(culprits)
+        # With a refused subscription goes the reason to store what it matches.
+        self._settle_what_is_stored([unit for unit in formed.units if unit not in culprits])
+        formed.leave_out(culprits)
+
+    @staticmethod
+    def _settle_what_is_stored(units: list[Unit]) -> None:
+        """Which of their messages are written, and from now on have their offsets."""
+        for unit in units:
+            unit.stored_topics = [topic for topic in unit.publications if topic.is_stored]
+            for topic in unit.stored_topics:
+                topic.formed_units += 1
+
+    @staticmethod
+    def _forget_what_is_stored(unit: Unit) -> None:
+        for topic in unit.stored_topics:
+            topic.formed_units -= 1
+        unit.stored_topics = ()
+
+    @property
+    def writing_for_s(self) -> float:
+        """How long the store has had the batch it is to write; 0 if it has none."""
+        return 0.0 if self._writing_since_ns is None else (self._clock.now_ns() - self._writing_since_ns) / NANOSECONDS
 
     def note_size(self, stored_bytes: int) -> None:
         self._stored_bytes = stored_bytes
 
-    def note_written(self) -> None:
-        """The batch that was formed last is in the store."""
+    def note_written(self, formed: Formed) -> None:
+        """The batch is in the store."""
         self._batch_number += 1
         self.batches += 1
-
-    def note_room(self, free_bytes: int | None) -> None:
-        """The store works, and there is that much room left."""
-        low_mark = self._min_free_bytes * (ROOM_MARGIN if self._state is StoreState.LOW_SPACE else 1)
-        if free_bytes is not None and free_bytes < low_mark:
-            self._change_state(StoreState.LOW_SPACE, f"only {free_bytes} bytes are free where the database is")
-        else:
-            self._change_state(StoreState.OK, None)
-
-    def note_failing(self, reason: str) -> bool:
-        """The store does not take what it is given, for now. True if that is news."""
-        return self._change_state(StoreState.FAILING, reason)
+        self._writing_since_ns = None
+        formed.adopt()
 
     def complete_one(self, unit: Unit) -> None:
         """A unit of the batch that was written becomes visible."""
         self._let_go(unit)
-        unit.complete(self._clock.now_ns())
+        stored_topics = unit.stored_topics
+        self._forget_what_is_stored(unit)
+        unit.complete(self._clock.now_ns(), stored_topics)
 
     def finish(self) -> None:
         """All units of the batch are completed."""
         self._finished += 1
         self._idle.wake()
-        if self._is_backlog_long and self._backlog_bytes < EASED_BACKLOG_BYTES:
-            self._is_backlog_long = False
-            self._set_gate()
+        if self._backlog_bytes < EASED_BACKLOG_BYTES:
+            self.health.note_backlog(is_long=False)
 
     def _let_go(self, unit: Unit) -> None:
         self._let_go_of += 1
@@ -309,18 +290,12 @@ class StoreJournal:
         self._budget.adjust(-unit.size_bytes)
         for topic in unit.publications:
             topic.pending_units -= 1
-        for topic in unit.stored_topics:
-            topic.formed_units -= 1
         for answer, _ in unit.decisions:
             answer.consumer.subscription.pending_answers -= 1
         if unit.lane is not None:
             unit.lane.leave(unit)
 
     # State -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> StoreState:
-        return self._state
 
     @property
     def is_idle(self) -> bool:
@@ -334,38 +309,17 @@ class StoreJournal:
     def statistics(self) -> JournalStatistics:
         return JournalStatistics(
             engine=self._engine,
-            state=self._state,
-            reason=self._reason,
-            since_ns=self._since_ns,
+            state=self.health.state,
+            reason=self.health.reason,
+            since_ns=self.health.since_ns,
             backlog_units=self._taken - self._let_go_of,
             backlog_bytes=self._backlog_bytes,
             batches=self.batches,
             stored_bytes=self._stored_bytes,
         )
 
-    def _change_state(self, state: StoreState, reason: str | None) -> bool:
-        is_news = state is not self._state
-        if is_news:
-            self._state = state
-            self._since_ns = None if state is StoreState.OK else self._clock.now_ns()
-        if is_news or reason != self._reason:
-            self._reason = reason
-            self._set_gate()
-        return is_news
-
-    def _set_gate(self) -> None:
-        match self._state:
-            case StoreState.FAILING:
-                self.gate.close(f"the store fails ({self._reason})", waits_for_consumers=False)
-            case StoreState.LOW_SPACE:
-                self.gate.close(f"the store is nearly full ({self._reason})", waits_for_consumers=True)
-            case StoreState.OK if self._is_backlog_long:
-                self.gate.close("the store is slower than what is published", waits_for_consumers=False)
-            case StoreState.OK:
-                self.gate.open()
-
     def check_invariants(self) -> None:
-        assert self.gate.is_blocked == (self._state is not StoreState.OK or self._is_backlog_long)
+        self.health.check_invariants()
         assert self._taken - self._let_go_of == len(self._backlog) + self._writing_units
         if not self._writing_units:
             assert self._backlog_bytes == sum(unit.size_bytes for unit in self._backlog)

@@ -5,22 +5,22 @@ as one unit: at the end of a chunk, and before any frame whose effect must not b
 Mistakes are raised as PeerViolation; who is told, and what is parked when a frame has to be held back, is the
 session's business.
 
-Hot path: `_gather_messages`, for all SENDs of one head at once. `make bench` (topic 1→1) and
+Hot path: `_publish_run`, for all SENDs of one head at once. `make bench` (topic 1→1) and
 `tests/sessions/test_hot_path.py` guard it.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from stompbroker.errors import PeerViolation, shorten
 from stompbroker.sessions.batch import Batch
 from stompbroker.sessions.borrowing import Borrowing
 from stompbroker.sessions.consumers import Consumers
-from stompbroker.sessions.durable_headers import asks_for_durable, check_name
-from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
+from stompbroker.sessions.durable_headers import check_name, refuse_nul
 from stompbroker.sessions.publishing import Publishing
-from stompbroker.sessions.subscribe_headers import read_subscribe
+from stompbroker.sessions.subscribing import Subscribing
 from stompbroker.stomp import (
     AckRun,
     SendRun,
@@ -29,15 +29,14 @@ from stompbroker.stomp import (
     forbid_body,
     render_receipts,
 )
-from stompbroker.topics import Consumer, Subscription, Unit
+from stompbroker.topics import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from stompbroker.ids import ConnectionId
     from stompbroker.outbox import Outbox
+    from stompbroker.sessions.client import Client
     from stompbroker.sessions.consumers import Named
-    from stompbroker.sessions.subscribe_headers import SubscribeRequest
     from stompbroker.sessions.surroundings import Surroundings
     from stompbroker.stomp import Frame
     from stompbroker.topics import Gate, Lane, Topic
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Commands"]
 
 #: Characters of a NACK's reason that are kept.
-MAX_REASON: Final = 1000
+MAX_REASON: Final = 250
 
 
 @final
@@ -74,27 +73,24 @@ class Commands:
         "_around",
         "_batch",
         "_begun",
-        "_client_id",
-        "_connection_id",
+        "_client",
         "_disconnect_client",
         "_end_session",
         "_lane",
         "_outbox",
-        "_peer",
         "_publishing",
+        "_subscribing",
         "_transactions",
         "consumers",
         "held_by",
         "is_over",
         "late_answers",
-        "version",
     )
 
     def __init__(
         self,
         around: Surroundings,
-        connection_id: ConnectionId,
-        peer: str,
+        client: Client,
         outbox: Outbox,
         lane: Lane,
         *,
@@ -102,22 +98,19 @@ class Commands:
         disconnect_client: Callable[[PeerViolation], None],
     ) -> None:
         self._around = around
-        self._connection_id = connection_id
-        self._peer = peer
+        self._client = client
         self._outbox = outbox
         self._lane = lane
-        #: What its CONNECT says it is; durable subscriptions are named within it.
-        self._client_id: str | None = None
         #: Called when DISCONNECT is done, its receipt included.
         self._end_session = end_session
         #: Called when the broker cannot go on with this client.
         self._disconnect_client = disconnect_client
-        self._publishing = Publishing(around)
+        self._publishing = Publishing(around, client)
         self._batch = Batch()
         self._transactions = Transactions(around.settings.limits)
         self._begun: dict[str, _Begun] = {}
         self.consumers = Consumers(around.message_ids, around.settings.max_subscriptions)
-        self.version = Version.V1_0
+        self._subscribing = Subscribing(around, client, self.consumers, outbox, lane, disconnect_client)
         #: The topic that was full, or the journal's gate that was closed, when a frame had to be held back.
         self.held_by: Topic | Gate | None = None
         #: Answers to deliveries of subscriptions that were closed by then.
@@ -128,9 +121,9 @@ class Commands:
 
     def introduce(self, version: Version, client_id: str | None) -> None:
         """What is known of the client since its CONNECT. Raises PeerViolation."""
-        self.version = version
-        self._client_id = None if client_id is None else check_name("client-id", client_id)
-        self._publishing.publisher = client_id or self._around.message_ids.connection_name(self._connection_id)
+        self._client.version = version
+        self._client.client_id = None if client_id is None else check_name("client-id", client_id)
+        self._client.name = client_id or self._around.message_ids.connection_name(self._client.connection_id)
 
     @property
     def kept_bytes(self) -> int:
@@ -209,7 +202,7 @@ class Commands:
     def _apply_other(self, frame: Frame) -> bool:
         try:
             if frame.body and frame.command != "SEND":
-                forbid_body(frame, self.version)
+                forbid_body(frame, self._client.version)
             return self._COMMANDS[frame.command](self, frame)
         except PeerViolation as violation:
             violation.receipt = violation.receipt or frame.receipt
@@ -222,119 +215,31 @@ class Commands:
         return True
 
     def _subscribe(self, frame: Frame) -> bool:
-        registry = self._around.registry
-        request = read_subscribe(frame.headers, self._around.settings, registry.durable, self._client_id)
-        self.consumers.check_may_open(request.name, request.destination)
+        request = self._subscribing.read(frame.headers)
         # What this client sent before it subscribed is not for it.
         self._hand_over()
-        subscription, is_new = self._obtain(request)
-        subscription.connection_id = self._connection_id
-        subscription.connection_name = self._publishing.publisher
-        subscription.peer = self._peer
-        consumer = Consumer(
-            subscription,
-            ordinal=self.consumers.next_ordinal,
-            version=self.version,
-            outbox=self._outbox,
-            credit=request.credit,
-            queue=registry.ready,
-            redeliveries=registry.redeliveries,
-            disconnect=self._disconnect_client,
-        )
-        registry.claim(consumer, self._around.clock.now_ns())
-        self.consumers.add(consumer, request.destination)
-        self._owe_receipt(frame)
-
-        def begin(receipts: list[str]) -> None:
-            if subscription.is_durable and subscription.is_closed:
-                return  # the store has refused it in the meantime, and the client is told so
-            # Its receipt comes before its first message: the distributor does not run in between.
-            now_ns = self._around.clock.now_ns()
-            registry.begin(subscription, now_ns)
-            registry.open(consumer, now_ns)
-            self._give_receipts(receipts)
-
-        unit = self._batch.take(self._lane, begin)
-        if subscription.is_durable:
-            # Somebody else may just be making it, or have answered in a transaction that is being written.
-            unit.needs_order = not subscription.has_begun or subscription.pending_answers > 0
-            if is_new:
-                unit.created = subscription
-                unit.refused = self._refuse_subscription(subscription)
-        self._submit(unit)
+        self._submit(self._subscribing.open(request, self._receipt_of(frame)))
         return True
-
-    def _obtain(self, request: SubscribeRequest) -> Obtained:
-        if request.identity is not None:
-            if any(consumer.subscription.identity == request.identity for consumer in self.consumers):
-                raise PeerViolation(
-                    "subscription exists", f"this connection has {request.identity.key!r} open under another id"
-                )
-            return obtain(request.identity, request, self._around, self._peer)
-        subscription = Subscription(
-            name=request.name,
-            destination=request.destination,
-            pattern=request.pattern,
-            ack_mode=request.ack_mode,
-            is_no_local=request.is_no_local,
-        )
-        return Obtained(subscription, True)
-
-    def _refuse_subscription(self, subscription: Subscription) -> Callable[[str], None]:
-        def refuse(reason: str) -> None:
-            registry, now_ns = self._around.registry, self._around.clock.now_ns()
-            consumer = subscription.consumer
-            if consumer is not None:
-                # Perhaps somebody else's by now.
-                consumer.disconnect(PeerViolation("cannot be stored", reason))
-                registry.leave([consumer], now_ns)
-            registry.remove_durable(subscription, now_ns)
-            self._refuse(reason)
-
-        return refuse
 
     def _unsubscribe(self, frame: Frame) -> bool:
-        headers = frame.headers
         # Answers that came before it in the same chunk still count.
         self._hand_over()
-        if asks_for_durable(headers):
-            consumer = self.consumers.find(headers.get("id"), headers.get("destination"))
-            open_here = None if consumer is None else consumer.subscription
-            self._delete(find_to_delete(headers, open_here, self._around, self._client_id), frame)
-        else:
-            left = self.consumers.remove(headers.get("id"), headers.get("destination"))
-            self._around.registry.leave([left], self._around.clock.now_ns())
-            self._owe_receipt(frame)
-        return True
-
-    def _delete(self, subscription: Subscription, frame: Frame) -> None:
-        registry = self._around.registry
-        consumer = subscription.consumer
-        if consumer is not None:
-            if consumer not in self.consumers:
-                raise PeerViolation(
-                    "durable subscription in use",
-                    f"{subscription.key!r} is attached to {subscription.peer}; it can be deleted when that is gone",
-                )
-            self.consumers.drop(consumer)
-            registry.leave([consumer], self._around.clock.now_ns())
-        registry.forget_durable(subscription)
+        if self._subscribing.wants_deletion(frame.headers):
+            self._submit(self._subscribing.delete(frame.headers, self._receipt_of(frame)))
+            return True
+        is_kept = self._subscribing.close(frame.headers)
         self._owe_receipt(frame)
-
-        def finish(receipts: list[str]) -> None:
-            registry.remove_durable(subscription, self._around.clock.now_ns())
-            self._give_receipts(receipts)
-
-        unit = self._batch.take(self._lane, finish)
-        unit.removed = subscription
-        self._submit(unit)
+        # Its receipt also stands for acknowledgements that asked for none.
+        self._hand_over(needs_order=is_kept)
+        return True
 
     def _answer(self, frame: Frame) -> bool:
         """ACK and NACK."""
         if isinstance(frame, AckRun):
             self._acknowledge_run(frame)
             return True
-        delivery = self.consumers.find_delivery(frame.headers, self.version)
+        delivery = self.consumers.find_delivery(frame.headers, self._client.version)
+        refuse_nul("reason", frame.headers.get("reason", ""))
         if "transaction" in frame.headers:
             self._gather(frame)
             begun = self._begun[frame.headers["transaction"]]
@@ -383,12 +288,11 @@ class Commands:
 
     def _disconnect(self, frame: Frame) -> bool:
         self._hand_over()
-        has_durable = any(consumer.subscription.is_durable for consumer in self.consumers)
         self.abandon()
         self._owe_receipt(frame)
         unit = self._batch.take(self._lane, self._give_last_receipts)
         # Its receipt also stands for acknowledgements that asked for none.
-        unit.needs_order = has_durable and unit.owes_receipt
+        unit.needs_order = self._subscribing.had_durable and unit.owes_receipt
         self._submit(unit)
         return True
 
@@ -450,10 +354,12 @@ class Commands:
         if frame.receipt is not None:
             self._batch.receipts.append(frame.receipt)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, *, needs_order: bool = False) -> None:
         """Give what was gathered to the journal."""
         if self._batch:
-            self._submit(self._batch.take(self._lane, self._give_receipts))
+            unit = self._batch.take(self._lane, self._give_receipts)
+            unit.needs_order = needs_order
+            self._submit(unit)
 
     def _submit(self, unit: Unit) -> None:
         unit.refused = unit.refused or self._refuse
@@ -463,9 +369,13 @@ class Commands:
         """The store cannot take what this client sent, whatever is tried."""
         self._disconnect_client(PeerViolation("cannot be stored", reason))
 
+    def _receipt_of(self, frame: Frame) -> Callable[[], None]:
+        """Gives the receipt that a frame asks for, if it does."""
+        return partial(self._give_receipts, [] if frame.receipt is None else [frame.receipt])
+
     def _give_receipts(self, receipts: list[str]) -> None:
         if receipts:
-            self._outbox.put(render_receipts(receipts, self.version))
+            self._outbox.put(render_receipts(receipts, self._client.version))
 
     def _give_last_receipts(self, receipts: list[str]) -> None:
         self._give_receipts(receipts)

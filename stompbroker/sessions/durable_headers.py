@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
     from stompbroker.topics import Pattern
 
-__all__ = ["DSUB_PREFIX", "asks_for_durable", "check_name", "find_by_name", "is_named", "read_identity", "truth"]
+__all__ = [
+    "DSUB_PREFIX",
+    "asks_for_durable",
+    "check_name",
+    "find_by_name",
+    "is_named",
+    "read_identity",
+    "refuse_nul",
+    "truth",
+]
 
 #: What other brokers' clients call the name of a durable subscription.
 _NAMES: Final = ("activemq.subscriptionName", "durable-subscription-name", "durable-subscriber-name")
@@ -43,9 +52,16 @@ def truth(name: str, value: str) -> bool:
     return value == "true"
 
 
+def refuse_nul(header: str, value: str) -> None:
+    """What is kept as text must not hold it: not every database can."""
+    if "\0" in value:
+        raise PeerViolation(f"malformed header {header!r}", "it holds a NUL, which no text may")
+
+
 def check_name(header: str, value: str) -> str:
     if not value:
         raise PeerViolation(f"empty header {header!r}", "a name needs at least one character")
+    refuse_nul(header, value)
     size_bytes = len(value.encode())
     if size_bytes > MAX_NAME_BYTES:
         raise PeerViolation(f"header {header!r} too long", f"{MAX_NAME_BYTES} bytes are allowed; it has {size_bytes}")

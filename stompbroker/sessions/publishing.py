@@ -18,6 +18,7 @@ from stompbroker.topics import parse_topic_name
 
 if TYPE_CHECKING:
     from stompbroker.sessions.batch import Batch
+    from stompbroker.sessions.client import Client
     from stompbroker.sessions.surroundings import Surroundings
     from stompbroker.stomp import Head, SendRun
     from stompbroker.topics import Topic
@@ -44,18 +45,17 @@ class SendPlan:
 
 @final
 class Publishing:
-    __slots__ = ("_around", "publisher")
+    __slots__ = ("_around", "_client")
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, client: Client) -> None:
         self._around = around
-        #: What its connection is called; set once that is known.
-        self.publisher = ""
+        self._client = client
 
     def plan(self, head: Head, receipt: str | None) -> SendPlan:
         """What this head comes to. Raises PeerViolation, for the frame that asked for `receipt`."""
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_removed:
-            plan = SendPlan(head, self._topic(head, receipt), self._around.message_ids.prefix, self.publisher)
+            plan = SendPlan(head, self._topic(head, receipt), self._around.message_ids.prefix, self._client.name)
             head.plan = plan
         return plan
 

@@ -4,7 +4,8 @@ Law: synchronous, and knows no socket. The worker feeds it chunks and sends its 
 everything between two calls is consistent. What frames do is said in `commands`; here is said in which order they are
 applied, when a client is held back, when it is given up, and what happens then.
 
-A client that publishes to a topic whose window is full is *held back*: its SENDs, and whatever comes behind them, are
+A client that publishes to a topic whose window is full, or to a stored one while the journal's gate is closed, is *held
+back*: its SENDs, and whatever comes behind them, are
 parked, while ACK, NACK and heart-beats still count, since they are what may give the topic room again.
 """
 
@@ -18,6 +19,7 @@ import structlog
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
 from stompbroker.outbox import Outbox
+from stompbroker.sessions.client import Client
 from stompbroker.sessions.commands import Commands
 from stompbroker.sessions.parking import Parking
 from stompbroker.sessions.statistics import ConnectionStatistics
@@ -115,8 +117,7 @@ class Session:
         self._lane = Lane(self.resumed)
         self._commands = Commands(
             around,
-            connection_id,
-            peer,
+            Client(connection_id, peer),
             self.outbox,
             self._lane,
             end_session=self._end_disconnected,

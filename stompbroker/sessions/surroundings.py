@@ -53,9 +53,11 @@ class SessionSettings:
 class MessageIds:
     """Makes message ids: which store, which start of it, and a running number; unique for all time."""
 
-    __slots__ = ("next_number", "prefix")
+    __slots__ = ("_start_number", "_store_id", "next_number", "prefix")
 
     def __init__(self, store_id: str, start_number: int) -> None:
+        self._store_id = store_id
+        self._start_number = start_number
         self.prefix = f"{store_id}-{start_number}-".encode()
         #: Advanced by the sessions' hot loop, which makes the ids itself.
         self.next_number = 1
@@ -70,11 +72,19 @@ class MessageIds:
         return f"{self.prefix.decode()}{connection_id}"
 
     def was_made(self, message_id: str) -> bool:
-        """Whether this broker has given that id to a message since it started."""
-        prefix = self.prefix.decode()
-        number = message_id.removeprefix(prefix)
-        is_ours = message_id.startswith(prefix) and number.isascii() and number.isdigit() and len(number) < 20
-        return is_ours and 0 < int(number) < self.next_number
+        """Whether a broker has given that id to a message: this one since it started, or an earlier one on this
+        store."""
+        store_id, _, rest = message_id.partition("-")
+        start, _, number = rest.partition("-")
+        if store_id != self._store_id or not all(_is_number(text) for text in (start, number)):
+            return False
+        if int(start) == self._start_number:
+            return int(number) < self.next_number
+        return int(start) < self._start_number
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and not text.startswith("0")
 
 
 @final

@@ -6,6 +6,7 @@ Within the process one thread writes, others read beside it.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from typing import TYPE_CHECKING, final
@@ -35,6 +36,8 @@ class SqliteBackend:
 
     def __init__(self, file: Path) -> None:
         self._directory = str(file.parent)
+        opened = file.stat()
+        self._file_id = opened.st_dev, opened.st_ino
         self.where = str(file)
         self.failures = Failures(sqlite3, self.where)
         self._writers = writing_engine(file)
@@ -66,7 +69,13 @@ class SqliteBackend:
         self._checkpoints.note_commit(batch, free_pages)
 
     def free_bytes(self) -> int:
-        """What the file system has left for us, and what is free inside the file."""
+        """What the file system has left for us, and what is free inside the file.
+
+        SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. Raises OSError.
+        """
+        found = os.stat(self.where)
+        if (found.st_dev, found.st_ino) != self._file_id:
+            raise OSError(errno.ESTALE, "another file has taken its place", self.where)
         system = os.statvfs(self._directory)
         return system.f_bavail * system.f_frsize + self._checkpoints.free_pages_bytes
 

@@ -165,8 +165,9 @@ class Store:
             self._backend.checkpoint(truncate=truncate)
 
     def close(self) -> None:
-        """Give everything back. Raises nothing; the store cannot be used afterwards."""
-        self._discard_writer()
+        """Give everything back, as soon as nobody writes. Raises nothing; the store cannot be used afterwards."""
+        with self._backend.writing():
+            self._discard_writer()
         self._backend.close()
 
     @contextmanager

@@ -57,7 +57,7 @@ class Consumer:
     """
     Invariants:
         in_flight == sum of the in-flight offsets over the readings of its subscription
-        a reading is in the backlog exactly when it is `listed_by` this consumer
+        a reading is in the backlog exactly when it is `listed_in` it
         every reading that something is in flight from is in `_served`
         nothing is sent and no answer counts unless `is_open`
     """
@@ -68,6 +68,7 @@ class Consumer:
         "_backlog",
         "_expects_acks",
         "_in_flight_bytes",
+        "_listing",
         "_prefix",
         "_queue",
         "_redeliveries",
@@ -122,6 +123,8 @@ class Consumer:
         self._queue = queue
         self._redeliveries = redeliveries
         self._backlog: deque[Reading] = deque()
+        #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
+        self._listing = object()
         self._served: set[Reading] = set()
         self._prefix = delivery_prefix(subscription.name, version)
         self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and version is Version.V1_2 else None
@@ -171,17 +174,20 @@ class Consumer:
         """There is something to read here."""
         if not self.is_open or reading.missing is not None:
             return
-        if reading.listed_by is not self:
-            reading.listed_by = self
+        if reading.listed_in is not self._listing:
+            reading.listed_in = self._listing
             self._backlog.append(reading)
         if not self.is_queued:
             self.wake()
 
     def withdraw(self, reading: Reading) -> None:
         """This reading is gone."""
-        if reading.listed_by is self:
-            reading.listed_by = None
-            self._backlog.remove(reading)
+        if reading.listed_in is self._listing:
+            reading.listed_in = None
+            if self._backlog[-1] is reading:  # as it is when it was just served
+                self._backlog.pop()
+            else:
+                self._backlog.remove(reading)
 
     def wake(self) -> None:
         """Something has changed that may let it receive: look, and queue up if so."""
@@ -228,7 +234,7 @@ class Consumer:
         for _ in range(len(self._backlog)):
             reading = self._backlog.popleft()
             if not reading.has_more:
-                reading.listed_by = None
+                reading.listed_in = None
                 continue
             self._backlog.append(reading)
             if not only_again or reading.cursor.free_count:
@@ -410,7 +416,7 @@ class Consumer:
         assert self.in_flight == sum(reading.cursor.in_flight for reading in readings)
         assert self.subscription.waiting == sum(reading.cursor.waiting_count for reading in readings)
         if self.is_open:
-            assert {reading for reading in readings if reading.listed_by is self} == set(self._backlog)
+            assert {reading for reading in readings if reading.listed_in is self._listing} == set(self._backlog)
             assert {reading for reading in readings if reading.cursor.in_flight} <= self._served
         assert len(set(self._backlog)) == len(self._backlog)
         assert self._in_flight_bytes == sum(self._sizes.values())

@@ -9,6 +9,7 @@ to the memory budget and bounded; the page that was not used for longest goes fi
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.ids import Offset
@@ -103,11 +104,11 @@ class Pages:
         """It stands until `put` or `give_up`."""
         return next(iter(self._requests), None)
 
-    async def wait_request(self) -> PageRequest:
-        """The oldest request, as soon as there is one."""
-        while (request := self.oldest_request) is None:
+    async def wait_requests(self, count: int) -> list[PageRequest]:
+        """The oldest requests, at most `count`, as soon as there is one."""
+        while not self._requests:
             await self.requested.wait()
-        return request
+        return list(islice(self._requests, count))
 
     def put(self, request: PageRequest, log: Log) -> None:
         """The page that was asked for has come: whoever waits for it may go on."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.message import Message
-    from stompbroker.topics.consumer import Consumer
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
 
@@ -66,7 +65,7 @@ class Reading:
         "cursor",
         "failures",
         "held_bytes",
-        "listed_by",
+        "listed_in",
         "missing",
         "subscription",
         "topic",
@@ -85,8 +84,8 @@ class Reading:
         self.held_bytes = 0
         #: Unsent offsets that will never be sent because the window was full (`drop-newest`).
         self._dropped_ahead: OffsetRanges | None = None
-        #: The consumer whose backlog holds this reading; that one's to set.
-        self.listed_by: Consumer | None = None
+        #: The backlog that holds this reading; its consumer's to set.
+        self.listed_in: object = None
 
     @property
     def has_more(self) -> bool:
@@ -141,6 +140,8 @@ class Reading:
             self.missing = cursor.next_offset
             return cursor.next_offset, []
         first, messages = source.read(cursor.next_offset, limit)
+        if source is not self.topic.log:
+            first, messages = self._within_page(first, messages)
         self._step_over(first)
         if self.subscription.is_no_local:
             messages = self._without_own(messages)
@@ -149,6 +150,11 @@ class Reading:
             messages = _within(messages, limit_bytes)
         cursor.advance(Offset(first + len(messages)))
         return first, messages
+
+    def _within_page(self, first: Offset, messages: list[Message]) -> tuple[Offset, list[Message]]:
+        """A page knows nothing of what only the log has: from the log's start on, the log is read."""
+        start = self.topic.log.start_offset
+        return min(first, start), messages[: max(0, start - first)]
 
     def take_again(self, limit: int, limit_bytes: int) -> list[Again]:
         """Messages to be sent once more, lowest offset first, from now on in flight.

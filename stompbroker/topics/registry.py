@@ -119,6 +119,7 @@ class Registry:
     def collect(self, topic: Topic, *, unused_since_ns: int) -> bool:
         """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""
         topic.forget_closed_readings()
+        topic.note_collectable()
         if topic.log.message_count:
             topic.window.trim()
             if topic.is_in_store and self.budget.is_tight:
@@ -138,19 +139,13 @@ class Registry:
             self.unsaved.note_removed_topic(topic)
         return True
 
-    def topics_matching(self, pattern: Pattern) -> list[Topic]:
-        if pattern.is_exact:
-            topic = self.topics.get(pattern.name)
-            return [] if topic is None else [topic]
-        return [topic for topic in self.topics.values() if pattern.matches(topic.segments)]
-
     # Consumers -------------------------------------------------------------------------------------------------------
 
     def claim(self, consumer: Consumer, now_ns: int) -> None:
         """The subscription is this consumer's from now on. Raises PeerViolation as `topic` does."""
         subscription = consumer.subscription
         if subscription.pattern.is_exact:
-            self.topic(subscription.pattern, now_ns)
+            self.topic(subscription.pattern, now_ns).last_used_at_ns = now_ns
         assert subscription.consumer is None
         subscription.consumer = consumer
         self.subscriptions[subscription] = None
@@ -236,6 +231,11 @@ class Registry:
         assert subscription.durability is not None
         if self.durable.get(subscription.durability.identity) is subscription:
             del self.durable[subscription.durability.identity]
+
+    def remember_durable(self, subscription: Subscription) -> None:
+        """It could not be removed after all: it can be subscribed to again."""
+        assert subscription.durability is not None
+        self.durable.setdefault(subscription.durability.identity, subscription)
 
     def remove_durable(self, subscription: Subscription, now_ns: int) -> None:
         """It is gone for good. Nothing to do if it was before: it may have been refused and deleted at once."""

@@ -217,7 +217,7 @@ class Topic:
         """What was kept for it goes with the next trim."""
         self.readings.pop(subscription).close()
         self.last_used_at_ns = now_ns
-        self._note_collectable()
+        self.note_collectable()
 
     def refresh_readings(self) -> None:
         """Take notice of wildcard subscriptions that came or went since the last time.
@@ -242,19 +242,24 @@ class Topic:
         for subscription in closed:
             self.readings.pop(subscription).close()
         if closed:
-            self._note_collectable()
+            self.note_collectable()
 
-    def _note_collectable(self) -> None:
+    def note_collectable(self) -> None:
         """Perhaps nobody needs any more what the store has."""
-        if self.is_in_store:
+        if self.is_in_store and self.collected_up_to < self.log.end_offset:
             self.unsaved.collectable[self] = None
 
     @property
     def is_unused(self) -> bool:
-        """Whether it can go: nothing kept or on its way, and nobody here who asked for this very topic or has something
-        unsettled."""
-        return not (self.log.message_count or self.pending_units) and all(
-            not subscription.pattern.is_exact and reading.is_idle for subscription, reading in self.readings.items()
+        """Whether it can go: nothing kept, in memory or in the store, or on its way, and nobody here who asked for this
+        very topic or has something unsettled."""
+        is_gone = self.log.message_count == 0 and (not self.is_in_store or self.collected_up_to == self.log.end_offset)
+        return (
+            is_gone
+            and not self.pending_units
+            and all(
+                not subscription.pattern.is_exact and reading.is_idle for subscription, reading in self.readings.items()
+            )
         )
 
     # Holding back ----------------------------------------------------------------------------------------------------
@@ -293,7 +298,7 @@ class Topic:
     def disconnect_pinning(self) -> list[Reading]:
         """Disconnect the subscribers that have read least; returns where they stood."""
         lowest = self.window.lowest_unsent
-        pinning = [reading for reading in self.readings.values() if reading.cursor.next_offset <= lowest]
+        pinning = [reading for reading in self.window.connected() if reading.cursor.next_offset <= lowest]
         self.window.disconnect(pinning, f"nothing was taken from it for {self.policy.block_timeout_s:g} s")
         return pinning
 

@@ -125,7 +125,7 @@ class Unit:
         self.needs_order = False
         #: Called instead of `then`, with the reason, if the store cannot take it at all.
         self.refused = refused
-        #: Which of its topics have been written; the journal's to set.
+        #: Which of its topics are written with the batch being formed; the journal's to set.
         self.stored_topics: Collection[Topic] = ()
         #: What it keeps in memory while it waits; the journal's to set.
         self.size_bytes = 0
@@ -150,10 +150,11 @@ class Unit:
             else:
                 answer.consumer.set_aside(parts, due_ns=answer.due_ns, reason=answer.reason)
 
-    def complete(self, now_ns: int) -> None:
-        """Make it visible. Called by the journal, once, when the unit is durable."""
+    def complete(self, now_ns: int, stored_topics: Collection[Topic] = ()) -> None:
+        """Make it visible. Called by the journal, once, when the unit is durable; what was published to `stored_topics`
+        has been written."""
         for topic, messages in self.publications.items():
-            topic.append(messages, now_ns, is_stored=topic in self.stored_topics)
+            topic.append(messages, now_ns, is_stored=topic in stored_topics)
         if self.answers:
             self.decide()
         if self.decisions:

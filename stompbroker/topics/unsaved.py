@@ -71,9 +71,13 @@ class Unsaved:
         self.collectable.pop(topic, None)
         self.filled.wake()
 
-    def take(self) -> tuple[list[Reading], list[Subscription], list[int]]:
-        """Everything noted but what can be collected, which goes on being looked at until there is nothing left."""
-        readings, subscriptions, removed_topics = list(self.readings), list(self.subscriptions), self.removed_topics
-        self.readings, self.subscriptions, self.removed_topics = {}, {}, []
+    def take(self) -> tuple[list[Reading], list[Subscription]]:
+        """What has moved or was seen."""
+        readings, subscriptions = list(self.readings), list(self.subscriptions)
+        self.readings, self.subscriptions = {}, {}
         self.records = 0
-        return readings, subscriptions, removed_topics
+        return readings, subscriptions
+
+    def take_removed_topics(self) -> list[int]:
+        removed_topics, self.removed_topics = self.removed_topics, []
+        return removed_topics

@@ -79,7 +79,7 @@ class Window:
         """Where whoever has read least in the window stands."""
         log = self._topic.log
         if self._topic.is_in_store:
-            positions = [max(reading.cursor.next_offset, log.start_offset) for reading in self._connected()]
+            positions = [max(reading.cursor.next_offset, log.start_offset) for reading in self.connected()]
         else:
             positions = [reading.cursor.next_offset for reading in self._topic.readings.values()]
         return min(positions, default=log.end_offset)
@@ -145,7 +145,7 @@ class Window:
         if not self._topic.is_in_store or not self.is_full:
             return
         # What only the log has must reach those who are connected.
-        needed = [first for reading in self._connected() if (first := self._first_unstored(reading)) is not None]
+        needed = [first for reading in self.connected() if (first := self._first_unstored(reading)) is not None]
         self._leave_to_store(min([self._first_to_keep(), *needed]))
 
     def relieve(self) -> list[Reading]:
@@ -202,7 +202,7 @@ class Window:
         first_to_keep = self._first_to_keep()
         pinning = {
             reading: first
-            for reading in self._connected()
+            for reading in self.connected()
             if (first := self._first_unstored(reading)) is not None and first < first_to_keep
         }
         match self._topic.policy.slow_subscriber:
@@ -223,7 +223,7 @@ class Window:
         share = KEPT_SHARE * min(max_bytes / log.size_bytes, max_messages / log.message_count)
         return Offset(log.end_offset - int(log.message_count * share))
 
-    def _connected(self) -> list[Reading]:
+    def connected(self) -> list[Reading]:
         return [reading for reading in self._topic.readings.values() if reading.subscription.consumer is not None]
 
     def _drop_oldest(self) -> None:

@@ -14,7 +14,7 @@ import trio
 
 from stompbroker.errors import OperatorError
 
-__all__ = ["close_gently", "open_listeners", "raise_descriptor_limit", "tune"]
+__all__ = ["close_gently", "is_reset", "open_listeners", "raise_descriptor_limit", "tune"]
 
 #: Connections that may wait to be accepted; a burst of reconnecting clients after a restart fits.
 BACKLOG: Final = 4096
@@ -69,6 +69,13 @@ async def close_gently(stream: trio.abc.Stream) -> None:
         pass  # the client was quicker
     finally:
         await trio.aclose_forcefully(stream)
+
+
+def is_reset(stream: trio.abc.Stream) -> bool:
+    """Whether the other side has torn the connection down; for who does not read, and would not notice."""
+    if not isinstance(stream, trio.SocketStream):
+        return False
+    return bool(stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
 
 def raise_descriptor_limit() -> int:

@@ -31,7 +31,7 @@ class BrokerOnStore(BrokerUnderTest):
         self.store = store
 
     def statistics(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.parts.control.statistics()["store"]
+        found: dict[str, Any] = self.parts.control.describe_store()
         return found
 
 

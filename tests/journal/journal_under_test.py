@@ -41,6 +41,7 @@ from stompbroker.topics import (
 )
 from stompbroker.totals import Totals
 from tests.journal.watched_store import WatchedStore
+from tests.support.forming import form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -190,9 +191,9 @@ class JournalUnderTest:
 
     def write(self) -> None:
         """As the actor does, where none runs: one batch, from forming to the last completion."""
-        formed = self.journal.form()
+        formed = form(self.journal)
         self.store.commit(formed.batch)
-        self.journal.note_written()
+        self.journal.note_written(formed)
         for unit in formed.units:
             self.journal.complete_one(unit)
         self.journal.finish()

@@ -144,7 +144,7 @@ async def test_space_is_low_below_the_mark(data: Path, free: int, state: StoreSt
         under_test.store.free = free
         await under_test.durable("a")
 
-        assert under_test.journal.state is state
+        assert under_test.journal.health.state is state
         assert under_test.journal.gate.is_blocked == (state is StoreState.LOW_SPACE)
 
 
@@ -157,7 +157,7 @@ async def test_low_space_closes_the_gate_until_there_is_a_tenth_more(data: Path,
         under_test.publish("written all the same", under_test.topic("a"), make_messages(1))
         await under_test.idle()
 
-        assert journal.state is StoreState.LOW_SPACE
+        assert journal.health.state is StoreState.LOW_SPACE
         assert "10 bytes" in str(journal.statistics().reason)
         assert journal.statistics().since_ns is not None
         assert gate.is_blocked
@@ -169,7 +169,7 @@ async def test_low_space_closes_the_gate_until_there_is_a_tenth_more(data: Path,
         assert gate.is_blocked
         under_test.store.free = MARK * 11 // 10 + 1
         await until(lambda: not gate.is_blocked)
-        assert journal.state is StoreState.OK
+        assert journal.health.state is StoreState.OK
 
 
 async def test_low_space_is_logged_once_and_once_that_there_is_room(data: Path, quick_looks: None) -> None:
@@ -180,7 +180,7 @@ async def test_low_space_is_logged_once_and_once_that_there_is_room(data: Path, 
             batches = under_test.journal.batches
             await until(lambda: under_test.journal.batches >= batches + 3)
             under_test.store.free = 2 * MARK
-            await until(lambda: under_test.journal.state is StoreState.OK)
+            await until(lambda: under_test.journal.health.state is StoreState.OK)
 
     assert [entry["event"] for entry in logged] == [
         "space is low; publishers to stored topics wait until consumers have made room",
@@ -200,7 +200,7 @@ async def test_acknowledgements_and_deletions_go_on_while_space_is_low(data: Pat
         await under_test.idle()
 
         assert under_test.completed == ["messages", "ack"]
-        assert under_test.journal.state is StoreState.LOW_SPACE
+        assert under_test.journal.health.state is StoreState.LOW_SPACE
         await until(lambda: under_test.stored() == [])
 
 
@@ -231,4 +231,4 @@ async def test_without_a_mark_space_is_never_low(data: Path) -> None:
         under_test.store.free = 0
         await under_test.durable("a")
 
-        assert under_test.journal.state is StoreState.OK
+        assert under_test.journal.health.state is StoreState.OK

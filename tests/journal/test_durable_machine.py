@@ -41,6 +41,7 @@ from stompbroker.topics import (
     parse_topic_name,
 )
 from stompbroker.totals import Totals
+from tests.support.forming import form
 from tests.support.messages import make_message
 
 if TYPE_CHECKING:
@@ -167,9 +168,9 @@ class DurableMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         """Everything on its way is written and completed."""
         while not self.journal.is_idle or self.registry.unsaved:
-            formed = self.journal.form()
+            formed = form(self.journal)
             self.store.commit(formed.batch)
-            self.journal.note_written()
+            self.journal.note_written(formed)
             for unit in formed.units:
                 self.journal.complete_one(unit)
             self.journal.finish()
@@ -180,7 +181,7 @@ class DurableMachine(RuleBasedStateMachine):
 
     @rule()
     def die_between_commit_and_receipt(self) -> None:
-        self.store.commit(self.journal.form().batch)
+        self.store.commit(form(self.journal).batch)
         self.restart()
 
     @rule()
@@ -188,9 +189,9 @@ class DurableMachine(RuleBasedStateMachine):
         """As the journal does when nothing else is to be done."""
         self.commit()
         if self.registry.unsaved.collectable:
-            formed = self.journal.form()
+            formed = form(self.journal)
             self.store.commit(formed.batch)
-            self.journal.note_written()
+            self.journal.note_written(formed)
             self.journal.finish()
 
     @rule(slices=st.integers(1, 6))

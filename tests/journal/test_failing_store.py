@@ -97,7 +97,7 @@ def numbers_stored(under_test: JournalUnderTest) -> list[int]:
 
 
 async def failing(under_test: JournalUnderTest) -> None:
-    await until(lambda: under_test.journal.state is StoreState.FAILING)
+    await until(lambda: under_test.journal.health.state is StoreState.FAILING)
 
 
 # Holding on ----------------------------------------------------------------------------------------------------------

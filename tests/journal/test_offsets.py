@@ -9,6 +9,7 @@ import pytest
 
 from stompbroker.topics import Unit
 from tests.journal.journal_under_test import JournalUnderTest, acknowledgement, query, running_journal, until
+from tests.support.forming import form
 from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
@@ -48,20 +49,20 @@ async def test_what_waits_for_a_batch_has_no_offset_yet(under_test: JournalUnder
     subscribe(under_test)
     topic = under_test.topic("a")
     under_test.publish("one", topic, make_messages(2))
-    formed = under_test.journal.form()
+    formed = form(under_test.journal)
     under_test.publish("two", topic, make_messages(3))
 
     assert [run.first_offset for run in formed.batch.messages] == [0]
     assert topic.log.end_offset == 0, "what is not written is not in the log"
 
     under_test.store.commit(formed.batch)
-    under_test.journal.note_written()
+    under_test.journal.note_written(formed)
     under_test.journal.complete_one(formed.units[0])
     under_test.journal.finish()
-    formed = under_test.journal.form()
+    formed = form(under_test.journal)
     assert [run.first_offset for run in formed.batch.messages] == [2]
     under_test.store.commit(formed.batch)
-    under_test.journal.note_written()
+    under_test.journal.note_written(formed)
     under_test.journal.complete_one(formed.units[0])
     under_test.journal.finish()
 
@@ -80,7 +81,7 @@ async def test_no_offset_is_given_twice_after_a_kill_between_commit_and_completi
     under_test = JournalUnderTest(data)
     subscribe(under_test)
     under_test.publish("one", under_test.topic("a"), [make_message(b"one"), make_message(b"two")])
-    under_test.store.commit(under_test.journal.form().batch)
+    under_test.store.commit(form(under_test.journal).batch)
 
     restarted = killed(under_test)
     restarted.publish("three", restarted.topic("a"), [make_message(b"three")])
@@ -94,7 +95,7 @@ async def test_an_offset_of_a_message_that_was_not_written_is_given_again_after_
     under_test = JournalUnderTest(data)
     subscribe(under_test)
     under_test.publish("one", under_test.topic("a"), [make_message(b"lost, and nobody was told otherwise")])
-    under_test.journal.form()
+    form(under_test.journal)
 
     restarted = killed(under_test)
     restarted.publish("two", restarted.topic("a"), [make_message(b"two")])
@@ -161,9 +162,9 @@ async def test_a_topic_stops_being_stored_in_the_journals_order(under_test: Jour
     topic = under_test.topic("a")
     under_test.submit("deleted", under_test.removal(subscription))
     under_test.publish("stored", topic, [make_message(b"stored")])
-    formed = under_test.journal.form()
+    formed = form(under_test.journal)
     under_test.store.commit(formed.batch)
-    under_test.journal.note_written()
+    under_test.journal.note_written(formed)
     deletion, publication = formed.units
 
     under_test.journal.complete_one(deletion)

@@ -1,0 +1,201 @@
+"""What the units of a batch write.
+
+Law: a proposal. It gives offsets and numbers, looks at cursors and writes down rows, and changes nothing: the store may
+refuse some of the units, and then the rest is written down again. Only when the batch is in the store, `adopt` tells
+the topics that are there for the first time.
+
+Between forming a batch and its completion no other is formed, so that the end of a stored topic's log is the offset its
+next message gets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from stompbroker.commitlog import Cursor
+from stompbroker.ids import Offset
+from stompbroker.journal.rows import (
+    cursor_row,
+    redelivery_key,
+    refused_row,
+    subscription_row,
+)
+from stompbroker.storage import CursorRow, MessageRun, TopicRow
+from stompbroker.topics import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stompbroker.journal.rows import Numbers
+    from stompbroker.message import Message
+    from stompbroker.storage import Batch
+    from stompbroker.topics import Decision, Pattern, Reading, Registry, Subscription, Topic, Unit
+
+__all__ = ["Formed", "Positions"]
+
+
+@final
+class Positions:
+    """Where a new wildcard subscription stands, found before its unit is written down: its cursors, and with each where
+    its topic ends."""
+
+    __slots__ = ("cursors", "topics")
+
+    def __init__(self) -> None:
+        self.topics: list[TopicRow] = []
+        self.cursors: list[CursorRow] = []
+
+
+@final
+class Formed:
+    """A batch and the units that are completed when it is written."""
+
+    __slots__ = ("_base", "_new_ids", "_numbers", "_positions", "_registry", "batch", "units")
+
+    def __init__(
+        self,
+        base: Batch,
+        units: list[Unit],
+        positions: Mapping[Subscription, Positions],
+        registry: Registry,
+        numbers: Numbers,
+    ) -> None:
+        #: What is written whatever becomes of the units.
+        self._base = base
+        self._positions = positions
+        self._registry = registry
+        self._numbers = numbers
+        #: Numbers of topics that are not in the store yet.
+        self._new_ids: dict[Topic, int] = {}
+        self.units = units
+        self.batch = self.with_only(units)
+
+    def with_only(self, units: list[Unit]) -> Batch:
+        """What would be written with these of its units alone."""
+        batch = self._base.copy()
+        proposal = _Proposal(batch, self._positions, self._registry, self.id_of)
+        for unit in units:
+            proposal.add(unit)
+        proposal.finish()
+        return batch
+
+    def leave_out(self, culprits: set[Unit]) -> None:
+        """The store does not take these units: go on without them."""
+        self.units = [unit for unit in self.units if unit not in culprits]
+        self.batch = self.with_only(self.units)
+
+    def id_of(self, topic: Topic) -> int:
+        if topic.store_id is not None:
+            return topic.store_id
+        if topic not in self._new_ids:
+            self._new_ids[topic] = self._numbers.take()
+        return self._new_ids[topic]
+
+    def adopt(self) -> None:
+        """The batch is in the store: so are the topics it has a row for."""
+        written = {row.id for row in self.batch.topics}
+        for topic, topic_id in self._new_ids.items():
+            if topic_id in written:
+                topic.enter_store(topic_id)
+
+
+@final
+class _Proposal:
+    """The units of one batch, while they are being written down."""
+
+    __slots__ = ("_batch", "_cursors", "_id_of", "_next_offsets", "_positions", "_registry")
+
+    def __init__(
+        self,
+        batch: Batch,
+        positions: Mapping[Subscription, Positions],
+        registry: Registry,
+        id_of: Callable[[Topic], int],
+    ) -> None:
+        self._batch = batch
+        self._positions = positions
+        self._registry = registry
+        self._id_of = id_of
+        self._next_offsets: dict[Topic, Offset] = {}
+        #: Where transactions of this batch leave the cursors they move.
+        self._cursors: dict[Reading, Cursor] = {}
+
+    def add(self, unit: Unit) -> None:
+        if unit.created is not None:
+            self._create(unit.created)
+        if unit.removed is not None and unit.removed.durability is not None:
+            self._batch.removed_subscriptions.append(unit.removed.durability.store_id)
+        for topic in unit.stored_topics:
+            self._publish(topic, unit.publications[topic])
+        for decision in unit.decisions:
+            subscription = decision.answer.consumer.subscription
+            if subscription.is_durable and not subscription.is_closed:
+                self._decide(decision)
+
+    def finish(self) -> None:
+        """Write down where all of it leaves topics and cursors. Of several rows for one thing the last counts."""
+        batch = self._batch
+        for topic, next_offset in self._next_offsets.items():
+            batch.topics.append(TopicRow(self._id_of(topic), topic.name, next_offset))
+        batch.cursors += [cursor_row(reading, cursor) for reading, cursor in self._cursors.items()]
+        if batch.removed_subscriptions:
+            # They may have moved just before, or have been created by an earlier unit of this very batch.
+            removed = set(batch.removed_subscriptions)
+            batch.subscriptions = [row for row in batch.subscriptions if row.id not in removed]
+            batch.cursors = [row for row in batch.cursors if row.subscription_id not in removed]
+            batch.redeliveries = [row for row in batch.redeliveries if row.subscription_id not in removed]
+
+    def _next_offset(self, topic: Topic) -> Offset:
+        return self._next_offsets.setdefault(topic, topic.log.end_offset)
+
+    def _publish(self, topic: Topic, messages: list[Message]) -> None:
+        topic_id, first = self._id_of(topic), self._next_offset(topic)
+        self._next_offsets[topic] = Offset(first + len(messages))
+        if all(message.origin.is_persistent for message in messages):
+            self._batch.messages.append(MessageRun(topic_id, first, messages))
+            return
+        for offset, message in enumerate(messages, first):
+            if message.origin.is_persistent:
+                self._batch.messages.append(MessageRun(topic_id, Offset(offset), [message]))
+
+    def _create(self, subscription: Subscription) -> None:
+        """No cursor means that everything there is is unsettled: it needs one where something was stored before it, in
+        earlier batches or by earlier units of this one."""
+        row = subscription_row(subscription)
+        self._batch.subscriptions.append(row)
+        positions = self._positions.get(subscription)
+        if positions is not None:
+            self._batch.topics += positions.topics
+            self._batch.cursors += positions.cursors
+        for topic in self._topics_named_by(subscription.pattern):
+            offset = self._next_offset(topic)
+            self._batch.cursors.append(CursorRow(row.id, self._id_of(topic), offset, (), offset))
+
+    def _topics_named_by(self, pattern: Pattern) -> list[Topic]:
+        """The very topic that is meant; or of those that are, the ones this batch publishes to."""
+        if pattern.is_exact:
+            topic = self._registry.topics.get(pattern.name)
+            return [] if topic is None else [topic]
+        return [topic for topic in self._next_offsets if pattern.matches(topic.segments)]
+
+    def _decide(self, decision: Decision) -> None:
+        """An answer in a transaction: what it will change when the transaction is completed."""
+        answer, parts = decision
+        for reading, start, stop in parts:
+            if reading.topic.store_id is None or reading.topic.is_removed:
+                continue
+            cursor = self._cursor(reading)
+            if answer.verdict is Verdict.ACK:
+                cursor.settle(start, stop)
+                failed = [offset for offset in reading.failures if start <= offset < stop]
+                self._batch.settled_redeliveries += [redelivery_key(reading, offset) for offset in failed]
+                continue
+            for offset in map(Offset, range(start, stop)):
+                if not reading.cursor.is_settled(offset, offset + 1):
+                    self._batch.redeliveries.append(refused_row(reading, offset, answer))
+
+    def _cursor(self, reading: Reading) -> Cursor:
+        if reading not in self._cursors:
+            cursor = reading.cursor
+            self._cursors[reading] = Cursor.restored(cursor.ack_floor, cursor.settled_ranges, cursor.next_offset)
+        return self._cursors[reading]

@@ -1,0 +1,69 @@
+"""From what is in memory to rows, one at a time.
+
+Law: reads and writes down; changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from stompbroker.storage import CursorRow, RedeliveryKey, RedeliveryRow, SubscriptionRow
+
+if TYPE_CHECKING:
+    from stompbroker.commitlog import Cursor
+    from stompbroker.ids import Offset
+    from stompbroker.topics import Answer, Reading, Subscription
+
+__all__ = ["Numbers", "cursor_row", "redelivery_key", "refused_row", "subscription_row"]
+
+
+@final
+class Numbers:
+    """Gives every topic and durable subscription a number that no other ever had in this store: the upper half says at
+    which start of it, the lower half counts."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self, start_number: int) -> None:
+        self._last = start_number << 32
+
+    def take(self) -> int:
+        self._last += 1
+        return self._last
+
+
+def subscription_row(subscription: Subscription) -> SubscriptionRow:
+    durability = subscription.durability
+    assert durability is not None
+    identity = durability.identity
+    return SubscriptionRow(
+        id=durability.store_id,
+        owner=identity.owner,
+        kind=identity.kind.value,
+        scope=identity.scope,
+        name=identity.name,
+        destination=subscription.destination,
+        pattern=subscription.pattern.name,
+        ack_mode=subscription.ack_mode.value,
+        is_no_local=subscription.is_no_local,
+        created_at_ns=durability.created_at_ns,
+        last_seen_at_ns=durability.last_seen_at_ns,
+    )
+
+
+def redelivery_key(reading: Reading, offset: Offset) -> RedeliveryKey:
+    durability, topic_id = reading.subscription.durability, reading.topic.store_id
+    assert durability is not None
+    assert topic_id is not None
+    return RedeliveryKey(durability.store_id, topic_id, offset)
+
+
+def cursor_row(reading: Reading, cursor: Cursor) -> CursorRow:
+    subscription_id, topic_id, _ = redelivery_key(reading, cursor.ack_floor)
+    return CursorRow(subscription_id, topic_id, cursor.ack_floor, tuple(cursor.settled_ranges), cursor.next_offset)
+
+
+def refused_row(reading: Reading, offset: Offset, answer: Answer) -> RedeliveryRow:
+    failure = reading.failures.get(offset)
+    attempts = 1 if failure is None else failure.count + 1
+    return RedeliveryRow(*redelivery_key(reading, offset), attempts, answer.due_ns, answer.reason)

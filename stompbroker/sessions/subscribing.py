@@ -1,0 +1,160 @@
+"""SUBSCRIBE and UNSUBSCRIBE of one connection.
+
+Law: synchronous; claims and gives up subscriptions at once, and says as a unit what has to become durable before the
+client is told. Which durable subscription is meant, and who gets it, is said in `durable_subscribing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from stompbroker.errors import PeerViolation
+from stompbroker.sessions.durable_headers import asks_for_durable
+from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
+from stompbroker.sessions.subscribe_headers import read_subscribe
+from stompbroker.topics import Consumer, Subscription, Unit, removal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stompbroker.outbox import Outbox
+    from stompbroker.sessions.client import Client
+    from stompbroker.sessions.consumers import Consumers
+    from stompbroker.sessions.subscribe_headers import SubscribeRequest
+    from stompbroker.sessions.surroundings import Surroundings
+    from stompbroker.topics import Lane
+
+__all__ = ["Subscribing"]
+
+
+@final
+class Subscribing:
+    __slots__ = ("_around", "_client", "_consumers", "_disconnect_client", "_lane", "_outbox", "had_durable")
+
+    def __init__(
+        self,
+        around: Surroundings,
+        client: Client,
+        consumers: Consumers,
+        outbox: Outbox,
+        lane: Lane,
+        disconnect_client: Callable[[PeerViolation], None],
+    ) -> None:
+        self._around = around
+        self._client = client
+        self._consumers = consumers
+        self._outbox = outbox
+        self._lane = lane
+        self._disconnect_client = disconnect_client
+        #: Whether this connection ever had a durable subscription: then what it did may be unsaved.
+        self.had_durable = False
+
+    def read(self, headers: Mapping[str, str]) -> SubscribeRequest:
+        """What a SUBSCRIBE asks for. Raises PeerViolation if it may not."""
+        registry = self._around.registry
+        request = read_subscribe(headers, self._around.settings, registry.durable, self._client.client_id)
+        self._consumers.check_may_open(request.name, request.destination)
+        return request
+
+    def open(self, request: SubscribeRequest, give_receipts: Callable[[], None]) -> Unit:
+        """Claim the subscription; it begins, and the client is told, when the unit is completed."""
+        registry = self._around.registry
+        subscription, is_new = self._obtain(request)
+        subscription.connection_id = self._client.connection_id
+        subscription.connection_name = self._client.name
+        subscription.peer = self._client.peer
+        consumer = Consumer(
+            subscription,
+            ordinal=self._consumers.next_ordinal,
+            version=self._client.version,
+            outbox=self._outbox,
+            credit=request.credit,
+            queue=registry.ready,
+            redeliveries=registry.redeliveries,
+            disconnect=self._disconnect_client,
+        )
+        registry.claim(consumer, self._around.clock.now_ns())
+        self._consumers.add(consumer, request.destination)
+
+        def begin() -> None:
+            if subscription.is_durable and subscription.is_closed:
+                return  # the store has refused it in the meantime, and the client is told so
+            # Its receipt comes before its first message: the distributor does not run in between.
+            now_ns = self._around.clock.now_ns()
+            registry.begin(subscription, now_ns)
+            registry.open(consumer, now_ns)
+            give_receipts()
+
+        unit = Unit({}, [], begin, lane=self._lane)
+        if subscription.is_durable:
+            self.had_durable = True
+            # Somebody else may just be making it, or have answered in a transaction that is being written.
+            unit.needs_order = not subscription.has_begun or subscription.pending_answers > 0
+            if is_new:
+                unit.created = subscription
+                unit.refused = self._refusal_of(subscription)
+        return unit
+
+    def close(self, headers: Mapping[str, str]) -> bool:
+        """A plain UNSUBSCRIBE; True if the subscription stays, without this connection. Raises PeerViolation."""
+        consumer = self._consumers.remove(headers.get("id"), headers.get("destination"))
+        self._around.registry.leave([consumer], self._around.clock.now_ns())
+        return consumer.subscription.is_durable
+
+    def wants_deletion(self, headers: Mapping[str, str]) -> bool:
+        """Whether an UNSUBSCRIBE means the durable subscription itself, not only this connection's part in it."""
+        return asks_for_durable(headers)
+
+    def delete(self, headers: Mapping[str, str], give_receipts: Callable[[], None]) -> Unit:
+        """Give up a durable subscription for good; it is gone when the unit is completed. Raises PeerViolation."""
+        registry = self._around.registry
+        opened = self._consumers.find(headers.get("id"), headers.get("destination"))
+        open_here = None if opened is None else opened.subscription
+        subscription = find_to_delete(headers, open_here, self._around, self._client.client_id)
+        consumer = subscription.consumer
+        if consumer is not None:
+            if consumer not in self._consumers:
+                raise PeerViolation(
+                    "durable subscription in use",
+                    f"{subscription.key!r} is attached to {subscription.peer}; it can be deleted when that is gone",
+                )
+            self._consumers.drop(consumer)
+            registry.leave([consumer], self._around.clock.now_ns())
+        return removal(
+            subscription,
+            registry,
+            self._around.clock,
+            then=give_receipts,
+            refused=lambda reason: self._disconnect_client(PeerViolation("cannot be deleted", reason)),
+            lane=self._lane,
+        )
+
+    def _obtain(self, request: SubscribeRequest) -> Obtained:
+        if request.identity is not None:
+            if any(consumer.subscription.identity == request.identity for consumer in self._consumers):
+                raise PeerViolation(
+                    "subscription exists", f"this connection has {request.identity.key!r} open under another id"
+                )
+            return obtain(request.identity, request, self._around, self._client.peer)
+        subscription = Subscription(
+            name=request.name,
+            destination=request.destination,
+            pattern=request.pattern,
+            ack_mode=request.ack_mode,
+            is_no_local=request.is_no_local,
+        )
+        return Obtained(subscription, True)
+
+    def _refusal_of(self, subscription: Subscription) -> Callable[[str], None]:
+        def refuse(reason: str) -> None:
+            registry, now_ns = self._around.registry, self._around.clock.now_ns()
+            violation = PeerViolation("cannot be stored", reason)
+            consumer = subscription.consumer
+            if consumer is not None:
+                # Perhaps somebody else's by now.
+                consumer.disconnect(violation)
+                registry.leave([consumer], now_ns)
+            registry.remove_durable(subscription, now_ns)
+            self._disconnect_client(violation)
+
+        return refuse
