@@ -91,7 +91,7 @@ class Journal(Protocol):
         """Take a unit, make it durable, then complete it."""
 
     async def wait_idle(self) -> None:
-        """Until every unit submitted so far is completed."""
+        """Until every unit submitted so far is completed, and everything that has changed by now is written."""
 
     def statistics(self) -> JournalStatistics: ...
 
