@@ -9,7 +9,8 @@ Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
 1. Accepting ends at once: nobody new comes in.
 2. The journal has half of `shutdown_grace_s` to finish what it was handed. Then every client is told by an ERROR frame
-   behind whatever it is still owed; all of that within `shutdown_grace_s`. The services must still run: what is owed may need the journal and the distributor, and time limits the pacemaker.
+   behind whatever it is still owed; all of that within `shutdown_grace_s`. The services must still run: what is owed
+   may need the journal and the distributor, and time limits the pacemaker.
 3. When the clients are gone, the journal writes what has changed, for which it has `shutdown_grace_s` too.
 4. Then the services end, then the store is closed. The data directory, and with it the lock, is let go last.
 

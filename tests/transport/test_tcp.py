@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
+import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from trio.testing import memory_stream_pair, open_stream_to_socket_listener
 
 from stompbroker.actors import listener as listener_actor
 from stompbroker.errors import OperatorError
-from stompbroker.transport import close_gently, open_listeners, raise_descriptor_limit
+from stompbroker.transport import close_gently, is_reset, open_listeners, raise_descriptor_limit
 from stompbroker.transport.tcp import LINGER_S
 
 if TYPE_CHECKING:
@@ -175,3 +176,37 @@ async def test_closing_gently_does_not_wait_longer_for_one_that_goes_on_sending(
         nursery.cancel_scope.cancel()
 
     assert trio.current_time() - began_at == LINGER_S
+
+
+# Resets ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reset_is_noticed_without_reading(listener: trio.SocketListener) -> None:
+    client, ours = await connection_to(listener)
+    async with ours:
+        await client.send_all(UNREAD)
+        assert not is_reset(ours), "it is healthy, and has more to say"
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        await trio.aclose_forcefully(client)
+
+        with trio.fail_after(HARD_TIMEOUT_S):
+            while not is_reset(ours):  # noqa: ASYNC110 - the kernel's doings, which no event tells
+                await trio.sleep(0.001)
+
+
+async def test_a_peer_that_has_closed_politely_is_no_reset(listener: trio.SocketListener) -> None:
+    """It may still read what it is sent."""
+    client, ours = await connection_to(listener)
+    async with client, ours:
+        await client.send_eof()
+        assert await ours.receive_some() == b""
+
+        assert not is_reset(ours)
+
+
+async def test_a_memory_stream_is_never_reset() -> None:
+    client, ours = memory_stream_pair()
+    await client.aclose()
+
+    assert not is_reset(ours)
