@@ -206,10 +206,12 @@ class StoreJournal:
         """
         is_idle = not self._backlog
         units: list[Unit] = []
-        size_bytes = 0
-        while self._backlog and size_bytes < MAX_BATCH_BYTES and len(units) < MAX_BATCH_UNITS:
+        size_bytes = work = 0
+        while self._backlog and size_bytes < MAX_BATCH_BYTES and work < MAX_BATCH_UNITS:
             unit = self._backlog.popleft()
             size_bytes += unit.size_bytes
+            # A subscription that comes or goes takes as long to write down as several other units.
+            work += 1 if unit.created is None and unit.removed is None else 8
             units.append(unit)
         self._writing_units = len(units)
         self._writing_since_ns = self._clock.now_ns()
