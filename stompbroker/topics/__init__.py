@@ -15,7 +15,7 @@ from stompbroker.topics.reading import Failure, Reading
 from stompbroker.topics.ready_queue import ReadyQueue
 from stompbroker.topics.redeliveries import Redeliveries
 from stompbroker.topics.registry import Registry
-from stompbroker.topics.removal import removal
+from stompbroker.topics.removing import removal
 from stompbroker.topics.subscription import AckMode, Counters, Durability, Subscription
 from stompbroker.topics.topic import Topic
 from stompbroker.topics.unit import Answer, Decision, Lane, Unit, Verdict
