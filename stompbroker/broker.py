@@ -71,7 +71,7 @@ __all__ = ["Broker", "run", "serve"]
 _NS_PER_MS = NANOSECONDS // 1000
 #: How long a thread may run Python before another may. The journal's thread works beside a busy event loop, and with
 #: the usual 5 ms each return from the database waits that long (a batch of 500 rows: 18 against 147 µs a row).
-SWITCH_INTERVAL_S: Final = 0.0001
+SWITCH_INTERVAL_S: Final = 0.0005
 #: How long a store may take to be closed, its last write included.
 CLOSE_S: Final = 5.0
 #: New objects after which these are searched for reference cycles, and after how many such searches all that came since
