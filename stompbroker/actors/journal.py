@@ -102,7 +102,7 @@ async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: t
 
     def commit() -> int | None:
         store.commit(formed.batch)
-        if formed.batch.number % MEASURE_EVERY == 1:
+        if journal.batches % MEASURE_EVERY == 0:
             journal.note_size(store.stored_bytes())
         return store.free_bytes()
 
