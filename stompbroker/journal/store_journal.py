@@ -36,6 +36,9 @@ UNIT_OVERHEAD_BYTES: Final = 2048
 #: What may wait to be written before publishers to stored topics are held back, and when they go on.
 MAX_BACKLOG_BYTES: Final = 16 * 1024 * 1024
 EASED_BACKLOG_BYTES: Final = MAX_BACKLOG_BYTES // 2
+#: What may wait in all. Answers of connected clients, and subscriptions that come and go, are not held back; beyond
+#: this the latter are refused.
+OVERFULL_BACKLOG_BYTES: Final = 2 * MAX_BACKLOG_BYTES
 #: What is written at once. More would make the first of it wait without making the last any quicker.
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 MAX_BATCH_UNITS: Final = 1024
@@ -126,6 +129,10 @@ class StoreJournal:
     @property
     def gate(self) -> Gate:
         return self.health.gate
+
+    @property
+    def is_overfull(self) -> bool:
+        return self._backlog_bytes >= OVERFULL_BACKLOG_BYTES
 
     # For whoever changes topics --------------------------------------------------------------------------------------
 

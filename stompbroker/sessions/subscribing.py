@@ -107,6 +107,7 @@ class Subscribing:
 
     def delete(self, headers: Mapping[str, str], give_receipts: Callable[[], None]) -> Unit:
         """Give up a durable subscription for good; it is gone when the unit is completed. Raises PeerViolation."""
+        self._check_has_room()
         registry = self._around.registry
         opened = self._consumers.find(headers.get("id"), headers.get("destination"))
         open_here = None if opened is None else opened.subscription
@@ -131,6 +132,7 @@ class Subscribing:
 
     def _obtain(self, request: SubscribeRequest) -> Obtained:
         if request.identity is not None:
+            self._check_has_room()
             if any(consumer.subscription.identity == request.identity for consumer in self._consumers):
                 raise PeerViolation(
                     "subscription exists", f"this connection has {request.identity.key!r} open under another id"
@@ -144,6 +146,13 @@ class Subscribing:
             is_no_local=request.is_no_local,
         )
         return Obtained(subscription, True)
+
+    def _check_has_room(self) -> None:
+        if self._around.journal.is_overfull:
+            why = self._around.journal.gate.why
+            raise PeerViolation(
+                "too much waits to be stored", f"{why}; durable subscriptions have to wait, try again later"
+            )
 
     def _refusal_of(self, subscription: Subscription) -> Callable[[str], None]:
         def refuse(reason: str) -> None:

@@ -84,6 +84,10 @@ class Journal(Protocol):
     def can_store(self) -> bool:
         """Whether anything outlives the process."""
 
+    @property
+    def is_overfull(self) -> bool:
+        """Whether so much waits to be written that nothing more may be asked for that has to be."""
+
     def next_subscription_id(self) -> int:
         """A number for a durable subscription that no other ever had in this store."""
 
@@ -103,6 +107,7 @@ class MemoryJournal:
     __slots__ = ("_clock", "gate")
 
     can_store: Final = False
+    is_overfull: Final = False
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

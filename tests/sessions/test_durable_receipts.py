@@ -225,3 +225,27 @@ async def test_what_has_a_receipt_survives_a_kill_and_what_is_stuck_does_not_com
         await broker.store_messages(b"3")
         assert await subscriber.next_bodies(1) == [b"3"]
         await broker.expect_silence(subscriber)
+
+
+async def test_durable_subscriptions_are_refused_while_too_much_waits_to_be_stored(
+    durable_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes, subscribes and goes again while the store hangs must not fill the memory."""
+    monkeypatch.setattr("stompbroker.journal.store_journal.MAX_BACKLOG_BYTES", 2048)
+    monkeypatch.setattr("stompbroker.journal.store_journal.OVERFULL_BACKLOG_BYTES", 3 * 2048)
+    old = await durable_broker.durable_subscriber(name="old")
+
+    with durable_broker.held_store():
+        for number in range(3):
+            client = await durable_broker.client(client_id="billing")
+            await client.send("SUBSCRIBE", id="0", destination="/topic/a", durable_subscription_name=f"new {number}")
+            await wait_all_tasks_blocked()
+        refused = await durable_broker.client(client_id="billing")
+        await refused.send("SUBSCRIBE", id="0", destination="/topic/a", durable_subscription_name="too many")
+        await refused.expect_error("too much waits to be stored", "try again later")
+        await old.send("UNSUBSCRIBE", id="0", durable_subscription_name="old")
+        await old.expect_error("too much waits to be stored")
+
+    await durable_broker.settle()
+    assert durable_broker.count("subscriptions") == 4
+    await durable_broker.durable_subscriber(name="too many")

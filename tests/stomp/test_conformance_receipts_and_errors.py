@@ -282,6 +282,7 @@ class HoldingJournal:
     """Keeps every unit until it is told that it is durable."""
 
     can_store = False
+    is_overfull = False
 
     def __init__(self, broker: BrokerUnderTest) -> None:
         self._broker = broker
