@@ -35,18 +35,16 @@ FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 5.0
 #: How long a store may take over a batch before that counts as failing.
 STALL_S: Final = 10.0
-
 #: How often the size of the database is measured, in batches.
 MEASURE_EVERY: Final = 1000
 
 T = TypeVar("T")
 
+log = structlog.get_logger()
+
 
 class BaseRefused(Exception):
     """The store does not take what the broker itself has to write: a bug of ours, which nobody else is blamed for."""
-
-
-log = structlog.get_logger()
 
 
 async def run(
@@ -57,18 +55,17 @@ async def run(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Write until cancelled. Raises StoreTaken when the store belongs to somebody else."""
-    writing = trio.CapacityLimiter(1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_watch, journal)
-        shorten = partial(_shorten_log, store, trio.CapacityLimiter(1))
-        task_status.started()
+    writing, shortening = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
+    is_shortening = False
+
+    async def shorten_beside() -> None:
+        nonlocal is_shortening
+        await _shorten_log(store, shortening)
         is_shortening = False
 
-        async def shorten_beside() -> None:
-            nonlocal is_shortening
-            await shorten()
-            is_shortening = False
-
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_watch, journal)
+        task_status.started()
         while True:
             await journal.wait_for_work()
             formed = await _form(journal, stretches)
@@ -124,6 +121,7 @@ async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: t
             refusal = error
         except StoreFailing as failure:
             is_outcome_known, refusal = False, None
+            journal.note_answer()
             if journal.health.note_failing(str(failure)):
                 log.error("the store fails; publishers to stored topics wait", reason=str(failure))
             await trio.sleep(delay_s)

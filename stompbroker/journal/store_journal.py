@@ -265,8 +265,12 @@ class StoreJournal:
 
     @property
     def writing_for_s(self) -> float:
-        """How long the store has had the batch it is to write; 0 if it has none."""
+        """How long the store has not answered about the batch it is to write; 0 if it has none."""
         return 0.0 if self._writing_since_ns is None else (self._clock.now_ns() - self._writing_since_ns) / NANOSECONDS
+
+    def note_answer(self) -> None:
+        """The store has answered, if only with an error: it does not hang, and its time counts anew."""
+        self._writing_since_ns = self._clock.now_ns()
 
     def note_size(self, stored_bytes: int) -> None:
         self._stored_bytes = stored_bytes

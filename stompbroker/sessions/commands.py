@@ -18,7 +18,7 @@ from stompbroker.errors import PeerViolation, shorten
 from stompbroker.sessions.batch import Batch
 from stompbroker.sessions.borrowing import Borrowing
 from stompbroker.sessions.consumers import Consumers
-from stompbroker.sessions.durable_headers import check_name, refuse_nul
+from stompbroker.sessions.durable_headers import asks_for_durable, check_name, refuse_nul
 from stompbroker.sessions.publishing import Publishing
 from stompbroker.sessions.subscribing import Subscribing
 from stompbroker.stomp import (
@@ -224,7 +224,7 @@ class Commands:
     def _unsubscribe(self, frame: Frame) -> bool:
         # Answers that came before it in the same chunk still count.
         self._hand_over()
-        if self._subscribing.wants_deletion(frame.headers):
+        if asks_for_durable(frame.headers):
             self._submit(self._subscribing.delete(frame.headers, self._receipt_of(frame)))
             return True
         is_kept = self._subscribing.close(frame.headers)

@@ -5,8 +5,10 @@ everything between two calls is consistent. What frames do is said in `commands`
 applied, when a client is held back, when it is given up, and what happens then.
 
 A client that publishes to a topic whose window is full, or to a stored one while the journal's gate is closed, is *held
-back*: its SENDs, and whatever comes behind them, are
-parked, while ACK, NACK and heart-beats still count, since they are what may give the topic room again.
+back*: its SENDs, and whatever comes behind them, are parked, while ACK, NACK and heart-beats still count, since they
+are what may give the topic room again.
+
+It is long because what is taken, held back, given up and ended for one client shares one state and its invariants.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.durable_headers import asks_for_durable
 from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
 from stompbroker.sessions.subscribe_headers import read_subscribe
 from stompbroker.topics import Consumer, Subscription, Unit, removal
@@ -100,10 +99,6 @@ class Subscribing:
         consumer = self._consumers.remove(headers.get("id"), headers.get("destination"))
         self._around.registry.leave([consumer], self._around.clock.now_ns())
         return consumer.subscription.is_durable
-
-    def wants_deletion(self, headers: Mapping[str, str]) -> bool:
-        """Whether an UNSUBSCRIBE means the durable subscription itself, not only this connection's part in it."""
-        return asks_for_durable(headers)
 
     def delete(self, headers: Mapping[str, str], give_receipts: Callable[[], None]) -> Unit:
         """Give up a durable subscription for good; it is gone when the unit is completed. Raises PeerViolation."""

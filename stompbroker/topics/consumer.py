@@ -4,7 +4,7 @@ Law: the only place that turns "there is something to read" into bytes in an out
 or waiting offsets. Deliveries are numbered from 1 in the order they were sent, over all topics of the subscription;
 "before", for cumulative answers, means a lower number.
 
-Hot path: one run at a time. A run of messages is rendered with one join, remembered as one entry and settled by range.
+Hot path: one run at a time. A run of messages is rendered at once, remembered as one entry and settled by range.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.ids import Offset
 from stompbroker.outbox import Delivered
-from stompbroker.stomp import Version, delivery_prefix, translate_tail
+from stompbroker.stomp import Version
+from stompbroker.topics.rendering import Rendering
 from stompbroker.topics.sent_runs import SentRuns
 from stompbroker.topics.subscription import AckMode
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompbroker.errors import PeerViolation
-    from stompbroker.message import Message
     from stompbroker.outbox import Outbox
     from stompbroker.topics.reading import Reading
     from stompbroker.topics.ready_queue import ReadyQueue
@@ -63,15 +63,14 @@ class Consumer:
     """
 
     __slots__ = (
-        "_ack_prefix",
         "_answered_up_to",
         "_backlog",
         "_expects_acks",
         "_in_flight_bytes",
         "_listing",
-        "_prefix",
         "_queue",
         "_redeliveries",
+        "_rendering",
         "_served",
         "_sizes",
         "borrowed",
@@ -84,7 +83,6 @@ class Consumer:
         "outbox",
         "sent",
         "subscription",
-        "version",
     )
 
     def __init__(
@@ -102,7 +100,6 @@ class Consumer:
         self.subscription = subscription
         #: Its number among the consumers of its connection, never used twice; part of the `ack` id.
         self.ordinal = ordinal
-        self.version = version
         self.outbox = outbox
         self.credit = credit
         #: Tells the whole connection that it has to go, and why.
@@ -126,8 +123,7 @@ class Consumer:
         #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
         self._listing = object()
         self._served: set[Reading] = set()
-        self._prefix = delivery_prefix(subscription.name, version)
-        self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and version is Version.V1_2 else None
+        self._rendering = Rendering(subscription.name, version, ordinal=ordinal, expects_acks=expects_acks)
 
     # Readiness -------------------------------------------------------------------------------------------------------
 
@@ -248,7 +244,7 @@ class Consumer:
         count = len(messages)
         self.in_flight += count
         self.subscription.counters.delivered += count
-        data = self._render(self._prefix, messages)
+        data = self._rendering.first_time(messages, self.sent.next_number)
         if not self._expects_acks:
             self.outbox.put_deliveries(data, Delivered(self, reading, first, Offset(first + count)))
         else:
@@ -264,10 +260,7 @@ class Consumer:
             if failure is not None:
                 delivery_count = failure.count + 1
                 failure.last_number = self.sent.next_number
-            prefix = delivery_prefix(
-                self.subscription.name, self.version, is_redelivery=True, delivery_count=delivery_count
-            )
-            data = self._render(prefix, [message])
+            data = self._rendering.again(message, self.sent.next_number, delivery_count)
             count += 1
             if not self._expects_acks:
                 self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + 1)))
@@ -280,23 +273,6 @@ class Consumer:
         self.subscription.counters.redelivered += count
         if parts:
             self.outbox.put_deliveries(b"".join(parts))
-
-    def _render(self, prefix: bytes, messages: list[Message]) -> bytes:
-        if self.version is Version.V1_2:
-            tails = [message.tail for message in messages]
-        elif self.version is Version.V1_1:
-            tails = [
-                message.tail if message.origin.is_plain else translate_tail(message.tail, self.version)
-                for message in messages
-            ]
-        else:
-            tails = [translate_tail(message.tail, self.version) for message in messages]
-        if self._ack_prefix is None:
-            return prefix + prefix.join(tails)
-        prefix += self._ack_prefix
-        return b"".join(
-            [b"%b%d\n%b" % (prefix, number, tail) for number, tail in enumerate(tails, self.sent.next_number)]
-        )
 
     # Answers ---------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from soak.history import AckConfirmed, Delivered, Publication, PublisherHistory,
 from soak.kill_plan import KillPlan, Moment, PlannedKill, plan_kills
 from soak.stomp_client import Misbehaved
 from soak.verdict import Fault, Finding, Tally, findings, tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def publisher(number: int = 0, *, copies: list[int], receipted: set[int] | None = None) -> PublisherHistory:
@@ -174,7 +178,7 @@ def test_a_body_says_which_send_it_was(number: int) -> None:
 @pytest.mark.parametrize(
     "mutilate", [lambda body: body[:-1], lambda body: body + b"x", lambda body: b""], ids=["short", "long", "empty"]
 )
-def test_a_mutilated_body_is_noticed(mutilate) -> None:  # type: ignore[no-untyped-def]
+def test_a_mutilated_body_is_noticed(mutilate: Callable[[bytes], bytes]) -> None:
     with pytest.raises(Misbehaved):
         publication_in(mutilate(body_of(Publication(3, 37, 2))))
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import shutil
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -263,3 +265,26 @@ async def test_readings_do_not_keep_a_consumer_that_has_left(data: Path) -> None
         for reading in readings:
             assert consumer not in gc.get_referents(reading)
         assert not any(referrer in readings for referrer in gc.get_referrers(consumer))
+
+
+async def test_a_store_that_answers_with_errors_does_not_hang(data: Path) -> None:
+    """Its time counts anew with every answer; otherwise the health would name silence instead of the error."""
+    async with running_journal(data) as under_test:
+        await under_test.durable("a")
+        longest_s = 0.0
+
+        def counts_anew() -> bool:
+            nonlocal longest_s
+            now_s = under_test.journal.writing_for_s
+            longest_s = max(longest_s, now_s)
+            return 0 < now_s < longest_s
+
+        with closing(sqlite3.connect(data / "stompbroker.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            under_test.publish("stored", under_test.topic("a"), make_messages(1))
+            await until(counts_anew)
+            assert "locked" in str(under_test.journal.statistics().reason)
+            other.execute("ROLLBACK")
+        await under_test.idle()
+
+        assert under_test.completed == ["stored"]
