@@ -25,15 +25,32 @@ _tail_of: Final = attrgetter("tail")
 class Origin:
     """What all messages that a client sends with one header block have in common. Shared, not copied."""
 
-    __slots__ = ("is_persistent", "is_plain", "publisher")
+    __slots__ = ("is_persistent", "is_plain", "lifetime_ns", "only_for", "publisher")
 
-    def __init__(self, publisher: str, *, is_plain: bool, is_persistent: bool = True) -> None:
+    def __init__(
+        self,
+        publisher: str,
+        *,
+        is_plain: bool,
+        is_persistent: bool = True,
+        lifetime_ns: int | None = None,
+        only_for: int | None = None,
+    ) -> None:
         #: The name of the connection that published it: its `client-id`, or one that no other connection ever has.
         self.publisher = publisher
         #: Whether 1.1 may get the tail as it is: true unless a header holds a carriage return.
         self.is_plain = is_plain
         #: Whether it is stored where its topic is; the publisher may opt out.
         self.is_persistent = is_persistent
+        #: How long after its publication it may still be delivered; None means for ever.
+        self.lifetime_ns = lifetime_ns
+        #: The number in the store of the one durable subscription that it is for; None means for everybody.
+        self.only_for = only_for
+
+    @property
+    def is_for_all_and_ever(self) -> bool:
+        """Whether whoever reads it gets it, whenever."""
+        return self.lifetime_ns is None and self.only_for is None
 
 
 @final
@@ -61,6 +78,12 @@ class Message:
     @property
     def body(self) -> bytes:
         return self.tail[-1 - self.body_bytes : -1]
+
+    @property
+    def expires_at_ns(self) -> int | None:
+        """From when on it is not delivered any more."""
+        lifetime_ns = self.origin.lifetime_ns
+        return None if lifetime_ns is None else self.published_at_ns + lifetime_ns
 
     @property
     def size_bytes(self) -> int:

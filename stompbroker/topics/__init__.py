@@ -5,12 +5,13 @@ synchronisation. Neighbours import from here only.
 """
 
 from stompbroker.topics.consumer import Consumer, Credit
+from stompbroker.topics.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
 from stompbroker.topics.destination import Pattern, parse_pattern, parse_topic_name
 from stompbroker.topics.identity import Identity, IdentityKind
 from stompbroker.topics.journal import Gate, Journal, JournalStatistics, MemoryJournal, StoreState
 from stompbroker.topics.pages import PageRequest, Pages
 from stompbroker.topics.pattern_tree import PatternTree
-from stompbroker.topics.policy import SlowSubscriber, TopicPolicies, TopicPolicy
+from stompbroker.topics.policy import IdlePolicy, Retention, SlowSubscriber, TopicPolicies, TopicPolicy
 from stompbroker.topics.reading import Failure, Reading
 from stompbroker.topics.ready_queue import ReadyQueue
 from stompbroker.topics.redeliveries import Redeliveries
@@ -28,11 +29,14 @@ __all__ = [
     "Counters",
     "Credit",
     "Decision",
+    "DeliveryPolicy",
+    "DeliveryWishes",
     "Durability",
     "Failure",
     "Gate",
     "Identity",
     "IdentityKind",
+    "IdlePolicy",
     "Journal",
     "JournalStatistics",
     "Lane",
@@ -45,6 +49,7 @@ __all__ = [
     "ReadyQueue",
     "Redeliveries",
     "Registry",
+    "Retention",
     "SlowSubscriber",
     "StoreState",
     "Subscription",
@@ -54,6 +59,7 @@ __all__ = [
     "Unit",
     "Unsaved",
     "Verdict",
+    "WhenUsedUp",
     "parse_pattern",
     "parse_topic_name",
     "removal",

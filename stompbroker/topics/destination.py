@@ -14,7 +14,7 @@ from typing import Final, final
 
 from stompbroker.errors import InvalidDestination
 
-__all__ = ["ANY_NUMBER", "ANY_ONE", "Pattern", "parse_pattern", "parse_topic_name"]
+__all__ = ["ANY_NUMBER", "ANY_ONE", "DEAD_LETTERS", "Pattern", "parse_pattern", "parse_topic_name"]
 
 #: Bytes of UTF-8 in a name, separators included.
 MAX_NAME_BYTES: Final = 255
@@ -28,6 +28,10 @@ MAX_ANY_NUMBER: Final = 4
 ANY_ONE: Final = "*"
 ANY_NUMBER: Final = ">"
 _ANY_NUMBER_SPELLINGS: Final = frozenset({"**", "#", ">"})
+
+#: The first segment of topics that hold dead letters. A pattern means them only if it begins so too: whoever reads
+#: everything does not want what others could not digest.
+DEAD_LETTERS: Final = "DLQ"
 
 _TOPIC_PREFIX: Final = "/topic/"
 _DSUB_PREFIX: Final = "/dsub/"
@@ -54,9 +58,20 @@ class Pattern:
         """The canonical spelling; for an exact pattern the topic's name."""
         return ".".join(self.segments)
 
+    @property
+    def is_of_dead_letters(self) -> bool:
+        return self.segments[0] == DEAD_LETTERS
+
+    @property
+    def dead_letters(self) -> Pattern:
+        """The topic of what dies in this one; dead letters that die stay where they are."""
+        return self if self.is_of_dead_letters else Pattern((DEAD_LETTERS, *self.segments))
+
     def matches(self, name: tuple[str, ...]) -> bool:
         """Whether a topic of these segments is meant."""
         wanted = self.segments
+        if name[0] == DEAD_LETTERS != wanted[0]:
+            return False
         if ANY_NUMBER not in wanted[:-1]:
             # The usual ones: no `>`, or one at the end.
             if wanted[-1] == ANY_NUMBER:
@@ -109,13 +124,16 @@ def parse_pattern(destination: str) -> Pattern:
     name = destination[len(_TOPIC_PREFIX) :] if destination.startswith(_TOPIC_PREFIX) else destination
     if "\0" in name:
         raise InvalidDestination(f"a topic name must not contain NUL: {destination!r}")
+    segments = tuple(segment for segment in _SEPARATORS.split(name) if segment)
+    if segments[:1] == (DEAD_LETTERS,):
+        # A topic's dead letters can be named if the topic can.
+        name = ".".join(segments[1:]) or name
     size_bytes = len(name.encode("utf-8", errors="surrogatepass"))
     if size_bytes > MAX_NAME_BYTES:
         raise InvalidDestination(f"a topic name may have {MAX_NAME_BYTES} bytes; this one has {size_bytes}")
-    segments = tuple(segment for segment in _SEPARATORS.split(name) if segment)
     if not segments:
         raise InvalidDestination(f"{destination!r} names no topic; use /topic/NAME or a bare NAME")
-    if len(segments) > MAX_SEGMENTS:
+    if len(segments) > MAX_SEGMENTS + (segments[0] == DEAD_LETTERS):
         raise InvalidDestination(f"a topic name may have {MAX_SEGMENTS} segments; this one has {len(segments)}")
     canonical = _canonical(segments)
     if canonical.count(ANY_NUMBER) > MAX_ANY_NUMBER:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar, final
 
-from stompbroker.topics.destination import ANY_NUMBER, ANY_ONE, Pattern
+from stompbroker.topics.destination import ANY_NUMBER, ANY_ONE, DEAD_LETTERS, Pattern
 
 __all__ = ["PatternTree"]
 
@@ -99,7 +99,12 @@ class PatternTree(Generic[Value]):
         """The values of all patterns that mean a topic of these segments, each once."""
         if not self.count:
             return []
-        nodes = _with_empty_matches({self._root})
+        if name[0] == DEAD_LETTERS:
+            # Wildcards do not stand for that segment, as in `Pattern.matches`.
+            beginning = self._root.children.get(DEAD_LETTERS)
+            nodes, name = _with_empty_matches({beginning} if beginning is not None else set()), name[1:]
+        else:
+            nodes = _with_empty_matches({self._root})
         for segment in name:
             following: set[_Node[Value]] = set()
             for node in nodes:

@@ -1,0 +1,91 @@
+"""How often a message is tried, how long it waits in between, and what becomes of it when that is used up.
+
+Law: values and arithmetic; nothing here acts and nothing looks at a clock. A policy comes from the settings of the
+topic, and what a subscriber wished for in its SUBSCRIBE is laid over it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["DeliveryPolicy", "DeliveryWishes", "WhenUsedUp"]
+
+_NS_PER_MS: Final = 1_000_000
+#: Multiplied with an offset and an attempt, their low bits are as good as random, and the same every time.
+_SPREAD_BY_OFFSET, _SPREAD_BY_ATTEMPT, _SPREAD_BITS = 0x9E3779B1, 0x85EBCA77, 32
+
+
+@final
+class WhenUsedUp(Enum):
+    """What becomes of a message that has failed as often as it may."""
+
+    DEAD_LETTER = "dead-letter"
+    DISCARD = "discard"
+    #: The subscription goes, not the message.
+    EVICT = "evict"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryPolicy:
+    #: The wait after the first failure; each further one is `multiplier` times as long, up to `max_delay_ms`.
+    first_delay_ms: int = 1_000
+    multiplier: float = 2.0
+    max_delay_ms: int = 300_000
+    #: Which part of a wait may be cut off, so that what failed together does not come back together.
+    jitter: float = 0.1
+    #: Deliveries in all; 0 means without end.
+    max_attempts: int = 10
+    #: How long a message may be in flight before that counts as a failure; 0 means for ever.
+    ack_deadline_ms: int = 0
+    when_used_up: WhenUsedUp = WhenUsedUp.DEAD_LETTER
+
+    def is_used_up(self, failures: int) -> bool:
+        """Whether a message that has failed so often is not tried again."""
+        return 0 < self.max_attempts <= failures
+
+    def delay_ns(self, failures: int, offset: int) -> int:
+        """How long a message waits that has just failed for the `failures`-th time.
+
+        The jitter is taken from the offset: as spread as a random one, and the same in every run.
+        """
+        delay_ms = min(self.max_delay_ms, self.first_delay_ms * self.multiplier ** min(failures - 1, 64))
+        mixed = (offset * _SPREAD_BY_OFFSET + failures * _SPREAD_BY_ATTEMPT) % 2**_SPREAD_BITS
+        return int(delay_ms * (1 - self.jitter * mixed / 2**_SPREAD_BITS) * _NS_PER_MS)
+
+    @property
+    def ack_deadline_ns(self) -> int:
+        return self.ack_deadline_ms * _NS_PER_MS
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DeliveryWishes:
+    """What a subscriber wants otherwise than the topic's policy has it: fields of a `DeliveryPolicy`, by their names.
+
+    The values have been checked; they are kept with a durable subscription as text.
+    """
+
+    changed: Mapping[str, Any]
+
+    def laid_over(self, policy: DeliveryPolicy) -> DeliveryPolicy:
+        return replace(policy, **self.changed) if self.changed else policy
+
+    def as_text(self) -> str:
+        plain = {name: value.value if isinstance(value, Enum) else value for name, value in self.changed.items()}
+        return json.dumps(plain, sort_keys=True) if plain else ""
+
+    @classmethod
+    def from_text(cls, text: str) -> DeliveryWishes:
+        """What `as_text` made; fields that this release does not know are left out."""
+        known = {field.name for field in fields(DeliveryPolicy)}
+        changed = {name: value for name, value in json.loads(text or "{}").items() if name in known}
+        if "when_used_up" in changed:
+            changed["when_used_up"] = WhenUsedUp(changed["when_used_up"])
+        return cls(changed)
