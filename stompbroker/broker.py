@@ -52,11 +52,12 @@ from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.sessions import MessageIds, Rhythm, Session, SessionSettings, Surroundings
+from stompbroker.message_ids import MessageIds
+from stompbroker.sessions import Rhythm, Session, SessionSettings, Surroundings
 from stompbroker.stomp import Limits
 from stompbroker.storage import Kept, Ownership, Store, open_store
 from stompbroker.stretches import StretchGauge
-from stompbroker.topics import MemoryJournal, Registry
+from stompbroker.topics import DeadLetters, MemoryJournal, Registry
 from stompbroker.totals import Totals
 from stompbroker.transport import Traffic, open_listeners, raise_descriptor_limit
 
@@ -100,7 +101,13 @@ class Broker:
         self.clock = Clock()
         self.budget = MemoryBudget(settings.memory_limit)
         self.totals = Totals()
-        self.registry = Registry(settings.policies(), self.budget, self.totals, max_topics=settings.max_topics)
+        self.registry = Registry(
+            settings.policies(),
+            self.budget,
+            self.totals,
+            max_topics=settings.max_topics,
+            can_store=opened is not None,
+        )
         self.sessions: dict[ConnectionId, Session] = {}
         self.stretches = StretchGauge()
         self.opened = opened
@@ -120,6 +127,7 @@ class Broker:
                 min_free_bytes=settings.min_free_bytes,
             )
             message_ids = MessageIds(opened.ownership.store_id, opened.ownership.start_number)
+        self.dead_letters = DeadLetters(self.registry, self.journal, message_ids, self.clock)
         self.control = Control(self.registry, self.sessions, self.journal, self.totals, self.stretches, self.clock)
         self.rhythm = Rhythm()
         self.shared = worker.Shared(
@@ -150,7 +158,7 @@ class Broker:
         if self.opened is not None and isinstance(self.journal, StoreJournal):
             await nursery.start(journal.run, self.journal, self.opened.store, self.stretches)
             await nursery.start(page_reader.run, self.registry.pages, self.opened.store)
-        await nursery.start(distributor.run, self.registry, self.clock, self.stretches)
+        await nursery.start(distributor.run, self.registry, self.dead_letters, self.clock, self.stretches)
         await nursery.start(
             partial(garbage_collector.run, topic_idle_ns=topic_idle_ns), self.registry, self.clock, self.stretches
         )
@@ -328,7 +336,6 @@ def _session_settings(settings: Settings) -> SessionSettings:
         default_prefetch=settings.default_prefetch,
         max_prefetch=settings.max_prefetch,
         max_waiting=settings.max_waiting,
-        nack_delay_ns=settings.nack_delay_ms * _NS_PER_MS,
         transaction_timeout_ns=int(settings.transaction_timeout_s * NANOSECONDS),
         parking_bytes=settings.parking_bytes,
         block_timeout_ns=int(settings.block_timeout_s * NANOSECONDS),

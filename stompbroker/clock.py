@@ -7,14 +7,20 @@ scheduled, and a test with a mock clock moves everything. Read once per chunk, n
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Final, final
 
 import trio
 
-__all__ = ["NANOSECONDS", "Clock"]
+__all__ = ["NANOSECONDS", "Clock", "iso_time"]
 
 #: Nanoseconds in a second.
 NANOSECONDS: Final = 1_000_000_000
+
+
+def iso_time(at_ns: int) -> str:
+    """A time as we write it everywhere: ISO 8601, in UTC, to the millisecond."""
+    return datetime.fromtimestamp(at_ns / NANOSECONDS, UTC).isoformat(timespec="milliseconds")
 
 
 @final

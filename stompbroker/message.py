@@ -25,7 +25,16 @@ _tail_of: Final = attrgetter("tail")
 class Origin:
     """What all messages that a client sends with one header block have in common. Shared, not copied."""
 
-    __slots__ = ("is_persistent", "is_plain", "lifetime_ns", "only_for", "publisher")
+    __slots__ = (
+        "can_expire",
+        "expires_at_ns",
+        "is_for_all_and_ever",
+        "is_persistent",
+        "is_plain",
+        "lifetime_ns",
+        "only_for",
+        "publisher",
+    )
 
     def __init__(
         self,
@@ -34,6 +43,7 @@ class Origin:
         is_plain: bool,
         is_persistent: bool = True,
         lifetime_ns: int | None = None,
+        expires_at_ns: int | None = None,
         only_for: int | None = None,
     ) -> None:
         #: The name of the connection that published it: its `client-id`, or one that no other connection ever has.
@@ -42,15 +52,14 @@ class Origin:
         self.is_plain = is_plain
         #: Whether it is stored where its topic is; the publisher may opt out.
         self.is_persistent = is_persistent
-        #: How long after its publication it may still be delivered; None means for ever.
+        #: How long after its publication it may still be delivered, or until when; both None means for ever.
         self.lifetime_ns = lifetime_ns
+        self.expires_at_ns = expires_at_ns
         #: The number in the store of the one durable subscription that it is for; None means for everybody.
         self.only_for = only_for
-
-    @property
-    def is_for_all_and_ever(self) -> bool:
-        """Whether whoever reads it gets it, whenever."""
-        return self.lifetime_ns is None and self.only_for is None
+        self.can_expire = lifetime_ns is not None or expires_at_ns is not None
+        #: Whether whoever reads it gets it, whenever.
+        self.is_for_all_and_ever = only_for is None and not self.can_expire
 
 
 @final
@@ -83,7 +92,11 @@ class Message:
     def expires_at_ns(self) -> int | None:
         """From when on it is not delivered any more."""
         lifetime_ns = self.origin.lifetime_ns
-        return None if lifetime_ns is None else self.published_at_ns + lifetime_ns
+        return self.origin.expires_at_ns if lifetime_ns is None else self.published_at_ns + lifetime_ns
+
+    def has_expired(self, now_ns: int) -> bool:
+        expires_at_ns = self.expires_at_ns
+        return expires_at_ns is not None and expires_at_ns <= now_ns
 
     @property
     def size_bytes(self) -> int:

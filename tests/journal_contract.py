@@ -61,7 +61,6 @@ def transient_consumer(registry: Registry, topic: str) -> Consumer:
         outbox=Outbox(registry.budget, Signal()),
         credit=Credit(1000, max_waiting=10),
         queue=registry.ready,
-        redeliveries=registry.redeliveries,
         disconnect=lambda violation: None,
     )
     registry.claim(consumer, 0)
@@ -161,7 +160,7 @@ class JournalContract:
             consumer = transient_consumer(self.registry, "a")
             journal.submit(Unit({self.topic("a"): make_messages(3)}, [], lambda: None))
             await self.idle(journal)
-            consumer.deliver_slice()
+            consumer.deliver_slice(0)
 
             journal.submit(Unit({}, [Answer(consumer, Verdict.ACK, 1, 2)], lambda: None))
 
@@ -176,7 +175,7 @@ class JournalContract:
             topic = self.topic("a")
             journal.submit(Unit({topic: make_messages(3)}, [], lambda: None))
             await self.idle(journal)
-            consumer.deliver_slice()
+            consumer.deliver_slice(0)
             answers = [Answer(consumer, Verdict.ACK, 1, 3)]
 
             def look() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,15 +18,28 @@ from stompbroker.config import (
     LogLevel,
     Settings,
     SettingsError,
+    TopicSettings,
     bytes_as_text,
     effective,
     load,
     without_password,
 )
 from stompbroker.errors import OperatorError
-from stompbroker.topics import SlowSubscriber, parse_topic_name
+from stompbroker.topics import (
+    DeliveryPolicy,
+    IdlePolicy,
+    Retention,
+    SlowSubscriber,
+    TopicPolicy,
+    WhenUsedUp,
+    parse_topic_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MIB = 1024**2
+DAY_S = 86_400
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +210,17 @@ def test_a_wrong_value_is_named_with_its_flag() -> None:
         ("database = 5", '"memory" for nothing that outlives the broker'),
         ("min_free_bytes = -1", "from 0 B to 64 TiB"),
         ("topics = 3", "[[topics]] tables"),
+        ("redelivery_first_delay_ms = -1", "a whole number of milliseconds from 0 to 86400000"),
+        ("redelivery_multiplier = 0.5", "a number from 1 to 100"),
+        ("redelivery_jitter = 1.5", "a number from 0 to 1"),
+        ("redelivery_jitter = true", "a number from 0 to 1"),
+        ("max_attempts = 1.5", "a whole number from 0 to 1000000"),
+        ("ack_deadline_ms = 99", "0 for none, or at least 100: a whole number of milliseconds from 0 to 86400000"),
+        ('when_used_up = "drop"', "one of dead-letter, discard, evict"),
+        ("message_ttl_ms = -1", "a whole number of milliseconds from 0 to 315360000000"),
+        ('retain_bytes = "65 TiB"', "from 0 B to 64 TiB"),
+        ("idle_delete_unsettled = 1", "true or false"),
+        ('idle_delete_unsettled = "yes"', "true or false"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_the_file_and_what_is_allowed(line: str, allowed: str) -> None:
@@ -208,7 +234,7 @@ def test_a_value_out_of_range_is_named_with_the_file_and_what_is_allowed(line: s
 
 
 def test_all_mistakes_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STOMPBROKER_NACK_DELAY", "5")
+    monkeypatch.setenv("STOMPBROKER_REDELIVERY_DELAY", "5")
 
     text = mistake("prot = 1\nmax_waiting = 0", port=-1)
 
@@ -382,6 +408,34 @@ def test_what_is_accepted_has_the_same_password_for_the_driver(url: str) -> None
         ),
         ('[[topics]]\npattern = "a"\nblock_timeout_s = 0', 'topics table 1 ("a"): slow_subscriber "block"'),
         ('[[topics]]\npattern = "a"\nwindow_bytes = "1 GiB"', 'topics table 1 ("a"): window_bytes (1 GiB)'),
+        (
+            "redelivery_first_delay_ms = 301000",
+            "redelivery_first_delay_ms (301000) is above redelivery_max_delay_ms (300000): no wait could be as long",
+        ),
+        (
+            "redelivery_max_delay_ms = 999",
+            "redelivery_first_delay_ms (1000) is above redelivery_max_delay_ms (999)",
+        ),
+        (
+            '[[topics]]\npattern = "a"\nredelivery_max_delay_ms = 999',
+            'topics table 1 ("a"): redelivery_first_delay_ms (1000) is above redelivery_max_delay_ms (999)',
+        ),
+        (
+            "idle_delete_unsettled = true",
+            "idle_delete_unsettled is true while idle_delete_s is 0: no durable subscription would ever be deleted",
+        ),
+        (
+            'idle_delete_unsettled = true\nidle_delete_s = 604800\n[[topics]]\npattern = "a"\nidle_delete_s = 0',
+            'topics table 1 ("a"): idle_delete_unsettled is true while idle_delete_s is 0',
+        ),
+        (
+            "idle_delete_s = 3600",
+            "idle_delete_s (3600.0) is below idle_warning_s (604800.0): the warning would come after the deletion",
+        ),
+        (
+            '[[topics]]\npattern = "a"\nidle_delete_s = 3600',
+            'topics table 1 ("a"): idle_delete_s (3600.0) is below idle_warning_s (604800.0)',
+        ),
     ],
 )
 def test_what_cannot_work_together_is_refused_with_a_sentence(text: str, words: str) -> None:
@@ -396,8 +450,12 @@ def test_a_contradiction_names_where_its_halves_came_from(monkeypatch: pytest.Mo
     )
 
 
-def test_a_general_contradiction_is_not_repeated_for_every_table() -> None:
-    text = mistake('block_timeout_s = 0\n[[topics]]\npattern = "a"\nwindow_messages = 5')
+@pytest.mark.parametrize(
+    "line",
+    ["block_timeout_s = 0", "redelivery_max_delay_ms = 0", "idle_delete_unsettled = true", "idle_delete_s = 1"],
+)
+def test_a_general_contradiction_is_not_repeated_for_every_table(line: str) -> None:
+    text = mistake(f'{line}\n[[topics]]\npattern = "a"\nwindow_messages = 5')
 
     assert len(text.splitlines()) == 1
 
@@ -410,6 +468,13 @@ def test_a_general_contradiction_is_not_repeated_for_every_table() -> None:
         'window_bytes = "512 MiB"',
         'slow_subscriber = "drop-oldest"\nblock_timeout_s = 0',
         'max_transaction_bytes = "1 MiB"',  # unwise with bodies of 16 MiB, but it works
+        "redelivery_first_delay_ms = 300000",
+        "redelivery_first_delay_ms = 0\nredelivery_max_delay_ms = 0",
+        "idle_delete_s = 604800",
+        "idle_delete_s = 1\nidle_warning_s = 0",
+        "idle_delete_s = 604800\nidle_delete_unsettled = true",
+        '[[topics]]\npattern = "a"\nidle_delete_s = 604800\nidle_delete_unsettled = true',
+        "ack_deadline_ms = 100",
     ],
 )
 def test_what_works_is_not_refused(tmp_path: Path, text: str) -> None:
@@ -451,6 +516,111 @@ def test_the_first_table_that_matches_counts_alone(tmp_path: Path) -> None:
     assert [found[name].block_timeout_s for name in found] == [30.0, 2.0, 30.0]
 
 
+def test_the_default_settings_make_the_default_policy() -> None:
+    assert Settings().policy() == TopicPolicy()
+
+
+#: Every key that a table may have, with a value that is no default, and where it is found in a policy.
+OVERRIDES = [
+    ("slow_subscriber", "disconnect", lambda policy: policy.slow_subscriber, SlowSubscriber.DISCONNECT),
+    ("window_bytes", 2048, lambda policy: policy.window_bytes, 2048),
+    ("window_messages", 7, lambda policy: policy.window_messages, 7),
+    ("block_timeout_s", 5, lambda policy: policy.block_timeout_s, 5.0),
+    ("redelivery_first_delay_ms", 5, lambda policy: policy.delivery.first_delay_ms, 5),
+    ("redelivery_multiplier", 3, lambda policy: policy.delivery.multiplier, 3.0),
+    ("redelivery_max_delay_ms", 5000, lambda policy: policy.delivery.max_delay_ms, 5000),
+    ("redelivery_jitter", 0, lambda policy: policy.delivery.jitter, 0.0),
+    ("max_attempts", 0, lambda policy: policy.delivery.max_attempts, 0),
+    ("ack_deadline_ms", 100, lambda policy: policy.delivery.ack_deadline_ms, 100),
+    ("when_used_up", "evict", lambda policy: policy.delivery.when_used_up, WhenUsedUp.EVICT),
+    ("message_ttl_ms", 5, lambda policy: policy.message_ttl_ms, 5),
+    ("retain_s", 5, lambda policy: policy.retention.age_s, 5.0),
+    ("retain_bytes", "1 MiB", lambda policy: policy.retention.max_bytes, MIB),
+    ("retain_messages", 5, lambda policy: policy.retention.max_messages, 5),
+    ("idle_warning_s", 0, lambda policy: policy.idle.warn_after_s, 0.0),
+    ("idle_delete_s", 8 * DAY_S, lambda policy: policy.idle.delete_after_s, 8.0 * DAY_S),
+    ("idle_delete_unsettled", "true", lambda policy: policy.idle.deletes_unsettled, True),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "find", "expected"), OVERRIDES, ids=[key for key, *_ in OVERRIDES])
+def test_everything_in_a_policy_can_be_set_for_all_topics_and_for_some(
+    key: str, value: object, find: Callable[[TopicPolicy], object], expected: object
+) -> None:
+    needed = {"idle_delete_s": 7 * DAY_S} if key == "idle_delete_unsettled" else {}
+
+    general = made(**needed, **{key: value})
+    special = made(**needed, topics=[{"pattern": "a", key: value}])
+
+    assert find(general.policy()) == expected
+    assert find(special.policy(special.topics[0])) == expected
+    assert find(special.policy()) == find(TopicPolicy())
+
+
+def test_a_table_may_have_every_field_of_a_policy_and_nothing_else() -> None:
+    parts = {"delivery": DeliveryPolicy, "retention": Retention, "idle": IdlePolicy}
+    plain = [field.name for field in fields(TopicPolicy) if field.name not in parts]
+
+    assert {key for key, *_ in OVERRIDES} == set(TopicSettings.model_fields) - {"pattern"}
+    assert len(OVERRIDES) == len(plain) + sum(len(fields(part)) for part in parts.values())
+
+
+def test_dead_letters_have_the_general_policy_with_a_retention_of_their_own_and_do_not_expire() -> None:
+    settings = made(window_messages=7, message_ttl_ms=5, retain_s=1, retain_messages=2, dead_letter_retain_s=3)
+
+    policies = settings.policies()
+
+    expected = replace(settings.policy(), retention=Retention(age_s=3, max_bytes=1024 * MIB), message_ttl_ms=0)
+    assert policies.find(parse_topic_name("DLQ.a")) == policies.dead_letters == expected
+    assert policies.find(parse_topic_name("a")) == settings.policy()
+
+
+def test_a_table_for_dead_letters_overrides_what_holds_for_dead_letters() -> None:
+    policies = made(message_ttl_ms=5, topics=[{"pattern": "DLQ.a", "retain_messages": 9}]).policies()
+
+    found = policies.find(parse_topic_name("DLQ.a"))
+    assert found.retention == Retention(age_s=14 * DAY_S, max_bytes=1024 * MIB, max_messages=9)
+    assert found.message_ttl_ms == 0
+
+
+@pytest.mark.parametrize(("text", "expected"), [("true", True), ("false", False)])
+def test_yes_or_no_is_a_word_where_there_is_only_text(
+    monkeypatch: pytest.MonkeyPatch, text: str, expected: bool
+) -> None:
+    monkeypatch.setenv("STOMPBROKER_IDLE_DELETE_UNSETTLED", text)
+
+    settings = load(assignments=["idle_delete_s=604800"])
+
+    assert settings.idle_delete_unsettled is expected
+    (one,) = (one for one in effective(settings) if one.key == "idle_delete_unsettled")
+    assert (one.shown, one.value) == (text, expected)
+
+
+@pytest.mark.parametrize("text", ["True", "1", "yes", ""])
+def test_no_other_word_is_yes_or_no(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("STOMPBROKER_IDLE_DELETE_UNSETTLED", text)
+
+    assert "(environment STOMPBROKER_IDLE_DELETE_UNSETTLED): allowed is true or false" in mistake()
+
+
+def test_yes_or_no_in_a_file_is_true_or_false(tmp_path: Path) -> None:
+    (tmp_path / "stompbroker.toml").write_text("idle_delete_s = 604800\nidle_delete_unsettled = true")
+
+    assert load().idle_delete_unsettled is True
+
+
+def test_deleting_what_is_not_settled_says_that_it_is_lost() -> None:
+    (one,) = (one for one in effective(Settings()) if one.key == "idle_delete_unsettled")
+
+    assert "did not acknowledge" in one.reason
+    assert "lost" in one.reason
+
+
+@pytest.mark.parametrize("deadline_ms", [0, 100])
+def test_the_shortest_deadlines_are_none_and_a_tenth_of_a_second(deadline_ms: int) -> None:
+    assert made(ack_deadline_ms=deadline_ms).policy().delivery.ack_deadline_ms == deadline_ms
+
+
 def test_tables_can_be_given_as_json_where_there_is_only_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOMPBROKER_TOPICS", '[{"pattern": "a", "window_bytes": "2 MiB"}]')
 
@@ -468,6 +638,16 @@ def test_tables_can_be_given_as_json_where_there_is_only_text(monkeypatch: pytes
         ('pattern = "a"\nwindow_message = 1', 'unknown key "window_message" in file stompbroker.toml; did you mean'),
         ('pattern = ""', 'topics table 1: pattern = "" (file stompbroker.toml): allowed is a destination or a pattern'),
         ('pattern = "/queue/a"', 'topics table 1: pattern "/queue/a": '),
+        (
+            'pattern = "a"\nack_deadline_ms = 5',
+            "ack_deadline_ms = 5 (file stompbroker.toml): allowed is 0 for none, or",
+        ),
+        (
+            'pattern = "a"\nidle_delete_unsettled = 0',
+            "idle_delete_unsettled = 0 (file stompbroker.toml): allowed is true",
+        ),
+        ('pattern = "a"\nwhen_used_up = "x"', "allowed is one of dead-letter, discard, evict"),
+        ('pattern = "a"\ndead_letter_retain_s = 5', 'unknown key "dead_letter_retain_s"'),
     ],
 )
 def test_a_mistake_in_a_table_names_the_table(table: str, words: str) -> None:
@@ -522,10 +702,13 @@ def test_the_edges_of_every_range_are_allowed_and_what_lies_beyond_is_not(key: s
     low = next((item.ge for item in metadata if hasattr(item, "ge")), None)
     high = next((item.le for item in metadata if hasattr(item, "le")), None)
     if low is None or high is None:
-        assert key in {"slow_subscriber", "log_level", "log_format"}, "every number has a range"
+        assert key in {"slow_subscriber", "when_used_up", "idle_delete_unsettled", "log_level", "log_format"}, (
+            "every number has a range"
+        )
         return
     # Wide enough that the edges do not contradict anything else.
     room = {"memory_limit": "64 TiB", "default_prefetch": 1, "max_prefetch": 1_000_000, "slow_subscriber": "disconnect"}
+    room |= {"redelivery_first_delay_ms": 0, "redelivery_max_delay_ms": 7 * DAY_S * 1000}
     if key == "memory_limit":
         room |= {"max_body_bytes": 1, "max_transaction_bytes": 1, "window_bytes": 1024}
 

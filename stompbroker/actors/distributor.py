@@ -16,7 +16,7 @@ from stompbroker.clock import NANOSECONDS
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import ReadyQueue, Redeliveries, Registry
+    from stompbroker.topics import DeadLetters, ReadyQueue, Registry, Waiting
 
 __all__ = ["run"]
 
@@ -28,6 +28,7 @@ DUE_PER_TURN: Final = 512
 
 async def run(
     registry: Registry,
+    dead_letters: DeadLetters,
     clock: Clock,
     stretches: StretchGauge,
     *,
@@ -35,7 +36,7 @@ async def run(
 ) -> None:
     """Deliver until cancelled."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_release_due, registry.redeliveries, clock)
+        nursery.start_soon(_look_at_due, registry, dead_letters, clock, stretches)
         task_status.started()
         await _deliver(registry.ready, clock, stretches)
 
@@ -44,8 +45,9 @@ async def _deliver(ready: ReadyQueue, clock: Clock, stretches: StretchGauge) -> 
     while True:
         await ready.wait()
         began_at_s = perf_counter()
+        now_ns = clock.now_ns()
         while len(ready):
-            ready.take().deliver_slice()
+            ready.take().deliver_slice(now_ns)
             if perf_counter() - began_at_s > TURN_S:
                 break
         ready.try_to_unblock_moved(clock.now_ns())
@@ -53,14 +55,26 @@ async def _deliver(ready: ReadyQueue, clock: Clock, stretches: StretchGauge) -> 
         await trio.lowlevel.checkpoint()
 
 
-async def _release_due(redeliveries: Redeliveries, clock: Clock) -> None:
-    """Wait for the earliest redelivery, and let go whatever is due."""
+async def _look_at_due(registry: Registry, dead_letters: DeadLetters, clock: Clock, stretches: StretchGauge) -> None:
+    """Wait for the earliest time, and look at whatever is due: what was not answered in time has failed, what waits
+    goes again, and what is not tried again is given up."""
+    redeliveries, deadlines = registry.redeliveries, registry.deadlines
     while True:
-        due_ns = redeliveries.next_due_ns
-        if due_ns is None:
+        times = [due_ns for due_ns in (redeliveries.next_due_ns, deadlines.next_due_ns) if due_ns is not None]
+        if not times:
             await redeliveries.changed.wait()
             continue
-        with trio.move_on_after(max(0.0, (due_ns - clock.now_ns()) / NANOSECONDS)):
+        with trio.move_on_after(max(0.0, (min(times) - clock.now_ns()) / NANOSECONDS)):
             await redeliveries.changed.wait()
-        for reading, offset in redeliveries.take_due(clock.now_ns(), DUE_PER_TURN):
-            reading.become_due(offset)
+        began_at_s = perf_counter()
+        now_ns = clock.now_ns()
+        for consumer, first, last in deadlines.take_due(now_ns, DUE_PER_TURN):
+            consumer.pass_deadline(first, last, now_ns)
+        used_up: list[Waiting] = []
+        for entry in redeliveries.take_due(now_ns, DUE_PER_TURN):
+            if entry.reading.is_used_up(entry.offset):
+                used_up.append(entry)
+            else:
+                entry.reading.become_due(entry.offset)
+        dead_letters.give_up(used_up)
+        stretches.note("distributor", began_at_s)

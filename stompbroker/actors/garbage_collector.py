@@ -110,11 +110,12 @@ async def _serve_the_waiting(registry: Registry, stretches: StretchGauge) -> Non
 
 
 async def _collect_topics(registry: Registry, clock: Clock, stretches: StretchGauge, topic_idle_ns: int) -> None:
-    unused_since_ns = clock.now_ns() - topic_idle_ns
+    now_ns = clock.now_ns()
+    unused_since_ns = now_ns - topic_idle_ns
 
     def collect(topic: Topic) -> None:
         if not topic.is_removed:
-            registry.collect(topic, unused_since_ns=unused_since_ns)
+            registry.collect(topic, now_ns, unused_since_ns=unused_since_ns)
 
     await _in_slices(collect, list(registry.topics.values()), stretches)
 

@@ -86,6 +86,16 @@ class Cursor:
         return len(self._free)
 
     @property
+    def settled_above(self) -> int:
+        """How many offsets above the ack floor are settled."""
+        return self._settled.count
+
+    @property
+    def hole_count(self) -> int:
+        """How many stretches below `next_offset` are not settled."""
+        return len(self._settled) + 1
+
+    @property
     def settled_ranges(self) -> Iterable[tuple[int, int]]:
         """Above the ack floor."""
         return iter(self._settled)

@@ -32,6 +32,10 @@ class OffsetRanges:
     def __bool__(self) -> bool:
         return bool(self._starts)
 
+    def __len__(self) -> int:
+        """How many ranges there are."""
+        return len(self._starts)
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self._starts, self._stops, strict=True)
 

@@ -73,19 +73,49 @@ def _unworkable_policy(settings: Settings, number: int, table: TopicSettings | N
     """The general policy has no table; a table is blamed only for what it sets itself."""
     policy = settings.policy(table)
     place, in_topics = ("", ()) if table is None else (f'topics table {number} ("{table.pattern}"): ', ("topics",))
-    if policy.window_bytes > settings.memory_limit and (table is None or table.window_bytes is not None):
-        yield Contradiction(
-            (*in_topics, "window_bytes", "memory_limit"),
-            f"{place}window_bytes ({bytes_as_text(policy.window_bytes)}) is above memory_limit "
+
+    def sets(*keys: str) -> bool:
+        return table is None or not table.overrides().keys().isdisjoint(keys)
+
+    def contradiction(keys: tuple[str, ...], sentence: str) -> Contradiction:
+        return Contradiction((*in_topics, *keys), place + sentence)
+
+    if policy.window_bytes > settings.memory_limit and sets("window_bytes"):
+        yield contradiction(
+            ("window_bytes", "memory_limit"),
+            f"window_bytes ({bytes_as_text(policy.window_bytes)}) is above memory_limit "
             f"({bytes_as_text(settings.memory_limit)}): one slow subscriber would stop the publishers of all topics "
             "before the window of its own is full; lower the one or raise the other.",
         )
-    sets_blocking = table is None or table.slow_subscriber is not None or table.block_timeout_s is not None
-    if policy.slow_subscriber is SlowSubscriber.BLOCK and policy.block_timeout_s == 0 and sets_blocking:
-        yield Contradiction(
-            (*in_topics, "slow_subscriber", "block_timeout_s"),
-            f'{place}slow_subscriber "block" with a block_timeout_s of 0 would block nobody, but disconnect every '
+    keys = ("slow_subscriber", "block_timeout_s")
+    if policy.slow_subscriber is SlowSubscriber.BLOCK and policy.block_timeout_s == 0 and sets(*keys):
+        yield contradiction(
+            keys,
+            'slow_subscriber "block" with a block_timeout_s of 0 would block nobody, but disconnect every '
             'subscriber that falls behind; say so with slow_subscriber "disconnect", or give it time.',
+        )
+    delivery = policy.delivery
+    keys = ("redelivery_first_delay_ms", "redelivery_max_delay_ms")
+    if delivery.first_delay_ms > delivery.max_delay_ms and sets(*keys):
+        yield contradiction(
+            keys,
+            f"redelivery_first_delay_ms ({delivery.first_delay_ms}) is above redelivery_max_delay_ms "
+            f"({delivery.max_delay_ms}): no wait could be as long as the first one; lower the one or raise the other.",
+        )
+    idle = policy.idle
+    keys = ("idle_delete_unsettled", "idle_delete_s")
+    if idle.deletes_unsettled and idle.delete_after_s == 0 and sets(*keys):
+        yield contradiction(
+            keys,
+            "idle_delete_unsettled is true while idle_delete_s is 0: no durable subscription would ever be deleted; "
+            "say after which time, or leave it false.",
+        )
+    keys = ("idle_delete_s", "idle_warning_s")
+    if 0 < idle.delete_after_s < idle.warn_after_s and sets(*keys):
+        yield contradiction(
+            keys,
+            f"idle_delete_s ({idle.delete_after_s}) is below idle_warning_s ({idle.warn_after_s}): the warning would "
+            "come after the deletion; lower idle_warning_s, or set it to 0 for no warning.",
         )
 
 

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 __all__ = [
+    "DAY_MS",
     "DAY_S",
+    "DECADE_S",
     "GIB",
     "HOUR_MS",
     "HOUR_S",
     "KIB",
     "MIB",
     "TIB",
+    "AckDeadline",
     "ByteSize",
     "Count",
     "Database",
@@ -36,6 +39,7 @@ __all__ = [
     "Kind",
     "Milliseconds",
     "Seconds",
+    "YesOrNo",
     "allowed",
     "bytes_as_text",
     "concealed",
@@ -58,7 +62,11 @@ _BYTE_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([kmgt]i?b|b)?", re.IGNOREC
 
 #: What upper bounds are made of: waits much longer than these are typing mistakes, not wishes.
 HOUR_S, DAY_S = 3_600, 86_400
-HOUR_MS = HOUR_S * 1_000
+HOUR_MS, DAY_MS = HOUR_S * 1_000, DAY_S * 1_000
+DECADE_S = 3_650 * DAY_S
+
+#: A shorter deadline would be over before a message has crossed a slow network and its ACK has come back.
+MIN_ACK_DEADLINE_MS = 100
 
 
 @final
@@ -75,6 +83,21 @@ def _refuse_truth(value: object) -> object:
     """TOML's `true` is the number 1 to Python, but not to the person who wrote it."""
     if isinstance(value, bool):
         raise ValueError("true and false are no numbers")
+    return value
+
+
+def _read_truth(value: object) -> object:
+    """A file has true and false; an environment variable or a flag can only have the words."""
+    if isinstance(value, bool):
+        return value
+    if value not in ("true", "false"):
+        raise ValueError("neither true nor false")
+    return value == "true"
+
+
+def _refuse_short_deadline(value: int) -> int:
+    if 0 < value < MIN_ACK_DEADLINE_MS:
+        raise ValueError("too short to be kept")
     return value
 
 
@@ -96,8 +119,15 @@ def _read_path(value: object) -> object:
 
 Count = Annotated[int, BeforeValidator(_refuse_truth), Kind("a whole number")]
 Milliseconds = Annotated[int, BeforeValidator(_refuse_truth), Kind("a whole number of milliseconds")]
+AckDeadline = Annotated[
+    int,
+    BeforeValidator(_refuse_truth),
+    AfterValidator(_refuse_short_deadline),
+    Kind(f"0 for none, or at least {MIN_ACK_DEADLINE_MS}: a whole number of milliseconds"),
+]
 Seconds = Annotated[float, BeforeValidator(_refuse_truth), Field(allow_inf_nan=False), Kind("a number of seconds")]
 Factor = Annotated[float, BeforeValidator(_refuse_truth), Field(allow_inf_nan=False), Kind("a number")]
+YesOrNo = Annotated[bool, BeforeValidator(_read_truth), Kind("true or false")]
 ByteSize = Annotated[
     int,
     BeforeValidator(_read_byte_size),

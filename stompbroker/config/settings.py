@@ -1,7 +1,8 @@
 """All settings: key, kind, default, range, reason.
 
 Law: this file only says what there is. Where values come from is `loading.py`, what cannot work together is
-`contradictions.py`, and how a kind of value is read and shown is `quantities.py`.
+`contradictions.py`, how a kind of value is read and shown is `quantities.py`, and what a topic's policy is made of is
+`topic_policies.py`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from stompbroker.config.contradictions import Contradicting, contradictions
 from stompbroker.config.database import EMBEDDED
 from stompbroker.config.quantities import (
+    DAY_MS,
     DAY_S,
+    DECADE_S,
     GIB,
     HOUR_MS,
     HOUR_S,
     KIB,
     MIB,
     TIB,
+    AckDeadline,
     ByteSize,
     Count,
     Database,
@@ -32,9 +36,11 @@ from stompbroker.config.quantities import (
     Kind,
     Milliseconds,
     Seconds,
+    YesOrNo,
 )
 from stompbroker.config.sources import Source
-from stompbroker.topics import SlowSubscriber, TopicPolicies, TopicPolicy, parse_pattern
+from stompbroker.config.topic_policies import policy_from
+from stompbroker.topics import SlowSubscriber, TopicPolicies, TopicPolicy, WhenUsedUp, parse_pattern
 
 __all__ = [
     "ENVIRONMENT_PREFIX",
@@ -64,6 +70,16 @@ class LogFormat(StrEnum):
 WindowBytes = Annotated[ByteSize, Field(ge=KIB, le=TIB)]
 WindowMessages = Annotated[Count, Field(ge=1, le=100_000_000)]
 BlockTimeout = Annotated[Seconds, Field(ge=0, le=DAY_S)]
+FirstDelay = Annotated[Milliseconds, Field(ge=0, le=DAY_MS)]
+Multiplier = Annotated[Factor, Field(ge=1, le=100)]
+LongestDelay = Annotated[Milliseconds, Field(ge=0, le=7 * DAY_MS)]
+Jitter = Annotated[Factor, Field(ge=0, le=1)]
+Attempts = Annotated[Count, Field(ge=0, le=1_000_000)]
+Deadline = Annotated[AckDeadline, Field(ge=0, le=DAY_MS)]
+MessageLifetime = Annotated[Milliseconds, Field(ge=0, le=DECADE_S * 1_000)]
+LongTime = Annotated[Seconds, Field(ge=0, le=DECADE_S)]
+KeptBytes = Annotated[ByteSize, Field(ge=0, le=64 * TIB)]
+KeptMessages = Annotated[Count, Field(ge=0, le=1_000_000_000)]
 
 
 class TopicSettings(BaseModel):
@@ -76,6 +92,24 @@ class TopicSettings(BaseModel):
     window_bytes: WindowBytes | None = None
     window_messages: WindowMessages | None = None
     block_timeout_s: BlockTimeout | None = None
+    redelivery_first_delay_ms: FirstDelay | None = None
+    redelivery_multiplier: Multiplier | None = None
+    redelivery_max_delay_ms: LongestDelay | None = None
+    redelivery_jitter: Jitter | None = None
+    max_attempts: Attempts | None = None
+    ack_deadline_ms: Deadline | None = None
+    when_used_up: WhenUsedUp | None = None
+    message_ttl_ms: MessageLifetime | None = None
+    retain_s: LongTime | None = None
+    retain_bytes: KeptBytes | None = None
+    retain_messages: KeptMessages | None = None
+    idle_warning_s: LongTime | None = None
+    idle_delete_s: LongTime | None = None
+    idle_delete_unsettled: YesOrNo | None = None
+
+    def overrides(self) -> dict[str, Any]:
+        """What it sets, by the keys of the general settings."""
+        return self.model_dump(exclude={"pattern"}, exclude_none=True)
 
 
 def _read_tables(value: object) -> object:
@@ -153,7 +187,25 @@ class Settings(BaseSettings):
     max_waiting: Count = _setting(
         10_000, "Refused messages of one subscription that wait to be sent again", ge=1, le=10_000_000
     )
-    nack_delay_ms: Milliseconds = _setting(1_000, "Time before a refused message is sent again", ge=0, le=24 * HOUR_MS)
+    redelivery_first_delay_ms: FirstDelay = _setting(
+        1_000, "Time before a message that failed once is sent again; subscribers may ask for another"
+    )
+    redelivery_multiplier: Multiplier = _setting(
+        2.0, "How many times as long the wait is after each further failure; 1 keeps it the same"
+    )
+    redelivery_max_delay_ms: LongestDelay = _setting(300_000, "Longest time before a failed message is sent again")
+    redelivery_jitter: Jitter = _setting(
+        0.1, "Part of each wait that may be cut off, so that what failed together does not come back together"
+    )
+    max_attempts: Attempts = _setting(
+        10, "Deliveries of a message to one subscription before it counts as used up; 0 means without end"
+    )
+    ack_deadline_ms: Deadline = _setting(
+        0, "Time a subscriber has to acknowledge before that counts as a failure; 0 means for ever"
+    )
+    when_used_up: WhenUsedUp = _setting(
+        WhenUsedUp.DEAD_LETTER, "What becomes of a message that is used up; evict ends the subscription instead"
+    )
 
     slow_subscriber: SlowSubscriber = _setting(
         SlowSubscriber.BLOCK, "What happens when a subscriber falls out of the window; block holds back publishers"
@@ -163,11 +215,34 @@ class Settings(BaseSettings):
     block_timeout_s: BlockTimeout = _setting(
         30.0, "How long publishers are held back without progress before the slowest subscriber is disconnected"
     )
+    message_ttl_ms: MessageLifetime = _setting(
+        0, "Life of a message whose publisher does not give it one; it is not delivered after that; 0 means for ever"
+    )
+    retain_s: LongTime = _setting(
+        0.0, "Age up to which a topic keeps messages for later subscribers; 0 sets no such bound, all three 0 keep none"
+    )
+    retain_bytes: KeptBytes = _setting(0, "The same in bytes of the newest messages; what meets every bound is kept")
+    retain_messages: KeptMessages = _setting(0, "The same in number of the newest messages")
+    dead_letter_retain_s: LongTime = _setting(
+        14.0 * DAY_S, "Age up to which dead letters are kept; 0 sets no such bound, both 0 keep none"
+    )
+    dead_letter_retain_bytes: KeptBytes = _setting(
+        GIB, "The same in bytes of the newest dead letters of one topic; 0 sets no such bound"
+    )
     parking_bytes: ByteSize = _setting(
         MIB, "Read ahead from a held-back publisher, so that its ACKs still count", ge=KIB, le=GIB
     )
     max_durable_subscriptions: Count = _setting(
         10_000, "Durable subscriptions at the same time; each keeps what it has not acknowledged", ge=0, le=1_000_000
+    )
+    idle_warning_s: LongTime = _setting(
+        7.0 * DAY_S, "Time without a client after which a durable subscription is warned of; 0 means never"
+    )
+    idle_delete_s: LongTime = _setting(
+        0.0, "Time without a client after which a durable subscription is deleted if it has settled all; 0 means never"
+    )
+    idle_delete_unsettled: YesOrNo = _setting(
+        False, "Delete it also when it has messages it did not acknowledge: these are then lost to it"
     )
     max_topics: Count = _setting(
         100_000, "Topics at the same time; a message or subscriber cannot make more", ge=1, le=10_000_000
@@ -211,11 +286,27 @@ class Settings(BaseSettings):
 
     def policy(self, table: TopicSettings | None = None) -> TopicPolicy:
         """The general policy, or that of the topics `table` is for."""
-        overrides = {} if table is None else table.model_dump(exclude={"pattern"}, exclude_none=True)
-        general = {key: getattr(self, key) for key in TopicPolicy.__dataclass_fields__}
-        return TopicPolicy(**(general | overrides))
+        return policy_from(self._for_topics() | (table.overrides() if table else {}))
 
     def policies(self) -> TopicPolicies:
-        """The policies of all topics, in the order in which they are tried."""
-        overrides = tuple((parse_pattern(table.pattern), self.policy(table)) for table in self.topics)
-        return TopicPolicies(self.policy(), overrides)
+        """The policies of all topics, in the order in which they are tried.
+
+        Dead letters are kept for a time of their own and do not inherit expiry; a table for them overrides that.
+        """
+        general = self._for_topics()
+        dead_letters = general | {
+            "retain_s": self.dead_letter_retain_s,
+            "retain_bytes": self.dead_letter_retain_bytes,
+            "retain_messages": 0,
+            "message_ttl_ms": 0,
+        }
+        overrides = []
+        for table in self.topics:
+            pattern = parse_pattern(table.pattern)
+            base = dead_letters if pattern.is_of_dead_letters else general
+            overrides.append((pattern, policy_from(base | table.overrides())))
+        return TopicPolicies(policy_from(general), tuple(overrides), policy_from(dead_letters))
+
+    def _for_topics(self) -> dict[str, Any]:
+        """The general value of everything that a table may override."""
+        return {key: getattr(self, key) for key in TopicSettings.model_fields if key != "pattern"}

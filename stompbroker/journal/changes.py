@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stompbroker.ids import Offset
-from stompbroker.journal.rows import cursor_row, redelivery_key, subscription_row
-from stompbroker.storage import CursorRow, Deletion, RedeliveryRow, TopicRow
+from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
+from stompbroker.storage import CursorRow, Deletion, TopicRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from stompbroker.ids import Offset
     from stompbroker.journal.formed import Positions
     from stompbroker.storage import Batch
-    from stompbroker.topics import Registry, Subscription
+    from stompbroker.topics import Registry, Subscription, Topic
 
 __all__ = ["add_collected", "add_unsaved", "find_positions"]
 
@@ -25,6 +25,9 @@ __all__ = ["add_collected", "add_unsaved", "find_positions"]
 MAX_DELETED: Final = 5_000
 #: Fewer of one topic are left until there is nothing else to do.
 MIN_DELETED: Final = 1_000
+#: The same between holes; and the most such ranges in one batch, since each is a condition of its own to the database.
+MIN_BETWEEN_HOLES: Final = 16
+MAX_RANGES: Final = 64
 #: Things looked at between two moments at which others may run; each takes a few microseconds.
 STEP: Final = 100
 
@@ -53,29 +56,44 @@ def add_unsaved(batch: Batch, registry: Registry) -> Iterator[None]:
             if failure is None:
                 batch.settled_redeliveries.append(key)
             else:
-                batch.redeliveries.append(RedeliveryRow(*key, failure.count, failure.due_ns, failure.reason))
+                batch.redeliveries.append(redelivery_row(reading, offset, failure))
         reading.changed_failures.clear()
 
 
-def add_collected(batch: Batch, registry: Registry, *, is_idle: bool) -> Iterator[None]:
-    """What every subscription has settled goes. The cursors that allow it are in this batch, or were in one before; one
-    that moved between two steps will be in the next, and if that is never written, one more delivery is spared."""
+def add_collected(batch: Batch, registry: Registry, now_ns: int, *, is_idle: bool) -> Iterator[None]:
+    """What nobody needs any more goes. The cursors that allow it are in this batch, or were in one before; one that
+    moved between two steps will be in the next, and if that is never written, one more delivery is spared."""
     left = MAX_DELETED
     for number, topic in enumerate(list(registry.unsaved.collectable)):
         if number % STEP == STEP - 1:
             yield
         if topic not in registry.unsaved.collectable:
             continue  # it was removed between two steps
-        floor = topic.settled_floor
-        if topic.store_id is None or topic.collected_up_to >= floor:
-            del registry.unsaved.collectable[topic]
-        elif is_idle or floor - topic.collected_up_to >= MIN_DELETED:
-            stop = Offset(min(floor, topic.collected_up_to + left))
-            batch.deletions.append(Deletion(topic.store_id, topic.collected_up_to, stop))
-            left -= stop - topic.collected_up_to
-            topic.collected_up_to = stop
+        for start, stop in _to_delete(topic, topic.collectable_up_to(now_ns), is_idle=is_idle):
+            stop = min(stop, start + left)
+            assert topic.store_id is not None
+            batch.deletions.append(Deletion(topic.store_id, start, stop))
+            topic.note_collected(start, stop)
+            left -= stop - start
             if not left:
                 return
+        if topic.store_id is None or (topic.collected_up_to >= topic.settled_floor and not topic.between_holes):
+            registry.unsaved.collectable.pop(topic, None)
+
+
+def _to_delete(topic: Topic, floor: Offset, *, is_idle: bool) -> list[tuple[int, int]]:
+    """Ranges of one topic: below the floor, and those that the collector has found between holes."""
+    least = 1 if is_idle else MIN_DELETED
+    found: list[tuple[int, int]] = []
+    if topic.store_id is None:
+        return found
+    if floor - topic.collected_up_to >= least:
+        found.append((topic.collected_up_to, floor))
+    ranges, topic.between_holes = topic.between_holes, []
+    for start, stop in ranges[:MAX_RANGES]:
+        if stop - max(start, floor) >= min(least, MIN_BETWEEN_HOLES):
+            found.append((max(start, floor), stop))
+    return found
 
 
 def find_positions(subscription: Subscription, registry: Registry, found: Positions) -> Iterator[None]:

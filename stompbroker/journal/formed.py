@@ -14,13 +14,8 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.commitlog import Cursor
 from stompbroker.ids import Offset
-from stompbroker.journal.rows import (
-    cursor_row,
-    redelivery_key,
-    refused_row,
-    subscription_row,
-)
-from stompbroker.storage import CursorRow, MessageRun, TopicRow
+from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
+from stompbroker.storage import CursorRow, Deletion, MessageRun, TopicRow
 from stompbroker.topics import Verdict
 
 if TYPE_CHECKING:
@@ -28,8 +23,8 @@ if TYPE_CHECKING:
 
     from stompbroker.journal.rows import Numbers
     from stompbroker.message import Message
-    from stompbroker.storage import Batch
-    from stompbroker.topics import Decision, Pattern, Reading, Registry, Subscription, Topic, Unit
+    from stompbroker.storage import Batch, RedeliveryKey
+    from stompbroker.topics import Burial, Decision, Pattern, Reading, Registry, Subscription, Topic, Unit
 
 __all__ = ["Formed", "Positions"]
 
@@ -103,7 +98,7 @@ class Formed:
 class _Proposal:
     """The units of one batch, while they are being written down."""
 
-    __slots__ = ("_batch", "_cursors", "_id_of", "_next_offsets", "_positions", "_registry")
+    __slots__ = ("_batch", "_buried", "_cursors", "_id_of", "_next_offsets", "_positions", "_registry")
 
     def __init__(
         self,
@@ -119,6 +114,8 @@ class _Proposal:
         self._next_offsets: dict[Topic, Offset] = {}
         #: Where transactions of this batch leave the cursors they move.
         self._cursors: dict[Reading, Cursor] = {}
+        #: Failures that may be in this batch too, and whose messages are settled with it.
+        self._buried: set[RedeliveryKey] = set()
 
     def add(self, unit: Unit) -> None:
         if unit.created is not None:
@@ -131,6 +128,11 @@ class _Proposal:
             subscription = decision.answer.consumer.subscription
             if subscription.is_durable and not subscription.is_closed:
                 self._decide(decision)
+        for burial in unit.burials:
+            self._bury(burial)
+        for topic, offsets in unit.purged.items():
+            if topic.store_id is not None and not topic.is_removed:
+                self._batch.deletions += [Deletion(topic.store_id, offset, offset + 1) for offset in offsets]
 
     def finish(self) -> None:
         """Write down where all of it leaves topics and cursors. Of several rows for one thing the last counts."""
@@ -138,6 +140,9 @@ class _Proposal:
         for topic, next_offset in self._next_offsets.items():
             batch.topics.append(TopicRow(self._id_of(topic), topic.name, next_offset))
         batch.cursors += [cursor_row(reading, cursor) for reading, cursor in self._cursors.items()]
+        if self._buried:
+            batch.redeliveries = [row for row in batch.redeliveries if row[:3] not in self._buried]
+            batch.settled_redeliveries += self._buried
         if batch.removed_subscriptions:
             # They may have moved just before, or have been created by an earlier unit of this very batch.
             removed = set(batch.removed_subscriptions)
@@ -169,6 +174,8 @@ class _Proposal:
             self._batch.cursors += positions.cursors
         for topic in self._topics_named_by(subscription.pattern):
             offset = self._next_offset(topic)
+            if subscription.starts_at is not None:
+                offset = min(offset, subscription.starts_at.start)
             self._batch.cursors.append(CursorRow(row.id, self._id_of(topic), offset, (), offset))
 
     def _topics_named_by(self, pattern: Pattern) -> list[Topic]:
@@ -181,7 +188,7 @@ class _Proposal:
     def _decide(self, decision: Decision) -> None:
         """An answer in a transaction: what it will change when the transaction is completed."""
         answer, parts = decision
-        for reading, start, stop in parts:
+        for reading, start, stop, sent_at_ns in parts:
             if reading.topic.store_id is None or reading.topic.is_removed:
                 continue
             cursor = self._cursor(reading)
@@ -192,7 +199,17 @@ class _Proposal:
                 continue
             for offset in map(Offset, range(start, stop)):
                 if not reading.cursor.is_settled(offset, offset + 1):
-                    self._batch.redeliveries.append(refused_row(reading, offset, answer))
+                    failure = reading.failure_after(offset, answer.refusal, sent_at_ns)
+                    self._batch.redeliveries.append(redelivery_row(reading, offset, failure))
+
+    def _bury(self, burial: Burial) -> None:
+        """It is settled in the same transaction in which it comes to lie with the dead letters."""
+        reading, offset = burial
+        if not reading.subscription.is_durable or reading.subscription.is_closed:
+            return
+        if reading.topic.store_id is not None and not reading.topic.is_removed:
+            self._cursor(reading).settle(offset, offset + 1)
+            self._buried.add(redelivery_key(reading, offset))
 
     def _cursor(self, reading: Reading) -> Cursor:
         if reading not in self._cursors:

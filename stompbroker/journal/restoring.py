@@ -8,7 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
-from stompbroker.topics import AckMode, Durability, Failure, Identity, IdentityKind, Subscription, parse_pattern
+from stompbroker.topics import (
+    AckMode,
+    DeliveryWishes,
+    Durability,
+    Failure,
+    Identity,
+    IdentityKind,
+    Subscription,
+    parse_pattern,
+)
 
 if TYPE_CHECKING:
     from stompbroker.ids import Offset
@@ -46,6 +55,8 @@ def _subscription(row: SubscriptionRow) -> Subscription:
         pattern=parse_pattern(row.pattern),
         ack_mode=AckMode(row.ack_mode),
         is_no_local=row.is_no_local,
+        is_ordered=row.is_ordered,
+        wishes=DeliveryWishes.from_text(row.delivery),
         durability=Durability(
             Identity(row.owner, IdentityKind(row.kind), row.scope, row.name),
             row.id,
@@ -67,14 +78,15 @@ def _restore_failure(
 ) -> None:
     subscription, topic = subscriptions[row.subscription_id], topics[row.topic_id]
     reading = subscription.readings[topic]
-    failure = Failure()
-    failure.count = row.attempts
-    failure.due_ns = row.due_at_ns
-    failure.reason = row.reason
-    if reading.restore_failure(row.offset, failure):
-        subscription.waiting += 1
-        registry.redeliveries.schedule(row.due_at_ns, reading, row.offset)
-    else:
+    failure = Failure(
+        row.attempts,
+        row.due_at_ns,
+        row.reason,
+        first_attempt_ns=row.first_attempt_at_ns,
+        last_attempt_ns=row.last_attempt_at_ns,
+        is_final=row.is_final,
+    )
+    if not reading.restore_failure(row.offset, failure):
         # It was settled in the same moment: its row is to go.
         reading.changed_failures.add(row.offset)
         registry.unsaved.note_reading(reading, 1)

@@ -12,9 +12,9 @@ from stompbroker.storage import CursorRow, RedeliveryKey, RedeliveryRow, Subscri
 if TYPE_CHECKING:
     from stompbroker.commitlog import Cursor
     from stompbroker.ids import Offset
-    from stompbroker.topics import Answer, Reading, Subscription
+    from stompbroker.topics import Failure, Reading, Subscription
 
-__all__ = ["Numbers", "cursor_row", "redelivery_key", "refused_row", "subscription_row"]
+__all__ = ["Numbers", "cursor_row", "redelivery_key", "redelivery_row", "subscription_row"]
 
 
 @final
@@ -48,6 +48,8 @@ def subscription_row(subscription: Subscription) -> SubscriptionRow:
         is_no_local=subscription.is_no_local,
         created_at_ns=durability.created_at_ns,
         last_seen_at_ns=durability.last_seen_at_ns,
+        is_ordered=subscription.is_ordered,
+        delivery=subscription.wishes.as_text(),
     )
 
 
@@ -63,7 +65,13 @@ def cursor_row(reading: Reading, cursor: Cursor) -> CursorRow:
     return CursorRow(subscription_id, topic_id, cursor.ack_floor, tuple(cursor.settled_ranges), cursor.next_offset)
 
 
-def refused_row(reading: Reading, offset: Offset, answer: Answer) -> RedeliveryRow:
-    failure = reading.failures.get(offset)
-    attempts = 1 if failure is None else failure.count + 1
-    return RedeliveryRow(*redelivery_key(reading, offset), attempts, answer.due_ns, answer.reason)
+def redelivery_row(reading: Reading, offset: Offset, failure: Failure) -> RedeliveryRow:
+    return RedeliveryRow(
+        *redelivery_key(reading, offset),
+        attempts=failure.count,
+        due_at_ns=failure.due_ns,
+        reason=failure.reason,
+        first_attempt_at_ns=failure.first_attempt_ns,
+        last_attempt_at_ns=failure.last_attempt_ns,
+        is_final=failure.is_final,
+    )

@@ -142,7 +142,8 @@ class StoreJournal:
     def submit(self, unit: Unit) -> None:
         """Take a unit, make it durable if it must be, then complete it."""
         lane = unit.lane
-        is_needed = unit.needs_order or unit.created is not None or unit.removed is not None
+        is_needed = unit.needs_order or unit.created is not None or unit.removed is not None or bool(unit.purged)
+        is_needed = is_needed or any(burial.reading.subscription.is_durable for burial in unit.burials)
         is_needed = is_needed or any(topic.is_stored or topic.formed_units for topic in unit.publications)
         if unit.answers:
             is_durable = any(answer.consumer.subscription.is_durable for answer in unit.answers)
@@ -225,7 +226,7 @@ class StoreJournal:
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
         yield from add_unsaved(base, self._registry)
-        yield from add_collected(base, self._registry, is_idle=is_idle)
+        yield from add_collected(base, self._registry, self._clock.now_ns(), is_idle=is_idle)
         self._is_tidying = is_idle and bool(base.deletions)
         positions: dict[Subscription, Positions] = {}
         for unit in units:

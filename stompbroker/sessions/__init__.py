@@ -6,13 +6,12 @@ Law: synchronous and without sockets; the worker gives it bytes and takes bytes 
 from stompbroker.sessions.rhythm import Rhythm
 from stompbroker.sessions.session import SMALL_PARTIAL_BYTES, Ending, Session
 from stompbroker.sessions.statistics import ConnectionStatistics
-from stompbroker.sessions.surroundings import MessageIds, SessionSettings, Surroundings
+from stompbroker.sessions.surroundings import SessionSettings, Surroundings
 
 __all__ = [
     "SMALL_PARTIAL_BYTES",
     "ConnectionStatistics",
     "Ending",
-    "MessageIds",
     "Rhythm",
     "Session",
     "SessionSettings",

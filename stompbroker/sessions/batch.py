@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompbroker.message import Message
-    from stompbroker.topics import Consumer, Lane, Topic
+    from stompbroker.topics import Consumer, Lane, Refusal, Topic
 
 __all__ = ["Batch"]
 
@@ -43,9 +43,9 @@ class Batch:
             self._first = first
         self._last = last
 
-    def refuse(self, consumer: Consumer, number: int, *, due_ns: int, reason: str) -> None:
+    def refuse(self, consumer: Consumer, number: int, refusal: Refusal) -> None:
         self._close_range()
-        self._answers.append(Answer(consumer, Verdict.NACK, number, number, due_ns, reason))
+        self._answers.append(Answer(consumer, Verdict.NACK, number, number, refusal))
 
     def take(self, lane: Lane, then: Callable[[list[str]], None]) -> Unit:
         """Everything gathered, as a unit; `then` will be given the receipts that it owes."""

@@ -12,13 +12,14 @@ Hot path: `_publish_run`, for all SENDs of one head at once. `make bench` (topic
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, final
+from typing import TYPE_CHECKING, ClassVar, final
 
-from stompbroker.errors import PeerViolation, shorten
+from stompbroker.errors import PeerViolation
 from stompbroker.sessions.batch import Batch
 from stompbroker.sessions.borrowing import Borrowing
 from stompbroker.sessions.consumers import Consumers
-from stompbroker.sessions.durable_headers import asks_for_durable, check_name, refuse_nul
+from stompbroker.sessions.delivery_headers import read_refusal
+from stompbroker.sessions.durable_headers import asks_for_durable, check_name
 from stompbroker.sessions.publishing import Publishing
 from stompbroker.sessions.subscribing import Subscribing
 from stompbroker.stomp import (
@@ -29,7 +30,7 @@ from stompbroker.stomp import (
     forbid_body,
     render_receipts,
 )
-from stompbroker.topics import Unit
+from stompbroker.topics import Leaving, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from stompbroker.topics import Gate, Lane, Topic
 
 __all__ = ["Commands"]
-
-#: Characters of a NACK's reason that are kept.
-MAX_REASON: Final = 250
 
 
 @final
@@ -159,14 +157,14 @@ class Commands:
             self._hand_over()
         return len(frames)
 
-    def abandon(self) -> None:
+    def abandon(self, leaving: Leaving) -> None:
         """The client is done for: its open transactions and all its subscriptions end, and nothing more is applied."""
         self.is_over = True
         for begun in self._begun.values():
             begun.borrowing.end()
         self._begun.clear()
         self._transactions.clear()
-        self._around.registry.leave(self.consumers.clear(), self._around.clock.now_ns())
+        self._around.registry.leave(self.consumers.clear(), self._around.clock.now_ns(), leaving=leaving)
 
     def when_done(self, then: Callable[[], None]) -> None:
         """Call `then` when everything this client asked for before has been done."""
@@ -239,7 +237,8 @@ class Commands:
             self._acknowledge_run(frame)
             return True
         delivery = self.consumers.find_delivery(frame.headers, self._client.version)
-        refuse_nul("reason", frame.headers.get("reason", ""))
+        if frame.command == "NACK":
+            read_refusal(frame.headers, 0)  # raises before anything is gathered
         if "transaction" in frame.headers:
             self._gather(frame)
             begun = self._begun[frame.headers["transaction"]]
@@ -288,7 +287,7 @@ class Commands:
 
     def _disconnect(self, frame: Frame) -> bool:
         self._hand_over()
-        self.abandon()
+        self.abandon(Leaving.ENDED)
         self._owe_receipt(frame)
         unit = self._batch.take(self._lane, self._give_last_receipts)
         # Its receipt also stands for acknowledgements that asked for none.
@@ -316,12 +315,8 @@ class Commands:
         elif frame.command == "ACK":
             self._batch.acknowledge(delivery.consumer, delivery.number, delivery.number)
         else:
-            self._batch.refuse(
-                delivery.consumer,
-                delivery.number,
-                due_ns=self._around.clock.now_ns() + self._around.settings.nack_delay_ns,
-                reason=shorten(frame.headers.get("reason", ""), MAX_REASON),
-            )
+            refusal = read_refusal(frame.headers, self._around.clock.now_ns())
+            self._batch.refuse(delivery.consumer, delivery.number, refusal)
 
     def _acknowledge_run(self, run: AckRun) -> None:
         """Many bare ACKs. If they name neighbouring deliveries of one consumer, as they mostly do, it is one step."""

@@ -15,7 +15,7 @@ from stompbroker.topics import AckMode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stompbroker.sessions.surroundings import MessageIds
+    from stompbroker.message_ids import MessageIds
     from stompbroker.topics import Consumer
 
 __all__ = ["Consumers", "Named"]
@@ -34,13 +34,14 @@ class Consumers:
     Invariants:
         every open consumer is known by its ordinal and by its key, and by nothing else; the key is its id, or the
         destination as its SUBSCRIBE spelt it
-        len(_closed_names) <= max_count
+        len(_closed_names) <= max_count, and so is the number of the departed
     """
 
     __slots__ = (
         "_by_key",
         "_by_ordinal",
         "_closed_names",
+        "_departed",
         "_destinations",
         "_max_count",
         "_message_ids",
@@ -55,6 +56,8 @@ class Consumers:
         self._destinations: dict[Consumer, str] = {}
         #: Names of subscriptions that were closed lately: an answer to one of their deliveries is late, not wrong.
         self._closed_names: dict[str | None, None] = {}
+        #: By ordinal, those that left durable subscriptions lately: what they say still counts.
+        self._departed: dict[int, Consumer] = {}
         self.next_ordinal = 1
 
     def __len__(self) -> int:
@@ -107,6 +110,10 @@ class Consumers:
         if len(self._closed_names) >= self._max_count:
             del self._closed_names[next(iter(self._closed_names))]
         self._closed_names[name] = None
+        if consumer.subscription.is_durable and consumer.in_flight:
+            if len(self._departed) >= self._max_count:
+                del self._departed[next(iter(self._departed))]
+            self._departed[consumer.ordinal] = consumer
 
     def find(self, name: str | None, destination: str | None) -> Consumer | None:
         """The one of that id, or in 1.0 of that destination."""
@@ -122,6 +129,7 @@ class Consumers:
     def clear(self) -> list[Consumer]:
         """Take all of them out."""
         consumers = list(self)
+        self._departed.clear()
         self._by_ordinal.clear()
         self._by_key.clear()
         self._destinations.clear()
@@ -137,7 +145,7 @@ class Consumers:
             ordinal, number = int(ordinal_text), int(number_text)
             if ack_id != f"{ordinal}-{number}":  # leading zeros: we never wrote that
                 ordinal = 0
-            consumer = self._by_ordinal.get(ordinal)
+            consumer = self._by_ordinal.get(ordinal) or self._departed.get(ordinal)
             if consumer is not None and consumer.sent.was_given(number):
                 return Named(consumer, number)
             if consumer is None and 0 < ordinal < self.next_ordinal:

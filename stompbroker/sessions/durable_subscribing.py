@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.durable_headers import DSUB_PREFIX, find_by_name, is_named, read_identity
+from stompbroker.sessions.replaying import find_start
 from stompbroker.sessions.subscribe_headers import read_pattern
 from stompbroker.topics import Durability, Subscription
 
@@ -63,6 +64,8 @@ def obtain(identity: Identity, request: SubscribeRequest, around: Surroundings, 
     subscription.name = request.name
     subscription.ack_mode = request.ack_mode
     subscription.is_no_local = request.is_no_local
+    subscription.is_ordered = request.is_ordered
+    subscription.wishes = request.wishes
     return Obtained(subscription, False)
 
 
@@ -83,12 +86,15 @@ def _create(identity: Identity, request: SubscribeRequest, around: Surroundings,
         pattern=request.pattern,
         ack_mode=request.ack_mode,
         is_no_local=request.is_no_local,
+        is_ordered=request.is_ordered,
+        wishes=request.wishes,
         durability=Durability(
             identity, around.journal.next_subscription_id(), created_at_ns=now_ns, last_seen_at_ns=now_ns
         ),
     )
     if request.pattern.is_exact:
         around.registry.topic(request.pattern, now_ns)  # raises if there are too many, before anything is done
+    subscription.starts_at = find_start(request, around)
     around.registry.add_durable(subscription)
     return subscription
 

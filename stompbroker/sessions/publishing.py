@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.message import Message, Origin
+from stompbroker.sessions.lifetimes import read_lifetime
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 from stompbroker.topics import parse_topic_name
 
 if TYPE_CHECKING:
     from stompbroker.sessions.batch import Batch
     from stompbroker.sessions.client import Client
+    from stompbroker.sessions.lifetimes import Lifetime
     from stompbroker.sessions.surroundings import Surroundings
     from stompbroker.stomp import Head, SendRun
     from stompbroker.topics import Topic
@@ -32,7 +34,7 @@ class SendPlan:
 
     __slots__ = ("origin", "tail_template", "topic")
 
-    def __init__(self, head: Head, topic: Topic, message_id_prefix: bytes, publisher: str) -> None:
+    def __init__(self, head: Head, topic: Topic, message_id_prefix: bytes, publisher: str, lifetime: Lifetime) -> None:
         passed_through = render_passed_through(head.headers, Version.V1_2)
         self.topic = topic
         self.tail_template = message_tail_template(message_id_prefix, passed_through)
@@ -40,6 +42,8 @@ class SendPlan:
             publisher,
             is_plain=b"\\r" not in passed_through,
             is_persistent=head.headers.get("persistent") != "false",
+            lifetime_ns=lifetime.lifetime_ns,
+            expires_at_ns=lifetime.expires_at_ns,
         )
 
 
@@ -55,8 +59,20 @@ class Publishing:
         """What this head comes to. Raises PeerViolation, for the frame that asked for `receipt`."""
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_removed:
-            plan = SendPlan(head, self._topic(head, receipt), self._around.message_ids.prefix, self._client.name)
+            plan = self._make_plan(head, receipt)
             head.plan = plan
+        return plan
+
+    def _make_plan(self, head: Head, receipt: str | None) -> SendPlan:
+        topic = self._topic(head, receipt)
+        try:
+            lifetime = read_lifetime(head.headers, self._around.clock.now_ns(), topic.policy.message_ttl_ms)
+        except PeerViolation as violation:
+            violation.receipt = receipt
+            raise
+        plan = SendPlan(head, topic, self._around.message_ids.prefix, self._client.name, lifetime)
+        if plan.origin.can_expire:
+            topic.is_choosy = True
         return plan
 
     def gather(self, run: SendRun, batch: Batch, now_ns: int) -> None:

@@ -28,7 +28,7 @@ from stompbroker.sessions.statistics import ConnectionStatistics
 from stompbroker.sessions.vital_signs import VitalSigns
 from stompbroker.signals import Signal
 from stompbroker.stomp import HEART_BEAT, MAX_FRAMES_PER_CALL, Connection, forbid_body, render_error
-from stompbroker.topics import Lane
+from stompbroker.topics import Lane, Leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -291,6 +291,11 @@ class Session:
         settings = self._around.settings
         try:
             self._vital_signs.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
+        except PeerViolation as violation:
+            # Silent, so it may hang over what it was sent.
+            self.fail(violation, Leaving.LOST)
+            return None
+        try:
             self._check_transactions(now_ns)
             self._check_partial_frame(now_ns)
             self._check_stopped(now_ns)
@@ -351,7 +356,7 @@ class Session:
 
     # Ending ----------------------------------------------------------------------------------------------------------
 
-    def fail(self, violation: PeerViolation) -> None:
+    def fail(self, violation: PeerViolation, leaving: Leaving = Leaving.ENDED) -> None:
         """Tell the client what is wrong; from then on it gets nothing more, and nothing more is taken from it.
 
         Its own frames may be what leads to this, by filling a topic it is too slow for: then they are applied first.
@@ -362,7 +367,7 @@ class Session:
             self._deferred_failure = self._deferred_failure or violation
             return
         self._protocol.fail()
-        self._commands.abandon()
+        self._commands.abandon(leaving)
         if self._lane.units and not self._around.journal.gate.is_blocked:
             # The receipts it is owed come first.
             self._is_failing = True
@@ -379,7 +384,7 @@ class Session:
 
     def lose(self) -> None:
         """The connection is gone, or about to be: give back everything that was kept for it."""
-        self._commands.abandon()
+        self._commands.abandon(Leaving.LOST)
         self._end(Ending.LOST)
         self.outbox.close()
         self._parking.clear()

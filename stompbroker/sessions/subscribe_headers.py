@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import InvalidDestination, PeerViolation
+from stompbroker.sessions.delivery_headers import read_ordering, read_wishes
 from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity, truth
+from stompbroker.sessions.starting_points import read_start
 from stompbroker.topics import AckMode, Credit, Pattern, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stompbroker.sessions.starting_points import Start
     from stompbroker.sessions.surroundings import SessionSettings
-    from stompbroker.topics import Identity, Subscription
+    from stompbroker.topics import DeliveryWishes, Identity, Subscription
 
 __all__ = ["SubscribeRequest", "read_pattern", "read_subscribe"]
 
@@ -37,6 +40,9 @@ class SubscribeRequest:
     credit: Credit
     #: What it is known by when its client is gone; None for a transient subscription.
     identity: Identity | None
+    is_ordered: bool
+    wishes: DeliveryWishes
+    start: Start | None
 
 
 def read_subscribe(
@@ -54,15 +60,37 @@ def read_subscribe(
     else:
         pattern = read_pattern(destination)
         identity = read_identity(headers, pattern, client_id) if asks_for_durable(headers) else None
+    ack_mode = _ack_mode(headers.get("ack", "auto"))
+    credit, is_ordered = _credit(headers, settings), read_ordering(headers)
+    if is_ordered:
+        _check_ordered(headers, ack_mode, is_durable=identity is not None)
+        # One in flight, and nothing new while one waits to be sent again.
+        credit = Credit(1, max_waiting=1)
     return SubscribeRequest(
         name=headers.get("id"),
         destination=destination,
         pattern=pattern,
-        ack_mode=_ack_mode(headers.get("ack", "auto")),
+        ack_mode=ack_mode,
         is_no_local=any(truth(name, headers[name]) for name in _NO_LOCAL if name in headers),
-        credit=_credit(headers, settings),
+        credit=credit,
         identity=identity,
+        is_ordered=is_ordered,
+        wishes=read_wishes(headers),
+        start=read_start(headers),
     )
+
+
+def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool) -> None:
+    if not is_durable:
+        raise PeerViolation("ordering:strict needs a durable subscription", "its order must outlive its connection")
+    if ack_mode is AckMode.AUTO:
+        raise PeerViolation("ordering:strict needs acknowledgements", "use ack:client or ack:client-individual")
+    for name in (*_MESSAGE_CREDIT, "credit"):
+        if headers.get(name, "1") != "1":
+            raise PeerViolation(
+                f"ordering:strict contradicts {name!r}",
+                f"{name}:{headers[name]}, but in strict order one message is in flight; ask for 1, or leave it out",
+            )
 
 
 def read_pattern(destination: str) -> Pattern:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
+from stompbroker.sessions.replaying import find_start
 from stompbroker.sessions.subscribe_headers import read_subscribe
-from stompbroker.topics import Consumer, Subscription, Unit, removal
+from stompbroker.topics import Consumer, Leaving, Subscription, Unit, removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,7 +70,6 @@ class Subscribing:
             outbox=self._outbox,
             credit=request.credit,
             queue=registry.ready,
-            redeliveries=registry.redeliveries,
             disconnect=self._disconnect_client,
         )
         registry.claim(consumer, self._around.clock.now_ns())
@@ -97,7 +97,7 @@ class Subscribing:
     def close(self, headers: Mapping[str, str]) -> bool:
         """A plain UNSUBSCRIBE; True if the subscription stays, without this connection. Raises PeerViolation."""
         consumer = self._consumers.remove(headers.get("id"), headers.get("destination"))
-        self._around.registry.leave([consumer], self._around.clock.now_ns())
+        self._around.registry.leave([consumer], self._around.clock.now_ns(), leaving=Leaving.UNSUBSCRIBED)
         return consumer.subscription.is_durable
 
     def delete(self, headers: Mapping[str, str], give_receipts: Callable[[], None]) -> Unit:
@@ -139,7 +139,9 @@ class Subscribing:
             pattern=request.pattern,
             ack_mode=request.ack_mode,
             is_no_local=request.is_no_local,
+            wishes=request.wishes,
         )
+        subscription.starts_at = find_start(request, self._around)
         return Obtained(subscription, True)
 
     def _check_has_room(self) -> None:

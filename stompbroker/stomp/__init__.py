@@ -9,13 +9,16 @@ from stompbroker.stomp.frame import AckRun, Frame, Head, SendRun, one_by_one, we
 from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
 from stompbroker.stomp.frame_writer import (
     HEART_BEAT,
+    LETTER_PREFIX,
     delivery_prefix,
     message_tail,
     message_tail_template,
     render_error,
     render_frame,
+    render_headers,
     render_passed_through,
     render_receipts,
+    tail_headers,
     translate_tail,
 )
 from stompbroker.stomp.heartbeat import HeartBeats
@@ -26,6 +29,7 @@ from stompbroker.stomp.versions import Version
 
 __all__ = [
     "HEART_BEAT",
+    "LETTER_PREFIX",
     "MAX_FRAMES_PER_CALL",
     "AckRun",
     "Connection",
@@ -46,8 +50,10 @@ __all__ = [
     "one_by_one",
     "render_error",
     "render_frame",
+    "render_headers",
     "render_passed_through",
     "render_receipts",
+    "tail_headers",
     "translate_tail",
     "weight_bytes",
 ]

@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEART_BEAT",
+    "LETTER_PREFIX",
     "NOT_PASSED_THROUGH",
     "delivery_prefix",
     "message_tail",
     "message_tail_template",
     "render_error",
     "render_frame",
+    "render_headers",
     "render_passed_through",
     "render_receipts",
+    "tail_headers",
     "translate_tail",
 ]
 
@@ -48,8 +51,13 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "ack",
         "redelivered",
         "delivery-count",
+        "redelivery-reason",
+        "first-delivered-at",
+        "missing-before",
     }
 )
+#: The same for all headers that begin so: they say where a dead letter comes from.
+LETTER_PREFIX: Final = "dead-letter-"
 
 
 def render_frame(
@@ -85,8 +93,17 @@ def render_error(violation: PeerViolation, version: Version) -> bytes:
 def render_passed_through(headers: Mapping[str, str], version: Version) -> bytes:
     """The header lines of a SEND that its MESSAGEs repeat, each with its line end."""
     # Trimmed and in small letters: an old client may do that before it compares, and take a forged one for ours.
-    kept = ((name, value) for name, value in headers.items() if name.strip().lower() not in NOT_PASSED_THROUGH)
-    return "".join([f"{line}\n" for line in _header_lines(kept, version)]).encode()
+    kept = ((name, value) for name, value in headers.items() if not _is_ours(name.strip().lower()))
+    return render_headers(kept, version)
+
+
+def render_headers(headers: Iterable[tuple[str, str]], version: Version = Version.V1_2) -> bytes:
+    """Header lines, each with its line end."""
+    return "".join([f"{line}\n" for line in _header_lines(headers, version)]).encode()
+
+
+def _is_ours(name: str) -> bool:
+    return name in NOT_PASSED_THROUGH or name.startswith(LETTER_PREFIX)
 
 
 def message_tail(message_id: bytes, passed_through: bytes, body: bytes) -> bytes:
@@ -103,22 +120,33 @@ def message_tail_template(message_id_prefix: bytes, passed_through: bytes) -> by
 
 def translate_tail(tail: bytes, version: Version) -> bytes:
     """A tail, which is rendered for 1.2, as an older version has to see it. Seldom needed, so it is parsed again."""
-    lines, separator, rest = tail.partition(b"\n\n")
-    headers = [line.split(":", 1) for line in lines.decode().split("\n")]
-    meant = [(unescape(name, Version.V1_2), unescape(value, Version.V1_2)) for name, value in headers]
-    return "\n".join(_header_lines(meant, version)).encode() + separator + rest
+    _, separator, rest = tail.partition(b"\n\n")
+    return "\n".join(_header_lines(tail_headers(tail), version)).encode() + separator + rest
+
+
+def tail_headers(tail: bytes) -> list[tuple[str, str]]:
+    """The headers of a tail, in their order."""
+    lines, _, _ = tail.partition(b"\n\n")
+    pairs = [line.split(":", 1) for line in lines.decode().split("\n")]
+    return [(unescape(name, Version.V1_2), unescape(value, Version.V1_2)) for name, value in pairs]
 
 
 def delivery_prefix(
-    subscription: str | None, version: Version, *, is_redelivery: bool = False, delivery_count: int = 1
+    subscription: str | None,
+    version: Version,
+    *,
+    is_redelivery: bool = False,
+    delivery_count: int = 1,
+    history: Iterable[tuple[str, str]] = (),
 ) -> bytes:
     """What comes before a MESSAGE's tail (or before its `ack` header), the same for a whole run of deliveries.
 
-    In 1.0 a subscription without an id has no `subscription` header.
+    In 1.0 a subscription without an id has no `subscription` header. `history`: further headers of this delivery.
     """
     named = b"" if subscription is None else b"subscription:%b\n" % escape(subscription, version).encode()
     redelivered = b"true" if is_redelivery else b"false"
-    return b"MESSAGE\n%bredelivered:%b\ndelivery-count:%d\n" % (named, redelivered, delivery_count)
+    further = render_headers(history, version)
+    return b"MESSAGE\n%bredelivered:%b\ndelivery-count:%d\n%b" % (named, redelivered, delivery_count, further)
 
 
 def _header_lines(headers: Iterable[tuple[str, str]], version: Version) -> list[str]:

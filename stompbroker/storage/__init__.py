@@ -19,11 +19,13 @@ from stompbroker.storage.errors import StoreFailing, StoreRefused, StoreTaken
 from stompbroker.storage.opening import current_revision, head_revision, migrate, open_store
 from stompbroker.storage.ownership import Ownership
 from stompbroker.storage.store import Store
+from stompbroker.storage.surveys import Extent, Stretch
 
 __all__ = [
     "Batch",
     "CursorRow",
     "Deletion",
+    "Extent",
     "Kept",
     "MessageRun",
     "Ownership",
@@ -33,6 +35,7 @@ __all__ = [
     "StoreFailing",
     "StoreRefused",
     "StoreTaken",
+    "Stretch",
     "SubscriptionRow",
     "TopicRow",
     "current_revision",

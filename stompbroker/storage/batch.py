@@ -62,6 +62,10 @@ class SubscriptionRow(NamedTuple):
     created_at_ns: int
     #: When a client was last attached to it.
     last_seen_at_ns: int
+    #: Whether a message that failed holds up those behind it.
+    is_ordered: bool
+    #: What the subscriber wishes for its deliveries, as JSON; empty if nothing.
+    delivery: str
 
 
 class CursorRow(NamedTuple):
@@ -92,6 +96,11 @@ class RedeliveryRow(NamedTuple):
     attempts: int
     due_at_ns: int
     reason: str
+    #: 0 if not known.
+    first_attempt_at_ns: int
+    last_attempt_at_ns: int
+    #: Not tried again, whatever the policy says.
+    is_final: bool
 
 
 class Deletion(NamedTuple):

@@ -79,22 +79,34 @@ class BatchWriter:
 
 
 def message_insertion(dialect: Dialect) -> MessageWriter:
-    """Messages by INSERT, many rows at a time."""
-    rows = insertion(messages, dialect)
+    """Messages by INSERT, many rows at a time.
+
+    Those for all and ever, which most are, leave out the columns that say otherwise: Python's SQLite takes 0.4 µs to
+    bind a None, where all the rest of a row takes 1.5.
+    """
+    rows = insertion(messages, dialect, left_out=("expires_at_ns", "only_for"))
+    limited_rows = insertion(messages, dialect)
 
     def write(cursor: DBAPICursor, runs: Sequence[MessageRun]) -> None:
         values: list[Any] = []
+        limited: list[Any] = []
         for topic_id, first_offset, run in runs:
             for offset, message in enumerate(run, first_offset):
-                values += (
+                origin = message.origin
+                row = (
                     topic_id,
                     offset,
                     message.published_at_ns,
-                    message.origin.publisher,
+                    origin.publisher,
                     message.body_bytes,
                     message.tail,
                 )
+                if origin.is_for_all_and_ever:
+                    values += row
+                else:
+                    limited += (*row, message.expires_at_ns, origin.only_for)
         rows.run(cursor, values)
+        limited_rows.run(cursor, limited)
 
     return write
 

@@ -10,12 +10,12 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import migrating, postgres_engine, sqlite_engine
+from stompbroker.storage import postgres_engine, sqlite_engine, standing
 from stompbroker.storage.address import database_file, passwords_in, server_url, shown
 from stompbroker.storage.failures import Failures
-from stompbroker.storage.migrating import Standing
 from stompbroker.storage.postgres_backend import PostgresBackend
 from stompbroker.storage.sqlite_backend import SqliteBackend
+from stompbroker.storage.standing import Standing
 from stompbroker.storage.store import Store
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["current_revision", "head_revision", "migrate", "open_store"]
 
-head_revision = migrating.head_revision
+head_revision = standing.head_revision
 
 
 def open_store(database: str, directory: Path) -> Store:
@@ -41,10 +41,10 @@ def open_store(database: str, directory: Path) -> Store:
     url = server_url(database)
     engine, failures = _migrating_engine(database, directory)
     with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        standing = _usable_standing(connection, shown(url))
-        if standing is not Standing.CURRENT:
+        found = _usable_standing(connection, shown(url))
+        if found is not Standing.CURRENT:
             raise OperatorError(
-                f"The database {shown(url)} {standing.value}. Bring it up to date first: "
+                f"The database {shown(url)} {found.value}. Bring it up to date first: "
                 f"stompbroker migrate --database {shown(url)}"
             )
     return Store(PostgresBackend(url))
@@ -55,14 +55,14 @@ def migrate(database: str, directory: Path) -> list[str]:
     engine, failures = _migrating_engine(database, directory)
     with failures.translated_for_operator("Cannot migrate the database"), engine.begin() as connection:
         _usable_standing(connection, _shown(database, directory))
-        return migrating.upgrade(connection)
+        return standing.bring_up_to_date(connection)
 
 
 def current_revision(database: str, directory: Path) -> str | None:
     """The revision a database is at; None when it is empty. Raises OperatorError."""
     engine, failures = _migrating_engine(database, directory)
     with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        return migrating.current_revision(connection)
+        return standing.current_revision(connection)
 
 
 def _migrating_engine(database: str, directory: Path) -> tuple[Engine, Failures]:
@@ -87,7 +87,7 @@ def _usable_standing(connection: Connection, where: str) -> Standing:
                 f"The database {where} has the encoding {encoding}, in which not every name can be written. "
                 "Create one with ENCODING UTF8."
             )
-    standing = migrating.standing_of(connection)
-    if standing is Standing.AHEAD:
-        raise OperatorError(f"The database {where} {standing.value}. Run that release, or a later one.")
-    return standing
+    found = standing.standing_of(connection)
+    if found is Standing.AHEAD:
+        raise OperatorError(f"The database {where} {found.value}. Run that release, or a later one.")
+    return found

@@ -34,8 +34,8 @@ class PageLimits(NamedTuple):
 
 
 class Rows(NamedTuple):
-    #: Offset, published_at_ns, publisher, body_bytes, tail; by rising offset.
-    rows: Iterable[tuple[int, int, str, int, bytes]]
+    #: Offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for; by rising offset.
+    rows: Iterable[tuple[int, int, str, int, bytes, int | None, int | None]]
     #: Whether a limit was reached, so that there may be more.
     is_cut: bool
 
@@ -47,10 +47,10 @@ class PageReader(Protocol):
 
 def page_of(found: Rows, start: int, stop: int) -> Log:
     log = Log(Offset(start))
-    origins: dict[tuple[str, bool], Origin] = {}
+    origins: dict[tuple[str, bool, int | None, int | None], Origin] = {}
     run: list[Message] = []
     expected = start
-    for offset, published_at_ns, publisher, body_bytes, tail in found.rows:
+    for offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for in found.rows:
         if offset != expected:
             if run:
                 log.append(run)
@@ -59,9 +59,11 @@ def page_of(found: Rows, start: int, stop: int) -> Log:
         expected = offset + 1
         # The two characters \r: a carriage return in a header, which STOMP 1.1 cannot escape.
         is_plain = tail.find(b"\\r", 0, -1 - body_bytes) < 0
-        origin = origins.get((publisher, is_plain))
+        lifetime_ns = None if expires_at_ns is None else expires_at_ns - published_at_ns
+        key = publisher, is_plain, lifetime_ns, only_for
+        origin = origins.get(key)
         if origin is None:
-            origin = origins[publisher, is_plain] = Origin(publisher, is_plain=is_plain)
+            origin = origins[key] = Origin(publisher, is_plain=is_plain, lifetime_ns=lifetime_ns, only_for=only_for)
         run.append(Message(body_bytes, tail, origin, published_at_ns))
     if run:
         log.append(run)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresBackend"]
 
 #: Of the columns of `messages`, in their order; binary COPY converts nothing.
-_COPIED_TYPES: Final = ("int8", "int8", "int8", "text", "int8", "bytea")
+_COPIED_TYPES: Final = ("int8", "int8", "int8", "text", "int8", "bytea", "int8", "int8")
 
 
 @final
@@ -98,13 +98,16 @@ class PostgresBackend:
             write_row = copy.write_row
             for topic_id, first_offset, run in runs:
                 for offset, message in enumerate(run, first_offset):
+                    origin = message.origin
                     write_row(
                         (
                             topic_id,
                             offset,
                             message.published_at_ns,
-                            message.origin.publisher,
+                            origin.publisher,
                             message.body_bytes,
                             message.tail,
+                            message.expires_at_ns if origin.can_expire else None,
+                            origin.only_for,
                         )
                     )

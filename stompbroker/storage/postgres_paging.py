@@ -42,7 +42,15 @@ class PostgresPageReader:
         )
         columns = rows.columns
         self._text, names = text_of(
-            select(columns.offset, columns.published_at_ns, columns.publisher, columns.body_bytes, columns.tail)
+            select(
+                columns.offset,
+                columns.published_at_ns,
+                columns.publisher,
+                columns.body_bytes,
+                columns.tail,
+                columns.expires_at_ns,
+                columns.only_for,
+            )
             .where(columns.bytes_before < bindparam("bytes"))
             .order_by(columns.offset),
             dialect,

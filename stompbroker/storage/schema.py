@@ -2,7 +2,8 @@
 
 Law: names, types and constraints, and nothing that runs. `migrations/` creates them; a test compares the two. Only what
 is asked for by an index has one. There are no foreign keys: they would cost a look-up per message, and the one writer
-removes what belongs to a topic or a subscription in the transaction that removes it.
+removes what belongs to a topic or a subscription in the transaction that removes it. Defaults are for rows that were
+there before their column was; whoever writes says every value.
 """
 
 from __future__ import annotations
@@ -22,9 +23,15 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
+    text,
 )
 
-__all__ = ["cursors", "journal_state", "messages", "metadata", "redeliveries", "subscriptions", "topics"]
+__all__ = ["REVISION", "cursors", "journal_state", "messages", "metadata", "redeliveries", "subscriptions", "topics"]
+
+#: The step of `migrations/` that leads to these tables: the last one, which a test makes sure of. Said here so that a
+#: start need not ask Alembic (`standing.py`).
+REVISION: Final = "0002"
 
 #: Without names of its own making, a migration could not name what it drops.
 NAMING_CONVENTION: Final = {
@@ -36,6 +43,9 @@ NAMING_CONVENTION: Final = {
 
 #: SQLite keeps a table in the order of its INTEGER PRIMARY KEY, in no second tree. All of its integers have 64 bits.
 _Id: Final = BigInteger().with_variant(Integer(), "sqlite")
+
+#: Most messages never expire, and cost an index of those that do nothing.
+_EXPIRES: Final = text("expires_at_ns IS NOT NULL")
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
@@ -75,6 +85,14 @@ messages = Table(
     #: Message id, headers and body are slices of the tail; this says where the body begins.
     Column("body_bytes", BigInteger, nullable=False),
     Column("tail", LargeBinary, nullable=False),
+    #: Behind the tail, as they were added. SQLite must follow a long tail to its end to read a number there, though not
+    #: to find NULL; so who reads many rows reads these only of messages whose tails he reads as well.
+    #: NULL: never.
+    Column("expires_at_ns", BigInteger),
+    #: The one durable subscription it is for; NULL: for everybody.
+    Column("only_for", BigInteger),
+    #: For whoever looks for what has expired: holds all that is asked for, in the order in which it is asked for.
+    Index(None, "expires_at_ns", "topic_id", "offset", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
 )
 
 subscriptions = Table(
@@ -91,6 +109,9 @@ subscriptions = Table(
     Column("is_no_local", Boolean, nullable=False),
     Column("created_at_ns", BigInteger, nullable=False),
     Column("last_seen_at_ns", BigInteger, nullable=False),
+    Column("is_ordered", Boolean, nullable=False, server_default=false()),
+    #: What the subscriber wishes otherwise than the broker's settings have it, as JSON; empty: nothing.
+    Column("delivery", Text, nullable=False, server_default=""),
     UniqueConstraint("owner", "kind", "scope", "name"),
 )
 
@@ -116,5 +137,10 @@ redeliveries = Table(
     Column("attempts", BigInteger, nullable=False),
     Column("due_at_ns", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
+    #: 0: not known.
+    Column("first_attempt_at_ns", BigInteger, nullable=False, server_default=text("0")),
+    Column("last_attempt_at_ns", BigInteger, nullable=False, server_default=text("0")),
+    #: Not tried again, whatever the policy says.
+    Column("is_final", Boolean, nullable=False, server_default=false()),
     Index(None, "topic_id"),
 )

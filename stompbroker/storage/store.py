@@ -12,19 +12,22 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import OperatorError
+from stompbroker.storage import surveys
 from stompbroker.storage.errors import StoreFailing, StoreRefused
 from stompbroker.storage.loading import load
 from stompbroker.storage.ownership import Fence, Ownership, holder_of, take
 from stompbroker.storage.paging import MAX_PAGE_BYTES, MAX_PAGE_ROWS, PageLimits, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection
 
     from stompbroker.commitlog import Log
+    from stompbroker.ids import Offset
     from stompbroker.storage.backend import Backend
     from stompbroker.storage.batch import Batch, Kept
+    from stompbroker.storage.surveys import Extent, Stretch
 
 __all__ = ["Store"]
 
@@ -136,6 +139,34 @@ class Store:
             with self._backend.reading() as connection:
                 found = self._backend.read_rows(connection, topic_id, start, stop, PageLimits(max_rows, max_bytes))
         return page_of(found, start, stop)
+
+    def find_messages(self, message_id: str, letter_topics: Sequence[int]) -> list[tuple[int, Offset]]:
+        """Topic and offset of each message with this id, as it stands in a frame, and, in the topics `letter_topics`,
+        of each dead letter of it; sorted, and no more than 100.
+
+        Looks at everything that is stored, for which a server gives it 30 s. Raises StoreFailing.
+        """
+        with self._backend.failures.translated(), self._backend.reading() as connection:
+            return surveys.find_messages(connection, message_id, letter_topics)
+
+    def expired(self, now_ns: int, after: tuple[int, int, int] | None, limit: int) -> list[tuple[int, int, Offset]]:
+        """Time, topic and offset of the first `limit` messages that have expired by `now_ns`, in that order; with
+        `after`, an earlier answer's last one, from behind it on. Raises StoreFailing."""
+        with self._backend.failures.translated(), self._backend.reading() as connection:
+            return surveys.expired(connection, now_ns, after, limit)
+
+    def stretches(self, topic_id: int, size: int) -> list[Stretch]:
+        """What is stored of a topic between multiples of `size` offsets, where there is something; sorted.
+
+        Looks at all rows of the topic. Raises StoreFailing.
+        """
+        with self._backend.failures.translated(), self._backend.reading() as connection:
+            return surveys.stretches(connection, topic_id, size)
+
+    def extent(self, topic_id: int, start: int, stop: int) -> Extent:
+        """What is stored of a topic at offsets start <= o < stop. Looks at all rows there. Raises StoreFailing."""
+        with self._backend.failures.translated(), self._backend.reading() as connection:
+            return surveys.extent(connection, topic_id, start, stop)
 
     def free_bytes(self) -> int | None:
         """Room for more, on the file system and inside the file; None where the database server sees to that.

@@ -5,29 +5,34 @@ synchronisation. Neighbours import from here only.
 """
 
 from stompbroker.topics.consumer import Consumer, Credit
+from stompbroker.topics.dead_letters import DeadLetters
 from stompbroker.topics.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
 from stompbroker.topics.destination import Pattern, parse_pattern, parse_topic_name
+from stompbroker.topics.failure import Failure, Refusal
 from stompbroker.topics.identity import Identity, IdentityKind
 from stompbroker.topics.journal import Gate, Journal, JournalStatistics, MemoryJournal, StoreState
 from stompbroker.topics.pages import PageRequest, Pages
 from stompbroker.topics.pattern_tree import PatternTree
 from stompbroker.topics.policy import IdlePolicy, Retention, SlowSubscriber, TopicPolicies, TopicPolicy
-from stompbroker.topics.reading import Failure, Reading
+from stompbroker.topics.reading import Reading
 from stompbroker.topics.ready_queue import ReadyQueue
-from stompbroker.topics.redeliveries import Redeliveries
-from stompbroker.topics.registry import Registry
+from stompbroker.topics.registry import Leaving, Registry
 from stompbroker.topics.removing import removal
+from stompbroker.topics.replay import Replay
 from stompbroker.topics.subscription import AckMode, Counters, Durability, Subscription
+from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
 from stompbroker.topics.topic import Topic
-from stompbroker.topics.unit import Answer, Decision, Lane, Unit, Verdict
+from stompbroker.topics.unit import Answer, Burial, Decision, Lane, Unit, Verdict
 from stompbroker.topics.unsaved import Unsaved
 
 __all__ = [
     "AckMode",
     "Answer",
+    "Burial",
     "Consumer",
     "Counters",
     "Credit",
+    "DeadLetters",
     "Decision",
     "DeliveryPolicy",
     "DeliveryWishes",
@@ -40,6 +45,7 @@ __all__ = [
     "Journal",
     "JournalStatistics",
     "Lane",
+    "Leaving",
     "MemoryJournal",
     "PageRequest",
     "Pages",
@@ -47,18 +53,22 @@ __all__ = [
     "PatternTree",
     "Reading",
     "ReadyQueue",
-    "Redeliveries",
+    "Refusal",
     "Registry",
+    "Replay",
     "Retention",
     "SlowSubscriber",
     "StoreState",
     "Subscription",
+    "Timetable",
     "Topic",
     "TopicPolicies",
     "TopicPolicy",
+    "Unanswered",
     "Unit",
     "Unsaved",
     "Verdict",
+    "Waiting",
     "WhenUsedUp",
     "parse_pattern",
     "parse_topic_name",

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final, final
 from stompbroker.ids import Offset
 from stompbroker.outbox import Delivered
 from stompbroker.stomp import Version
+from stompbroker.topics.failure import Refusal
 from stompbroker.topics.rendering import Rendering
-from stompbroker.topics.sent_runs import SentRuns
+from stompbroker.topics.sent_runs import Part, SentRuns
 from stompbroker.topics.subscription import AckMode
+from stompbroker.topics.timetable import Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from stompbroker.outbox import Outbox
     from stompbroker.topics.reading import Reading
     from stompbroker.topics.ready_queue import ReadyQueue
-    from stompbroker.topics.redeliveries import Redeliveries
-    from stompbroker.topics.sent_runs import Part
     from stompbroker.topics.subscription import Subscription
 
 __all__ = ["Consumer", "Credit"]
@@ -59,17 +59,17 @@ class Consumer:
         in_flight == sum of the in-flight offsets over the readings of its subscription
         a reading is in the backlog exactly when it is `listed_in` it
         every reading that something is in flight from is in `_served`
-        nothing is sent and no answer counts unless `is_open`
+        nothing is sent unless `is_open`, and no answer counts unless it is or `is_answerable`
     """
 
     __slots__ = (
         "_answered_up_to",
         "_backlog",
         "_expects_acks",
+        "_has_deadlines",
         "_in_flight_bytes",
         "_listing",
         "_queue",
-        "_redeliveries",
         "_rendering",
         "_served",
         "_sizes",
@@ -77,6 +77,7 @@ class Consumer:
         "credit",
         "disconnect",
         "in_flight",
+        "is_answerable",
         "is_open",
         "is_queued",
         "ordinal",
@@ -94,7 +95,6 @@ class Consumer:
         outbox: Outbox,
         credit: Credit,
         queue: ReadyQueue,
-        redeliveries: Redeliveries,
         disconnect: Callable[[PeerViolation], None],
     ) -> None:
         self.subscription = subscription
@@ -110,6 +110,10 @@ class Consumer:
         self.is_queued = False
         #: From its SUBSCRIBE's receipt until it leaves its subscription.
         self.is_open = False
+        #: Whether anything was ever sent to it that had to be answered within a time.
+        self._has_deadlines = False
+        #: Whether it has left, but of its own will: what it says about what it was sent still counts.
+        self.is_answerable = False
         #: In `client` mode: nothing is in flight under a number up to this one.
         self._answered_up_to = 0
         #: For clients that count in bytes: the size of every message in flight, and of all of them.
@@ -118,7 +122,6 @@ class Consumer:
         self._expects_acks = expects_acks = subscription.ack_mode is not AckMode.AUTO
         self.sent = SentRuns(finds_by_message_id=expects_acks and version is not Version.V1_2)
         self._queue = queue
-        self._redeliveries = redeliveries
         self._backlog: deque[Reading] = deque()
         #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
         self._listing = object()
@@ -157,10 +160,25 @@ class Consumer:
             if reading.has_more:
                 self.offer(reading)
 
-    def close(self) -> None:
+    def close(self, *, is_answerable: bool = False) -> None:
         """It has left its subscription: nothing more is sent, and what is in flight is not its own any more."""
         self.is_open = False
+        self.is_answerable = is_answerable
         self._backlog.clear()
+
+    def oldest_in_flight(self) -> Part | None:
+        """What it was most likely working on: of what has left our hands the oldest that it has not answered."""
+        if not self._expects_acks:
+            return None
+        for run in self.sent:
+            if run.put_at_bytes >= self.outbox.sent_bytes:
+                break
+            for start, stop in run.reading.cursor.unsettled(run.first_offset, run.first_offset + run.count):
+                for offset in range(start, stop):
+                    number = run.first_number + offset - run.first_offset
+                    if run.reading.cursor.is_in_flight(offset) and not run.reading.was_sent_again(offset, after=number):
+                        return Part(run.reading, offset, offset + 1, run.sent_at_ns)
+        return None
 
     def served(self) -> list[Reading]:
         """The readings that something may be in flight from."""
@@ -195,7 +213,7 @@ class Consumer:
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
-    def deliver_slice(self) -> None:
+    def deliver_slice(self, now_ns: int) -> None:
         """Hand one slice to the outbox, if there is credit, room and something to send; then queue up for the next."""
         limit = min(self.free_credit, SLICE_MESSAGES if self.credit.max_bytes is None else 1)
         if limit <= 0 or not self.is_open:
@@ -207,9 +225,9 @@ class Consumer:
         if reading is None:
             return
         if reading.cursor.free_count:
-            self._deliver_again(reading, limit)
+            self._deliver_again(reading, limit, now_ns)
         else:
-            self._deliver_new(reading, limit)
+            self._deliver_new(reading, limit, now_ns)
         self._note_served(reading)
         if reading.missing is not None:
             self.withdraw(reading)
@@ -237,42 +255,59 @@ class Consumer:
                 return reading
         return None
 
-    def _deliver_new(self, reading: Reading, limit: int) -> None:
-        first, messages = reading.take_new(limit, SLICE_BYTES)
+    def _deliver_new(self, reading: Reading, limit: int, now_ns: int) -> None:
+        first, messages = reading.take_new(limit, SLICE_BYTES, now_ns)
         if not messages:
             return
         count = len(messages)
         self.in_flight += count
         self.subscription.counters.delivered += count
-        data = self._rendering.first_time(messages, self.sent.next_number)
+        first_number = self.sent.next_number
+        if reading.topic.is_retaining:
+            missing_before, reading.replay = reading.missing_before, None
+            data = self._rendering.with_offsets(messages, first_number, first, missing_before)
+        else:
+            data = self._rendering.first_time(messages, first_number)
         if not self._expects_acks:
             self.outbox.put_deliveries(data, Delivered(self, reading, first, Offset(first + count)))
         else:
-            self.sent.add(reading, first, messages)
+            self.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=self.outbox.put_bytes)
             self._count_bytes(reading, first, len(data))
             self.outbox.put_deliveries(data)
+            self._set_deadline(reading, first_number, now_ns)
 
-    def _deliver_again(self, reading: Reading, limit: int) -> None:
+    def _deliver_again(self, reading: Reading, limit: int, now_ns: int) -> None:
         parts: list[bytes] = []
         count = 0
-        for offset, message, failure in reading.take_again(limit, SLICE_BYTES):
-            delivery_count = 1
+        first_number, put_at_bytes = self.sent.next_number, self.outbox.put_bytes
+        for offset, message, failure in reading.take_again(limit, SLICE_BYTES, now_ns):
             if failure is not None:
-                delivery_count = failure.count + 1
                 failure.last_number = self.sent.next_number
-            data = self._rendering.again(message, self.sent.next_number, delivery_count)
+            shown_offset = offset if reading.topic.is_retaining else None
+            first_sent_ns = reading.first_sent_ns(offset)
+            data = self._rendering.again(message, self.sent.next_number, failure, first_sent_ns, shown_offset)
             count += 1
             if not self._expects_acks:
                 self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + 1)))
                 continue
-            self.sent.add(reading, offset, [message])
+            self.sent.add(reading, offset, [message], sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
             self._count_bytes(reading, offset, len(data))
             parts.append(data)
+            put_at_bytes += len(data)
         self.in_flight += count
         self.subscription.counters.delivered += count
         self.subscription.counters.redelivered += count
         if parts:
             self.outbox.put_deliveries(b"".join(parts))
+            self._set_deadline(reading, first_number, now_ns)
+
+    def _set_deadline(self, reading: Reading, first_number: int, now_ns: int) -> None:
+        """What was just sent has to be answered in time, if the policy says so."""
+        deadline_ns = reading.policy.ack_deadline_ns
+        if deadline_ns:
+            self._has_deadlines = True
+            numbers = Unanswered(self, first_number, self.sent.next_number - 1)
+            reading.topic.deadlines.schedule(now_ns + deadline_ns, numbers)
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
@@ -289,21 +324,39 @@ class Consumer:
         """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
         self.settle(self.take_acknowledged(first, last))
 
-    def refuse(self, number: int, *, due_ns: int, reason: str) -> None:
-        """Set a delivery aside until `due_ns`; in `client` mode everything sent before it too."""
-        self.set_aside(self.take_refused(number), due_ns=due_ns, reason=reason)
+    def refuse(self, number: int, refusal: Refusal) -> None:
+        """Set a delivery aside; in `client` mode everything sent before it too."""
+        self.set_aside(self.take_refused(number), refusal)
+
+    def is_unanswered(self, first: int, last: int) -> bool:
+        """Whether any of the deliveries numbered first..last is in flight to it."""
+        return self.is_open and bool(self._in_flight_between(first, last))
+
+    def pass_deadline(self, first: int, last: int, now_ns: int) -> None:
+        """The deliveries numbered first..last should have been answered by now: those that were not have failed."""
+        for part in self._in_flight_between(first, last):
+            deadline_ms = part.reading.policy.ack_deadline_ms
+            reason = f"not acknowledged within {deadline_ms / 1000:g} s"
+            self.set_aside([part], Refusal(now_ns, reason, is_overdue=True))
 
     def take_acknowledged(self, first: int, last: int) -> list[Part]:
         """What an ACK of the deliveries numbered first..last means; it is answered from now on."""
         counters = self.subscription.counters
-        if self.subscription.ack_mode is AckMode.CLIENT:
-            answered = self._in_flight_between(self._answered_up_to + 1, last)
+        if not self.is_open:
+            # Nothing is in flight to it any more, but what it was sent and nobody has settled since is meant.
+            first = 1 if self.subscription.ack_mode is AckMode.CLIENT else first
+            answered = self.sent.parts(first, last + 1)
+        elif self.subscription.ack_mode is AckMode.CLIENT:
+            answered = self._in_flight_between(self._answered_up_to + 1, last - 1)
+            # The one that is named is meant whatever state it is in.
+            answered += self.sent.parts(last, last + 1)
+            answered += self._overdue_up_to(last - 1)
             self._answered_up_to = max(self._answered_up_to, last)
             counters.late += not answered
         else:
             answered = self.sent.parts(first, last + 1)
             # A number that no run holds any more was settled long ago.
-            counters.late += last + 1 - first - sum(stop - start for _, start, stop in answered)
+            counters.late += last + 1 - first - sum(part.stop - part.start for part in answered)
         return answered
 
     def take_refused(self, number: int) -> list[Part]:
@@ -313,9 +366,9 @@ class Consumer:
             self._answered_up_to = max(self._answered_up_to, number)
             return refused
         return [
-            (reading, start, stop)
-            for reading, start, stop in self.sent.parts(number, number + 1)
-            if not reading.was_sent_again(start, after=number)
+            part
+            for part in self.sent.parts(number, number + 1)
+            if not part.reading.was_sent_again(part.start, after=number)
         ]
 
     def settle(self, parts: list[Part]) -> None:
@@ -324,7 +377,7 @@ class Consumer:
         if subscription.is_closed:
             return
         counters, holder = subscription.counters, subscription.consumer or self
-        for reading, start, stop in parts:
+        for reading, start, stop, _ in parts:
             settlement = reading.settle(start, stop)
             holder._uncount_bytes(reading, start, stop)
             holder.in_flight -= settlement.in_flight
@@ -334,29 +387,31 @@ class Consumer:
         holder.sent.forget_settled()
         holder.wake()
 
-    def set_aside(self, parts: list[Part], *, due_ns: int, reason: str) -> None:
+    def set_aside(self, parts: list[Part], refusal: Refusal) -> None:
         """These messages are refused. If this consumer has left, only those that nobody was sent since."""
         subscription = self.subscription
         if subscription.is_closed:
             return
         set_aside = 0
-        for reading, start, stop in parts:
+        for reading, start, stop, sent_at_ns in parts:
             for offset in map(Offset, range(start, stop)):
-                if reading.set_aside(offset, due_ns=due_ns, reason=reason, is_in_flight=self.is_open):
+                if reading.set_aside(offset, refusal, sent_at_ns=sent_at_ns, is_in_flight=self.is_open):
                     self._uncount_bytes(reading, offset, offset + 1)
-                    self._redeliveries.schedule(due_ns, reading, offset)
                     set_aside += 1
         if self.is_open:
             self.in_flight -= set_aside
         subscription.waiting += set_aside
-        subscription.counters.nacked += set_aside
-        subscription.counters.late += not set_aside
+        if refusal.is_overdue:
+            subscription.counters.overdue += set_aside
+        else:
+            subscription.counters.nacked += set_aside
+            subscription.counters.late += not set_aside
         self.sent.forget_settled()
         self.wake()
 
     def count_in_flight_between(self, first: int, last: int) -> int:
         """How many of the deliveries numbered first..last are in flight."""
-        return sum(stop - start for _, start, stop in self._in_flight_between(first, last))
+        return sum(part.stop - part.start for part in self._in_flight_between(first, last))
 
     def _count_bytes(self, reading: Reading, offset: int, size_bytes: int) -> None:
         """For clients that count in bytes, who get one message at a time."""
@@ -373,17 +428,28 @@ class Consumer:
         """What is in flight under the numbers first..last. What waits was refused before, and what has been sent again
         since has a higher number: neither is meant."""
         found: list[Part] = []
-        for reading, start, stop in self.sent.parts(first, last + 1):
+        for reading, start, stop, sent_at_ns in self.sent.parts(first, last + 1):
             for low, high in reading.cursor.unsettled(start, stop):
                 if not reading.failures and not reading.cursor.free_count:
-                    found.append((reading, low, high))
+                    found.append(Part(reading, low, high, sent_at_ns))
                     continue
                 found.extend(
-                    (reading, offset, offset + 1)
+                    Part(reading, offset, offset + 1, sent_at_ns)
                     for offset in range(low, high)
                     if reading.cursor.is_in_flight(offset) and not reading.was_sent_again(offset, after=last)
                 )
         return found
+
+    def _overdue_up_to(self, last: int) -> list[Part]:
+        """What was sent under the numbers up to `last` and is set aside only because it was not answered in time."""
+        if not self._has_deadlines:
+            return []
+        return [
+            Part(reading, offset, offset + 1, sent_at_ns)
+            for reading, start, stop, sent_at_ns in self.sent.parts(1, last + 1)
+            for offset, failure in reading.failures.items()
+            if start <= offset < stop and failure.is_overdue and not reading.cursor.is_in_flight(offset)
+        ]
 
     def check_invariants(self) -> None:
         readings = self.subscription.readings.values()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["DeliveryPolicy", "DeliveryWishes", "WhenUsedUp"]
 
 _NS_PER_MS: Final = 1_000_000
-#: Multiplied with an offset and an attempt, their low bits are as good as random, and the same every time.
-_SPREAD_BY_OFFSET, _SPREAD_BY_ATTEMPT, _SPREAD_BITS = 0x9E3779B1, 0x85EBCA77, 32
+#: Multiplied with a time and an attempt, their low bits are as good as random.
+_SPREAD_BY_TIME, _SPREAD_BY_ATTEMPT, _SPREAD_BITS = 0x9E3779B1, 0x85EBCA77, 32
 
 
 @final
@@ -38,7 +38,7 @@ class DeliveryPolicy:
     first_delay_ms: int = 1_000
     multiplier: float = 2.0
     max_delay_ms: int = 300_000
-    #: Which part of a wait may be cut off, so that what failed together does not come back together.
+    #: Which part of a wait may be cut off, so that those who failed over one thing do not all come back at once.
     jitter: float = 0.1
     #: Deliveries in all; 0 means without end.
     max_attempts: int = 10
@@ -50,13 +50,14 @@ class DeliveryPolicy:
         """Whether a message that has failed so often is not tried again."""
         return 0 < self.max_attempts <= failures
 
-    def delay_ns(self, failures: int, offset: int) -> int:
-        """How long a message waits that has just failed for the `failures`-th time.
+    def delay_ns(self, failures: int, at_ns: int) -> int:
+        """How long a message waits that has failed for the `failures`-th time at that moment.
 
-        The jitter is taken from the offset: as spread as a random one, and the same in every run.
+        The jitter is taken from the moment: as spread as a random one, but the same for messages that were refused in
+        one go, which so come again in their order.
         """
         delay_ms = min(self.max_delay_ms, self.first_delay_ms * self.multiplier ** min(failures - 1, 64))
-        mixed = (offset * _SPREAD_BY_OFFSET + failures * _SPREAD_BY_ATTEMPT) % 2**_SPREAD_BITS
+        mixed = (at_ns * _SPREAD_BY_TIME + failures * _SPREAD_BY_ATTEMPT) % 2**_SPREAD_BITS
         return int(delay_ms * (1 - self.jitter * mixed / 2**_SPREAD_BITS) * _NS_PER_MS)
 
     @property

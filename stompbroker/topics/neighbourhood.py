@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stompbroker.topics.pages import Pages
     from stompbroker.topics.pattern_tree import PatternTree
     from stompbroker.topics.subscription import Subscription
+    from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
     from stompbroker.topics.topic import Topic
     from stompbroker.topics.unsaved import Unsaved
 
@@ -31,3 +32,8 @@ class Neighbourhood:
     blocked: dict[Topic, None]
     pages: Pages
     unsaved: Unsaved
+    #: Messages that were set aside, and deliveries with a deadline.
+    redeliveries: Timetable[Waiting]
+    deadlines: Timetable[Unanswered]
+    #: Whether anything outlives the process: otherwise nothing can be retained.
+    can_store: bool

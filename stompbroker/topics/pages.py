@@ -16,6 +16,8 @@ from stompbroker.ids import Offset
 from stompbroker.signals import Signal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stompbroker.commitlog import Log
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.topics.reading import Reading
@@ -58,7 +60,6 @@ class Pages:
     Invariants:
         size_bytes is the size of all pages, and is charged to the budget
         every page is found by its stretch, and stands in the order of use
-        every reading that waits here has `missing` set
     """
 
     __slots__ = ("_budget", "_by_stretch", "_max_bytes", "_pages", "_requests", "requested", "size_bytes")
@@ -69,7 +70,8 @@ class Pages:
         #: The one used last stands last.
         self._pages: OrderedDict[_Page, None] = OrderedDict()
         self._by_stretch: dict[tuple[Topic, int], list[_Page]] = {}
-        self._requests: dict[PageRequest, list[Reading]] = {}
+        #: What is asked for, and whom to tell.
+        self._requests: dict[PageRequest, list[Callable[[], None]]] = {}
         self.size_bytes = 0
         #: Woken when a page is asked for.
         self.requested = Signal()
@@ -91,9 +93,13 @@ class Pages:
     def ask(self, reading: Reading, offset: Offset) -> None:
         """`reading` cannot go on before it knows what is at `offset`."""
         reading.missing = offset
-        self._request(reading.topic, offset).append(reading)
+        self._request(reading.topic, offset).append(reading.resume)
 
-    def _request(self, topic: Topic, start: Offset) -> list[Reading]:
+    def call_when_read(self, topic: Topic, offset: Offset, then: Callable[[], None]) -> None:
+        """Somebody wants to know what is at `offset`, and will look again when that has been read."""
+        self._request(topic, offset).append(then)
+
+    def _request(self, topic: Topic, start: Offset) -> list[Callable[[], None]]:
         stop = min((start // PAGE_MESSAGES + 1) * PAGE_MESSAGES, topic.log.end_offset)
         waiting = self._requests.setdefault(PageRequest(topic, start, Offset(stop)), [])
         self.requested.wake()
@@ -120,11 +126,18 @@ class Pages:
         self._by_stretch.setdefault(page.stretch, []).append(page)
         while self.size_bytes > self._max_bytes and len(self._pages) > 1:
             self._drop(next(iter(self._pages)))
-        self._resume(waiting)
+        for resume in waiting:
+            resume()
 
     def give_up(self, request: PageRequest) -> None:
         """Nobody will get this page: its topic is gone."""
-        self._resume(self._requests.pop(request))
+        for resume in self._requests.pop(request):
+            resume()
+
+    def forget(self, topic: Topic) -> None:
+        """What the store has of a topic has become less: its pages are to be read again."""
+        for page in [page for page in self._pages if page.topic is topic]:
+            self._drop(page)
 
     def forget_unused(self) -> None:
         """Drop the pages nobody has used since the last time."""
@@ -143,15 +156,6 @@ class Pages:
         self.size_bytes -= page.log.size_bytes
         self._budget.adjust(-page.log.size_bytes)
 
-    @staticmethod
-    def _resume(waiting: list[Reading]) -> None:
-        for reading in waiting:
-            reading.missing = None
-            if reading.subscription.consumer is not None:
-                reading.subscription.consumer.offer(reading)
-
     def check_invariants(self) -> None:
         assert self.size_bytes == sum(page.log.size_bytes for page in self._pages)
         assert set(self._pages) == {page for pages in self._by_stretch.values() for page in pages}
-        for waiting in self._requests.values():
-            assert all(reading.missing is not None for reading in waiting)

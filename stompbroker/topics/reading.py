@@ -1,7 +1,7 @@
 """One subscription reads one topic.
 
 Law: pairs a cursor with the topic's log and keeps what the two cannot know: messages that left the log's window
-while unsettled and that no store has, how often each has failed, and what was dropped ahead of the cursor. Synchronous
+while unsettled and that no store has, how often each has failed, and what was given up ahead of the cursor. Synchronous
 throughout: what is neither in the log nor in a page is named in `missing`, and tried again when the page has come.
 """
 
@@ -10,34 +10,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.commitlog import Cursor, OffsetRanges, Settlement
-from stompbroker.ids import DeliveryNumber, Offset
+from stompbroker.ids import Offset
 from stompbroker.message import tails_bytes
+from stompbroker.topics.failure import failure_after
+from stompbroker.topics.selecting import Selection
+from stompbroker.topics.timetable import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.message import Message
+    from stompbroker.topics.delivery_policy import DeliveryPolicy
+    from stompbroker.topics.failure import Failure, Refusal
+    from stompbroker.topics.replay import Replay
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
 
-__all__ = ["Again", "Failure", "Reading"]
+__all__ = ["Again", "Reading"]
 
 
-@final
-class Failure:
-    """What is known of a message that failed at least once for this subscription and is not settled."""
+class Found(NamedTuple):
+    """What is at an offset: a message, or nothing; or that has to be read first."""
 
-    __slots__ = ("count", "due_ns", "last_number", "reason")
-
-    def __init__(self) -> None:
-        #: How many deliveries have failed.
-        self.count = 0
-        #: When it goes again.
-        self.due_ns = 0
-        #: What the subscriber last gave as its reason.
-        self.reason = ""
-        #: The number of its latest delivery: an answer to an earlier one is late.
-        self.last_number = DeliveryNumber(0)
+    message: Message | None
+    is_known: bool
 
 
 class Again(NamedTuple):
@@ -54,12 +50,13 @@ class Reading:
     Invariants:
         every unsettled sent message that may have to go again is in the log, in `held` or in the store
         held_bytes is the size of `held`, and is charged to the memory budget
-        failures and held hold unsettled offsets only
-        unsent == end of the log - cursor.next_offset - what was dropped ahead of it
+        failures, held and first_sent hold unsettled offsets only
+        unsent == end of the log - cursor.next_offset - what was given up ahead of it
     """
 
     __slots__ = (
-        "_dropped_ahead",
+        "_first_sent",
+        "_given_up_ahead",
         "_held",
         "changed_failures",
         "cursor",
@@ -67,6 +64,7 @@ class Reading:
         "held_bytes",
         "listed_in",
         "missing",
+        "replay",
         "subscription",
         "topic",
     )
@@ -81,9 +79,13 @@ class Reading:
         #: The offset that has to be read from the store before anything more can be sent.
         self.missing: Offset | None = None
         self._held: dict[Offset, Message] = {}
+        #: When messages were first sent whose consumer has left without answering.
+        self._first_sent: dict[Offset, int] = {}
         self.held_bytes = 0
-        #: Unsent offsets that will never be sent because the window was full (`drop-newest`).
-        self._dropped_ahead: OffsetRanges | None = None
+        #: Where it was asked to begin, until its first message has been sent; None if with what comes.
+        self.replay: Replay | None = None
+        #: Unsent offsets that will never be sent: the window was full (`drop-newest`), or they have expired.
+        self._given_up_ahead: OffsetRanges | None = None
         #: The backlog that holds this reading; its consumer's to set.
         self.listed_in: object = None
 
@@ -93,8 +95,12 @@ class Reading:
         return self.cursor.free_count > 0 or self.cursor.next_offset < self.topic.log.end_offset
 
     @property
+    def policy(self) -> DeliveryPolicy:
+        return self.subscription.wishes.laid_over(self.topic.policy.delivery)
+
+    @property
     def unsent(self) -> int:
-        dropped = self._dropped_ahead.count if self._dropped_ahead is not None else 0
+        dropped = self._given_up_ahead.count if self._given_up_ahead is not None else 0
         return self.topic.log.end_offset - self.cursor.next_offset - dropped
 
     @property
@@ -114,6 +120,10 @@ class Reading:
         """Whether nothing is owed or expected here."""
         return self.cursor.ack_floor == self.topic.log.end_offset
 
+    def unsettled_ranges(self) -> list[tuple[int, int]]:
+        """The offsets that must be kept for it."""
+        return self.cursor.unsettled(self.cursor.ack_floor, self.cursor.next_offset) + self._unsent_ranges()
+
     def unsent_ranges(self) -> list[tuple[int, int]]:
         """The offsets that the window is still needed for."""
         if self.subscription.consumer is None and self.topic.is_in_store:
@@ -122,19 +132,19 @@ class Reading:
 
     def _unsent_ranges(self) -> list[tuple[int, int]]:
         start, stop = self.cursor.next_offset, self.topic.log.end_offset
-        if self._dropped_ahead is not None:
-            return self._dropped_ahead.gaps(start, stop)
+        if self._given_up_ahead is not None:
+            return self._given_up_ahead.gaps(start, stop)
         return [(start, stop)] if start < stop else []
 
-    def take_new(self, limit: int, limit_bytes: int) -> tuple[Offset, list[Message]]:
+    def take_new(self, limit: int, limit_bytes: int, now_ns: int) -> tuple[Offset, list[Message]]:
         """The next messages to be sent for the first time, in a row, and from now on in flight.
 
         At least one if there is one, however large. It may be none although there are more: then some were stepped
         over, and the next call goes on behind them; or what comes next is `missing`.
         """
         cursor = self.cursor
-        if self._dropped_ahead is not None:
-            limit = self._step_over_dropped(limit)
+        if self._given_up_ahead is not None:
+            limit = self._step_over_given_up(limit)
         source = self.topic.source(cursor.next_offset)
         if source is None:
             self.missing = cursor.next_offset
@@ -143,8 +153,8 @@ class Reading:
         if source is not self.topic.log:
             first, messages = self._within_page(first, messages)
         self._step_over(first)
-        if self.subscription.is_no_local:
-            messages = self._without_own(messages)
+        if self.topic.is_choosy or self.subscription.is_no_local or source is not self.topic.log or self.replay:
+            messages = self._selected(messages, now_ns)
             first = cursor.next_offset
         if tails_bytes(messages) > limit_bytes:
             messages = _within(messages, limit_bytes)
@@ -156,28 +166,41 @@ class Reading:
         start = self.topic.log.start_offset
         return min(first, start), messages[: max(0, start - first)]
 
-    def take_again(self, limit: int, limit_bytes: int) -> list[Again]:
+    def take_again(self, limit: int, limit_bytes: int, now_ns: int) -> list[Again]:
         """Messages to be sent once more, lowest offset first, from now on in flight.
 
-        One at least if there is one; none if the next is `missing`, or if nobody has it any more, which settles it.
+        One at least if there is one; none if the next is `missing`. What has expired, or is nowhere any more, is
+        settled instead.
         """
         again: list[Again] = []
         while self.cursor.free_count and len(again) < limit and limit_bytes > 0:
             offset = self.cursor.lowest_free
-            message = self._held.get(offset) or self.topic.log.get(offset)
-            if message is None:
-                page = self.topic.page(offset)
-                if page is None:
-                    self.missing = offset
-                    break
-                message = page.get(offset)
-            if message is None:
+            message, is_known = self.get(offset)
+            if not is_known:
+                self.missing = offset
+                break
+            if message is None or message.has_expired(now_ns):
+                self.subscription.counters.expired += message is not None
                 self.settle(offset, offset + 1)
                 continue
             self.cursor.take_lowest_free()
             again.append(Again(offset, message, self.failures.get(offset)))
             limit_bytes -= message.size_bytes
         return again
+
+    def get(self, offset: Offset) -> Found:
+        """What is at an offset that is not settled."""
+        message = self._held.get(offset) or self.topic.log.get(offset)
+        if message is not None or not self.topic.is_in_store:
+            return Found(message, is_known=True)
+        page = self.topic.page(offset)
+        return Found(None, is_known=False) if page is None else Found(page.get(offset), is_known=True)
+
+    def resume(self) -> None:
+        """What was `missing` has been read."""
+        self.missing = None
+        if self.subscription.consumer is not None:
+            self.subscription.consumer.offer(self)
 
     def settle(self, start: int, stop: int) -> Settlement:
         """These offsets are done with, whatever state they were in."""
@@ -186,6 +209,9 @@ class Reading:
             for offset in _offsets_between(self.failures, start, stop):
                 del self.failures[offset]
                 self._note_failure_changed(offset)
+        if self._first_sent:
+            for offset in _offsets_between(self._first_sent, start, stop):
+                del self._first_sent[offset]
         if self._held:
             size_bytes = sum(self._held.pop(offset).size_bytes for offset in _offsets_between(self._held, start, stop))
             self.held_bytes -= size_bytes
@@ -194,16 +220,57 @@ class Reading:
             self.topic.unsaved.note_reading(self, settlement.total)
         return settlement
 
-    def set_aside(self, offset: Offset, *, due_ns: int, reason: str, is_in_flight: bool = True) -> bool:
-        """A delivery has failed: it waits until `due_ns`. False if it was not in flight, or else not free."""
+    def set_aside(self, offset: Offset, refusal: Refusal, *, sent_at_ns: int, is_in_flight: bool = True) -> bool:
+        """A delivery has failed: it waits for its time. False if it was not in flight, or else not free."""
         is_aside = self.cursor.set_aside(offset) if is_in_flight else self.cursor.suspend(offset)
-        if not is_aside:
-            return False
-        failure = self.failures.setdefault(offset, Failure())
-        failure.count += 1
-        failure.due_ns = due_ns
-        failure.reason = reason
+        if is_aside:
+            self._schedule(offset, self._fail(offset, refusal, sent_at_ns))
+        return is_aside
+
+    def note_lost(self, offset: Offset, refusal: Refusal, *, sent_at_ns: int) -> None:
+        """Its consumer was lost over it: what is free again at once has failed once more. It waits only if it is not to
+        be tried again."""
+        failure = self._fail(offset, refusal._replace(delay_ns=0), sent_at_ns)
+        if failure.is_used_up(self.policy) and self.cursor.suspend(offset):
+            self.subscription.waiting += 1
+            self._schedule(offset, failure)
+
+    def failure_after(self, offset: Offset, refusal: Refusal, sent_at_ns: int) -> Failure:
+        """What will be known of a message when it has been refused."""
+        return failure_after(
+            self.failures.get(offset),
+            refusal,
+            self.policy,
+            first_sent_ns=self.first_sent_ns(offset) or sent_at_ns,
+            sent_at_ns=sent_at_ns,
+        )
+
+    def _fail(self, offset: Offset, refusal: Refusal, sent_at_ns: int) -> Failure:
+        failure = self.failures[offset] = self.failure_after(offset, refusal, sent_at_ns)
         self._note_failure_changed(offset)
+        return failure
+
+    def _schedule(self, offset: Offset, failure: Failure) -> None:
+        self.topic.redeliveries.schedule(failure.due_ns, Waiting(self, offset))
+
+    def is_used_up(self, offset: Offset) -> bool:
+        """Whether a message that was refused is not tried again."""
+        failure = self.failures.get(offset)
+        return failure is not None and failure.is_used_up(self.policy)
+
+    def give_up(self, offset: Offset) -> bool:
+        """It will not be sent any more, for the first time or again. False if there is nothing to give up: it is
+        settled, or in flight, where it can still be acknowledged."""
+        if offset >= self.cursor.next_offset:
+            if self._given_up_ahead is None:
+                self._given_up_ahead = OffsetRanges()
+            is_given_up = self._given_up_ahead.add(offset, offset + 1) > 0
+            if offset == self.cursor.next_offset:
+                self._step_over_given_up(1)
+            return is_given_up
+        if self.cursor.is_settled(offset, offset + 1) or self.cursor.is_in_flight(offset):
+            return False
+        self.subscription.waiting -= self.settle(offset, offset + 1).waiting
         return True
 
     def restore_failure(self, offset: Offset, failure: Failure) -> bool:
@@ -211,6 +278,8 @@ class Reading:
         if not self.cursor.suspend(offset):
             return False
         self.failures[offset] = failure
+        self.subscription.waiting += 1
+        self._schedule(offset, failure)
         return True
 
     def _note_failure_changed(self, offset: Offset) -> None:
@@ -218,12 +287,49 @@ class Reading:
             self.changed_failures.add(offset)
             self.topic.unsaved.note_reading(self, 1)
 
+    def bury(self, offset: Offset) -> None:
+        """Its attempts are used up, and it lies with the dead letters."""
+        self.subscription.counters.dead += self.give_up(offset)
+        self._wake_consumer()
+
+    def discard(self, offset: Offset) -> None:
+        """Its attempts are used up, and that is all."""
+        self.subscription.counters.discarded += self.give_up(offset)
+        self._wake_consumer()
+
+    def _wake_consumer(self) -> None:
+        """Fewer messages wait for this subscription: perhaps it may get new ones."""
+        if self.subscription.consumer is not None:
+            self.subscription.consumer.wake()
+
     def become_due(self, offset: Offset) -> None:
         """What was set aside may go again, unless it has been settled in the meantime."""
         if self.cursor.release(offset):
             self.subscription.waiting -= 1
             if self.subscription.consumer is not None:
                 self.subscription.consumer.offer(self)
+
+    @property
+    def missing_before(self) -> Offset | None:
+        """For the first message after a replay was asked for: below which offset nothing of that is there any more."""
+        if self.replay is None:
+            return None
+        start, (_, since_ns, asked_for) = self.topic.collected_up_to, self.replay
+        is_missing = start > asked_for if asked_for is not None else since_ns > 0 and start >= self.replay.start > 0
+        return start if is_missing else None
+
+    def first_sent_ns(self, offset: Offset) -> int | None:
+        """When an unsettled message was sent for the first time, if that is known."""
+        failure = self.failures.get(offset)
+        if failure is not None and failure.first_attempt_ns:
+            return failure.first_attempt_ns
+        return self._first_sent.get(offset)
+
+    def note_sent_before(self, start: int, stop: int, sent_at_ns: int) -> None:
+        """A consumer that has left was sent these at that time: who gets what is unsettled of it will be told."""
+        for low, high in self.cursor.unsettled(start, stop):
+            for offset in map(Offset, range(low, high)):
+                self._first_sent.setdefault(offset, sent_at_ns)
 
     def is_waiting(self, offset: Offset) -> bool:
         return self.cursor.is_waiting(offset) and not self.subscription.is_closed
@@ -252,14 +358,14 @@ class Reading:
         """Give up what is unsent below `stop`; returns how many messages that were."""
         before = self.unsent
         self._step_over(stop)
-        self._forget_dropped_behind()
+        self._forget_given_up_behind()
         return max(before - self.unsent, 0)
 
     def drop_newest(self, start: Offset) -> int:
         """Give up what is unsent from `start` on; returns how many messages that were."""
-        if self._dropped_ahead is None:
-            self._dropped_ahead = OffsetRanges()
-        return self._dropped_ahead.add(max(start, self.cursor.next_offset), self.topic.log.end_offset)
+        if self._given_up_ahead is None:
+            self._given_up_ahead = OffsetRanges()
+        return self._given_up_ahead.add(max(start, self.cursor.next_offset), self.topic.log.end_offset)
 
     def close(self) -> None:
         """Nobody reads here any more."""
@@ -267,18 +373,18 @@ class Reading:
         self.held_bytes = 0
         self._held.clear()
 
-    def _step_over_dropped(self, limit: int) -> int:
+    def _step_over_given_up(self, limit: int) -> int:
         """Move past what was dropped; returns how many messages may be read before the next dropped one."""
         ranges = self._unsent_ranges()
         start, stop = ranges[0] if ranges else (self.topic.log.end_offset, self.topic.log.end_offset)
         self._step_over(Offset(start))
-        self._forget_dropped_behind()
+        self._forget_given_up_behind()
         return min(limit, stop - start)
 
-    def _forget_dropped_behind(self) -> None:
-        if self._dropped_ahead is not None:
-            self._dropped_ahead.forget_below(self.cursor.next_offset)
-            self._dropped_ahead = self._dropped_ahead or None
+    def _forget_given_up_behind(self) -> None:
+        if self._given_up_ahead is not None:
+            self._given_up_ahead.forget_below(self.cursor.next_offset)
+            self._given_up_ahead = self._given_up_ahead or None
 
     def _step_over(self, stop: Offset) -> None:
         """What is unsent below `stop` will never be sent: it is settled."""
@@ -287,22 +393,31 @@ class Reading:
             if self.topic.is_in_store:
                 self.topic.unsaved.note_reading(self, 1)
 
-    def _without_own(self, messages: list[Message]) -> list[Message]:
-        """Step over what the subscriber published itself; what is left is the run up to the next such message."""
-        own = self.subscription.connection_name
+    def _selected(self, messages: list[Message], now_ns: int) -> list[Message]:
+        """Step over what this subscriber does not get; what is left is the run up to the next such message."""
+        subscription = self.subscription
+        own = subscription.connection_name if subscription.is_no_local else None
+        selection = Selection(now_ns, subscription.store_id, own)
+        since_ns = 0 if self.replay is None else self.replay.since_ns
+        if not since_ns and selection.takes_all(messages):
+            return messages
         position = 0
-        while position < len(messages) and messages[position].origin.publisher == own:
+        for message in messages:
+            if selection.has_expired(message):
+                subscription.counters.expired += selection.takes(message)
+            elif selection.takes(message) and message.published_at_ns >= since_ns:
+                break
             position += 1
         self._step_over(Offset(self.cursor.next_offset + position))
         stop = position
-        while stop < len(messages) and messages[stop].origin.publisher != own:
+        while stop < len(messages) and selection.takes(messages[stop]) and not selection.has_expired(messages[stop]):
             stop += 1
         return messages[position:stop]
 
     def check_invariants(self) -> None:
         self.cursor.check_invariants()
         assert self.held_bytes == sum(message.size_bytes for message in self._held.values())
-        for offset in (*self.failures, *self._held):
+        for offset in (*self.failures, *self._held, *self._first_sent):
             assert offset < self.cursor.next_offset
             assert not self.cursor.is_settled(offset, offset + 1)
         assert self.unsent == sum(stop - start for start, stop in self._unsent_ranges())

@@ -10,22 +10,24 @@ sending begins.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.ids import FIRST_OFFSET
+from stompbroker.ids import FIRST_OFFSET, Offset
+from stompbroker.signals import Signal
+from stompbroker.topics.failure import Refusal
 from stompbroker.topics.neighbourhood import Neighbourhood
 from stompbroker.topics.pages import Pages
 from stompbroker.topics.pattern_tree import PatternTree
 from stompbroker.topics.ready_queue import ReadyQueue
-from stompbroker.topics.redeliveries import Redeliveries
+from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
 from stompbroker.topics.topic import Topic
 from stompbroker.topics.unsaved import Unsaved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stompbroker.ids import Offset
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.topics.consumer import Consumer
     from stompbroker.topics.destination import Pattern
@@ -34,7 +36,28 @@ if TYPE_CHECKING:
     from stompbroker.topics.subscription import Subscription
     from stompbroker.totals import Totals
 
-__all__ = ["Registry"]
+__all__ = ["Leaving", "Registry"]
+
+
+@final
+class Leaving(Enum):
+    """Why a consumer leaves its subscription."""
+
+    #: Another connection has it now, an operator wants it deleted, or we are shutting down.
+    TAKEN_AWAY = "taken away"
+    UNSUBSCRIBED = "unsubscribed"
+    #: Its client said DISCONNECT, or was told an ERROR.
+    ENDED = "ended"
+    #: Its client is gone, and perhaps for what it was working on.
+    LOST = "lost"
+
+
+def _still_waits(entry: Waiting) -> bool:
+    return entry.reading.is_waiting(entry.offset)
+
+
+def _is_unanswered(entry: Unanswered) -> bool:
+    return entry.consumer.is_unanswered(entry.first, entry.last)
 
 
 @final
@@ -53,6 +76,7 @@ class Registry:
         "_totals",
         "blocked",
         "budget",
+        "deadlines",
         "durable",
         "pages",
         "ready",
@@ -62,7 +86,15 @@ class Registry:
         "unsaved",
     )
 
-    def __init__(self, policies: TopicPolicies, budget: MemoryBudget, totals: Totals, *, max_topics: int) -> None:
+    def __init__(
+        self,
+        policies: TopicPolicies,
+        budget: MemoryBudget,
+        totals: Totals,
+        *,
+        max_topics: int,
+        can_store: bool = True,
+    ) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[Subscription, None] = {}
         #: Durable subscriptions that can be subscribed to.
@@ -70,7 +102,10 @@ class Registry:
         #: Topics whose publishers are held back.
         self.blocked: dict[Topic, None] = {}
         self.ready = ReadyQueue()
-        self.redeliveries = Redeliveries()
+        changed = Signal()
+        #: What waits to be sent again, or given up; and what must have been answered by then.
+        self.redeliveries: Timetable[Waiting] = Timetable(_still_waits, changed)
+        self.deadlines: Timetable[Unanswered] = Timetable(_is_unanswered, changed)
         self.pages = Pages(budget)
         self.unsaved = Unsaved()
         self.budget = budget
@@ -81,6 +116,9 @@ class Registry:
             blocked=self.blocked,
             pages=self.pages,
             unsaved=self.unsaved,
+            redeliveries=self.redeliveries,
+            deadlines=self.deadlines,
+            can_store=can_store,
         )
         self._policies = policies
         self._max_topics = max_topics
@@ -101,6 +139,12 @@ class Registry:
             topic = self._make_topic(name, now_ns)
         return topic
 
+    def topic_of_dead_letters(self, name: Pattern, now_ns: int) -> Topic:
+        """Where the dead letters of a topic lie, which exists from now on. There is one for each topic at most, so
+        these do not count against how many there may be."""
+        name = name.dead_letters
+        return self.topics.get(name.name) or self._make_topic(name, now_ns)
+
     def restore_topic(
         self, name: Pattern, store_id: int, first_stored: Offset, next_offset: Offset, now_ns: int
     ) -> Topic:
@@ -108,6 +152,8 @@ class Registry:
         topic = self._make_topic(name, now_ns, next_offset=next_offset)
         topic.enter_store(store_id)
         topic.collected_up_to = first_stored
+        if topic.retained is not None:
+            topic.retained.is_counted = first_stored == next_offset
         self.unsaved.collectable[topic] = None
         return topic
 
@@ -116,10 +162,13 @@ class Registry:
         self.topics[name.name] = topic
         return topic
 
-    def collect(self, topic: Topic, *, unused_since_ns: int) -> bool:
+    def collect(self, topic: Topic, now_ns: int, *, unused_since_ns: int) -> bool:
         """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""
         topic.forget_closed_readings()
-        topic.note_collectable()
+        topic.expire_oldest(now_ns)
+        topic.find_between_holes()
+        if topic.is_in_store and topic.collected_up_to < topic.collectable_up_to(now_ns):
+            topic.note_collectable()
         if topic.log.message_count:
             topic.window.trim()
             if topic.is_in_store and self.budget.is_tight:
@@ -169,7 +218,7 @@ class Registry:
         if subscription not in topic.readings:
             topic.add_reading(subscription)
 
-    def leave(self, consumers: Iterable[Consumer], now_ns: int) -> None:
+    def leave(self, consumers: Iterable[Consumer], now_ns: int, *, leaving: Leaving = Leaving.TAKEN_AWAY) -> None:
         """These consumers are gone. What was in flight to a durable subscription is free; a transient one is closed."""
         transient = []
         affected: dict[Topic, None] = {}
@@ -177,14 +226,22 @@ class Registry:
             subscription = consumer.subscription
             if subscription.consumer is not consumer:
                 continue
-            consumer.close()
-            subscription.consumer = None
             if not subscription.is_durable:
+                consumer.close()
+                subscription.consumer = None
                 transient.append(subscription)
                 continue
+            worked_on = consumer.oldest_in_flight() if leaving is Leaving.LOST else None
+            consumer.close(is_answerable=leaving is Leaving.UNSUBSCRIBED)
+            subscription.consumer = None
+            for run in consumer.sent:
+                run.reading.note_sent_before(run.first_offset, run.first_offset + run.count, run.sent_at_ns)
             for reading in consumer.served():
                 if reading.cursor.release_in_flight() and reading.topic.is_in_store:
                     self.unsaved.note_reading(reading, 1)
+            if worked_on is not None:
+                refusal = Refusal(now_ns, "the connection was lost")
+                worked_on.reading.note_lost(Offset(worked_on.start), refusal, sent_at_ns=worked_on.sent_at_ns)
             self._note_seen(subscription, now_ns)
             affected.update(self.blocked)
         self._close(transient, affected, now_ns)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from stompbroker.clock import iso_time
 from stompbroker.stomp import Version, delivery_prefix, translate_tail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stompbroker.message import Message
+    from stompbroker.topics.failure import Failure
 
 __all__ = ["Rendering"]
 
@@ -34,10 +36,35 @@ class Rendering:
         """A run of messages that are sent for the first time, numbered from `first_number` on."""
         return self._joined(self._prefix, messages, first_number)
 
-    def again(self, message: Message, number: int, delivery_count: int) -> bytes:
-        """A message that has been sent before."""
+    def with_offsets(
+        self, messages: Sequence[Message], first_number: int, first_offset: int, missing_before: int | None
+    ) -> bytes:
+        """The same for a topic that retains its messages: each says where it stands, and the first of a replay what of
+        it is not there any more."""
+        numbered = enumerate(messages)
+        parts = [
+            self._joined(self._prefix + b"offset:%d\n" % (first_offset + index), [message], first_number + index)
+            for index, message in numbered
+        ]
+        if missing_before is not None:
+            prefix = self._prefix + b"offset:%d\nmissing-before:%d\n" % (first_offset, missing_before)
+            parts[0] = self._joined(prefix, messages[:1], first_number)
+        return b"".join(parts)
+
+    def again(
+        self, message: Message, number: int, failure: Failure | None, first_sent_ns: int | None, offset: int | None
+    ) -> bytes:
+        """A message that has been sent before, with what is known of that."""
+        history = []
+        if failure is not None and failure.reason:
+            history.append(("redelivery-reason", failure.reason))
+        if first_sent_ns is not None:
+            history.append(("first-delivered-at", iso_time(first_sent_ns)))
+        if offset is not None:
+            history.append(("offset", str(offset)))
+        delivery_count = 1 if failure is None else failure.count + 1
         prefix = delivery_prefix(
-            self._subscription_name, self._version, is_redelivery=True, delivery_count=delivery_count
+            self._subscription_name, self._version, delivery_count=delivery_count, is_redelivery=True, history=history
         )
         return self._joined(prefix, [message], number)
 

@@ -7,18 +7,18 @@ credit or answers; what is settled is asked of the cursors. Hot path: deliveries
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from stompbroker.ids import DeliveryNumber, Offset
+from stompbroker.ids import DeliveryNumber
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stompbroker.ids import Offset
     from stompbroker.message import Message
     from stompbroker.topics.reading import Reading
 
 __all__ = ["Part", "Run", "SentRuns"]
-
-#: The messages of one reading at offsets start <= o < stop.
-Part: TypeAlias = "tuple[Reading, int, int]"
 
 #: Entries kept beyond twice those that were needed at the last clearing, before the next one.
 SLACK: Final = 64
@@ -27,17 +27,38 @@ SLACK: Final = 64
 MAX_RUNS: Final = 32 * 1024
 
 
+class Part(NamedTuple):
+    """The messages of one reading at offsets start <= o < stop, and when they were sent."""
+
+    reading: Reading
+    start: int
+    stop: int
+    sent_at_ns: int
+
+
 @final
 class Run:
     """Deliveries in a row: number `first_number + i` is the message at `first_offset + i` of one topic."""
 
-    __slots__ = ("count", "first_number", "first_offset", "reading")
+    __slots__ = ("count", "first_number", "first_offset", "put_at_bytes", "reading", "sent_at_ns")
 
-    def __init__(self, first_number: int, reading: Reading, first_offset: Offset, count: int) -> None:
+    def __init__(
+        self,
+        first_number: int,
+        reading: Reading,
+        first_offset: Offset,
+        count: int,
+        *,
+        sent_at_ns: int = 0,
+        put_at_bytes: int = 0,
+    ) -> None:
         self.first_number = first_number
         self.reading = reading
         self.first_offset = first_offset
         self.count = count
+        self.sent_at_ns = sent_at_ns
+        #: How many bytes stood before it in all that its connection was ever owed.
+        self.put_at_bytes = put_at_bytes
 
     @property
     def is_settled(self) -> bool:
@@ -81,12 +102,19 @@ class SentRuns:
         assert self._by_message_id is not None
         return self._by_message_id.get(message_id)
 
-    def add(self, reading: Reading, first: Offset, messages: list[Message]) -> None:
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def add(
+        self, reading: Reading, first: Offset, messages: list[Message], *, sent_at_ns: int, put_at_bytes: int
+    ) -> None:
         """These messages, from offset `first` on, have been sent under the next numbers."""
         if self._by_message_id is not None:
             for number, message in enumerate(messages, self.next_number):
                 self._by_message_id[message.message_id] = number
-        self._runs.append(Run(self.next_number, reading, first, len(messages)))
+        self._runs.append(
+            Run(self.next_number, reading, first, len(messages), sent_at_ns=sent_at_ns, put_at_bytes=put_at_bytes)
+        )
         self._firsts.append(self.next_number)
         self.next_number = DeliveryNumber(self.next_number + len(messages))
 
@@ -101,12 +129,12 @@ class SentRuns:
             high = min(stop, run.first_number + run.count)
             if low < high:
                 to_offset = run.first_offset - run.first_number
-                found.append((run.reading, low + to_offset, high + to_offset))
+                found.append(Part(run.reading, low + to_offset, high + to_offset, run.sent_at_ns))
         return found
 
     def is_unsettled(self, number: int) -> bool:
         parts = self.parts(number, number + 1)
-        return any(not reading.cursor.is_settled(start, stop) for reading, start, stop in parts)
+        return any(not part.reading.cursor.is_settled(part.start, part.stop) for part in parts)
 
     def forget_settled(self) -> None:
         """Drop the runs that are settled: those at the front at once, all others when they have piled up."""

@@ -8,7 +8,9 @@ its identity, and stays until it is deleted.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.topics.delivery_policy import DeliveryWishes
 
 if TYPE_CHECKING:
     from stompbroker.ids import ConnectionId
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
     from stompbroker.topics.destination import Pattern
     from stompbroker.topics.identity import Identity
     from stompbroker.topics.reading import Reading
+    from stompbroker.topics.replay import Replay
     from stompbroker.topics.topic import Topic
 
 __all__ = ["AckMode", "Counters", "Durability", "Subscription"]
+
+NO_WISHES: Final = DeliveryWishes({})
 
 
 @final
@@ -32,7 +37,18 @@ class AckMode(Enum):
 class Counters:
     """Plain integers, written on the hot path once per run and read by whoever wants statistics."""
 
-    __slots__ = ("acked", "delivered", "dropped", "late", "nacked", "redelivered")
+    __slots__ = (
+        "acked",
+        "dead",
+        "delivered",
+        "discarded",
+        "dropped",
+        "expired",
+        "late",
+        "nacked",
+        "overdue",
+        "redelivered",
+    )
 
     def __init__(self) -> None:
         #: Deliveries handed to the outbox, redeliveries included.
@@ -41,6 +57,13 @@ class Counters:
         #: Settled by ACK, or by having been sent in `auto` mode.
         self.acked = 0
         self.nacked = 0
+        #: Not answered within the deadline.
+        self.overdue = 0
+        #: Failed as often as they may, or refused for good: put with the dead letters, or not.
+        self.dead = 0
+        self.discarded = 0
+        #: Not delivered, or not again, because their time was over.
+        self.expired = 0
         #: Given up because the subscriber was too slow.
         self.dropped = 0
         #: Answers that came late: to a message that waited, had been sent again or was settled already.
@@ -83,12 +106,15 @@ class Subscription:
         "has_begun",
         "is_closed",
         "is_no_local",
+        "is_ordered",
         "name",
         "pattern",
         "peer",
         "pending_answers",
         "readings",
+        "starts_at",
         "waiting",
+        "wishes",
     )
 
     def __init__(
@@ -99,6 +125,8 @@ class Subscription:
         pattern: Pattern,
         ack_mode: AckMode,
         is_no_local: bool,
+        is_ordered: bool = False,
+        wishes: DeliveryWishes = NO_WISHES,
         durability: Durability | None = None,
     ) -> None:
         #: The id its SUBSCRIBE gave it, on the connection it was last attached to; in STOMP 1.0 there may be none.
@@ -109,6 +137,12 @@ class Subscription:
         self.ack_mode = ack_mode
         #: Whether it does not get what its own connection publishes.
         self.is_no_local = is_no_local
+        #: Whether what comes later waits behind what was refused.
+        self.is_ordered = is_ordered
+        #: How it wants redelivery to be.
+        self.wishes = wishes
+        #: Where it begins in its topic; None if with what comes.
+        self.starts_at: Replay | None = None
         self.durability = durability
         #: Which connection it is, or was last, attached to; what that is called as a publisher; and its address.
         self.connection_id: ConnectionId | None = None
@@ -132,6 +166,11 @@ class Subscription:
     @property
     def identity(self) -> Identity | None:
         return None if self.durability is None else self.durability.identity
+
+    @property
+    def store_id(self) -> int | None:
+        """Its number in the store, if it is durable."""
+        return None if self.durability is None else self.durability.store_id
 
     @property
     def key(self) -> str:

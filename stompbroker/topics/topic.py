@@ -12,11 +12,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.commitlog import Cursor, Log
+from stompbroker.commitlog import Cursor, Log, OffsetRanges
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.signals import Signal
+from stompbroker.topics.destination import DEAD_LETTERS
 from stompbroker.topics.policy import SlowSubscriber
 from stompbroker.topics.reading import Reading
+from stompbroker.topics.retained import Retained
 from stompbroker.topics.window import Window
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from stompbroker.topics.pages import Pages
     from stompbroker.topics.policy import TopicPolicy
     from stompbroker.topics.subscription import Subscription
+    from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
     from stompbroker.topics.unsaved import Unsaved
 
 __all__ = ["Topic"]
@@ -36,6 +39,12 @@ _body_bytes_of: Final = attrgetter("body_bytes")
 
 #: A blocked topic takes messages again when its window is this far from full, so that it does not flutter.
 UNBLOCK_SHARE: Final = 0.75
+#: Settled messages above the ack floor from which on it is worth a look whether everybody has settled them; and the
+#: most ranges that are looked at: where there are more, the floors have to move first.
+MIN_BETWEEN_HOLES: Final = 100
+MAX_HOLES: Final = 20_000
+#: Expired messages that are dropped from a log at one look.
+EXPIRED_PER_LOOK: Final = 500
 
 
 @final
@@ -54,10 +63,13 @@ class Topic:
         "_is_stored",
         "_matched_version",
         "_pinned_at",
+        "between_holes",
         "budget",
+        "collected",
         "collected_up_to",
         "formed_units",
         "is_blocked",
+        "is_choosy",
         "is_removed",
         "last_used_at_ns",
         "log",
@@ -68,6 +80,7 @@ class Topic:
         "published",
         "published_bytes",
         "readings",
+        "retained",
         "segments",
         "store_id",
         "unblocked",
@@ -101,8 +114,17 @@ class Topic:
         self.unblocked = Signal()
         #: Its number in the store, if it is there.
         self.store_id: int | None = None
-        #: What of it the store has is at this offset or above.
+        #: Whether there may be messages that not everybody gets, or not for ever.
+        self.is_choosy = False
+        #: What of it the store has is at this offset or above, and not in these ranges.
         self.collected_up_to = next_offset
+        self.collected = OffsetRanges()
+        #: Ranges above the lowest ack floor that everybody has settled, for the journal to delete.
+        self.between_holes: list[tuple[int, int]] = []
+        #: What is kept for later subscribers; None if nothing is.
+        self.retained: Retained | None = None
+        if policy.retention and around.can_store:
+            self.retained = Retained(policy.retention)
         #: Units on their way through the journal that publish here.
         self.pending_units = 0
         #: Those of them whose messages have been given their offsets: nothing may come in between.
@@ -124,8 +146,17 @@ class Topic:
         durable = self._around.durable
         if self._durable_version != durable.version:
             self._durable_version = durable.version
-            self._is_stored = bool(durable.match(self.segments))
+            self._is_stored = self.is_retaining or bool(durable.match(self.segments))
         return self._is_stored
+
+    @property
+    def is_retaining(self) -> bool:
+        """Whether messages are kept for later subscribers."""
+        return self.retained is not None
+
+    @property
+    def is_of_dead_letters(self) -> bool:
+        return self.segments[0] == DEAD_LETTERS
 
     @property
     def is_in_store(self) -> bool:
@@ -138,6 +169,14 @@ class Topic:
     @property
     def pages(self) -> Pages:
         return self._around.pages
+
+    @property
+    def redeliveries(self) -> Timetable[Waiting]:
+        return self._around.redeliveries
+
+    @property
+    def deadlines(self) -> Timetable[Unanswered]:
+        return self._around.deadlines
 
     def enter_store(self, store_id: int) -> None:
         """It has a place in the store from now on. What the log holds by now is not there."""
@@ -168,6 +207,72 @@ class Topic:
         """Everything below it is settled by everybody."""
         return min([reading.cursor.ack_floor for reading in self.readings.values()], default=self.log.end_offset)
 
+    def collectable_up_to(self, now_ns: int) -> Offset:
+        """Nobody needs what is below it, now or later."""
+        floor = self.settled_floor
+        return floor if self.retained is None else min(floor, self.retained.floor(now_ns))
+
+    def note_collected(self, start: int, stop: int) -> None:
+        """The store has nothing at these offsets, from the batch on that is being formed."""
+        if start <= self.collected_up_to:
+            self.collected_up_to = max(self.collected_up_to, Offset(stop))
+            self.collected.forget_below(self.collected_up_to)
+        else:
+            self.collected.add(start, stop)
+        if self.retained is not None:
+            self.retained.forget_below(self.collected_up_to)
+
+    def find_between_holes(self) -> None:
+        """Drop from the log, and name for the store, what everybody has settled although something before it is not."""
+        self.between_holes = []
+        if all(reading.cursor.settled_above < MIN_BETWEEN_HOLES for reading in self.readings.values()):
+            return
+        if sum(reading.cursor.hole_count for reading in self.readings.values()) > MAX_HOLES:
+            return
+        needed = OffsetRanges()
+        for reading in self.readings.values():
+            for start, stop in reading.unsettled_ranges():
+                needed.add(start, stop)
+        floor, end = self.settled_floor, self.log.end_offset
+        self.window.drop_ranges(needed.gaps(max(floor, self.log.start_offset), end))
+        if self.is_in_store and not self.is_retaining:
+            for start, stop in self.collected:
+                needed.add(start, stop)
+            self.between_holes = needed.gaps(max(floor, self.collected_up_to), end)
+            self.note_collectable()
+
+    def purge(self, offsets: Sequence[Offset]) -> None:
+        """These messages are gone, although somebody may not have settled them: nobody gets them any more."""
+        for reading in self.readings.values():
+            for offset in offsets:
+                reading.give_up(offset)
+        self.window.drop_ranges([(offset, offset + 1) for offset in offsets])
+        self.pages.forget(self)
+
+    def expire_oldest(self, now_ns: int) -> None:
+        """Drop what has expired from the front of the log, a slice of it: messages mostly expire in their order. The
+        rest is stepped over when its turn comes."""
+        if not self.is_choosy:
+            return
+        expired = 0
+        for offset, message in self.log:
+            if expired == EXPIRED_PER_LOOK or not message.has_expired(now_ns) or not self.expire(offset):
+                break
+            expired += 1
+        if expired:
+            start = self.log.start_offset
+            self.window.drop_ranges([(start, start + expired)])
+
+    def expire(self, offset: Offset) -> bool:
+        """The time of a message is over. True if nobody has it in flight, where it can still be acknowledged: then it
+        can go."""
+        for subscription, reading in self.readings.items():
+            subscription.counters.expired += reading.give_up(offset)
+        return all(
+            reading.cursor.is_settled(offset, offset + 1) or offset >= reading.cursor.next_offset
+            for reading in self.readings.values()
+        )
+
     # Publishing ------------------------------------------------------------------------------------------------------
 
     def append(self, messages: Sequence[Message], now_ns: int, *, is_stored: bool = False) -> None:
@@ -180,6 +285,8 @@ class Topic:
         self.published += len(messages)
         self.published_bytes += sum(map(_body_bytes_of, messages))
         if not self.readings:
+            if self.retained is not None and is_stored:
+                self.retained.note(self.log.end_offset, messages)
             self.log.skip(len(messages))
             if self.log.message_count:
                 self.window.trim()
@@ -191,6 +298,8 @@ class Topic:
         self.budget.adjust(self.log.size_bytes - before_bytes)
         if self.store_id is not None:
             self.window.note_unstored(first, messages, is_stored=is_stored)
+        if self.retained is not None and is_stored:
+            self.retained.note(first, messages)
         for reading in laggards:
             reading.subscription.counters.dropped += reading.drop_newest(first)
         for reading in self.readings.values():
@@ -207,8 +316,11 @@ class Topic:
     # Readings --------------------------------------------------------------------------------------------------------
 
     def add_reading(self, subscription: Subscription, cursor: Cursor | None = None) -> Reading:
-        """`subscription` reads from here on, or from where it stood."""
-        reading = Reading(subscription, self, cursor or Cursor(self.log.end_offset))
+        """`subscription` reads from here on, or from where it stood, or from where it asked to."""
+        replay = subscription.starts_at
+        position = self.log.end_offset if replay is None else min(replay.start, self.log.end_offset)
+        reading = Reading(subscription, self, cursor or Cursor(position))
+        reading.replay = replay
         self.readings[subscription] = reading
         subscription.readings[self] = reading
         return reading
@@ -318,3 +430,6 @@ class Topic:
                 reading.check_invariants()
         self.window.check_invariants()
         assert self.collected_up_to <= self.log.end_offset
+        self.collected.check_invariants()
+        if self.retained is not None:
+            self.retained.check_invariants()

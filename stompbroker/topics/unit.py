@@ -8,17 +8,21 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+from stompbroker.topics.failure import Refusal
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from stompbroker.ids import Offset
     from stompbroker.message import Message
     from stompbroker.signals import Signal
     from stompbroker.topics.consumer import Consumer
+    from stompbroker.topics.reading import Reading
     from stompbroker.topics.sent_runs import Part
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
 
-__all__ = ["Answer", "Decision", "Lane", "Unit", "Verdict"]
+__all__ = ["Answer", "Burial", "Decision", "Lane", "Unit", "Verdict"]
 
 
 @final
@@ -34,9 +38,8 @@ class Answer(NamedTuple):
     verdict: Verdict
     first: int
     last: int
-    #: For a NACK: when the message goes again, and what the client gave as its reason.
-    due_ns: int = 0
-    reason: str = ""
+    #: For a NACK: what goes with it.
+    refusal: Refusal = Refusal(0)
 
 
 class Decision(NamedTuple):
@@ -44,6 +47,13 @@ class Decision(NamedTuple):
 
     answer: Answer
     parts: list[Part]
+
+
+class Burial(NamedTuple):
+    """A message whose attempts are used up for one subscription: it is settled when the unit is completed."""
+
+    reading: Reading
+    offset: Offset
 
 
 @final
@@ -76,11 +86,13 @@ class Lane:
 class Unit:
     """Messages and answers, in the order they were sent; `then` is called once all of it is durable and visible.
 
-    It may also create or delete durable subscriptions; whoever does has told the registry, and `then` finishes it.
+    It may also create or delete durable subscriptions; whoever does has told the registry, and `then` finishes it. The
+    broker's own units bury messages, and take dead letters out of their topic.
     """
 
     __slots__ = (
         "answers",
+        "burials",
         "created",
         "decisions",
         "is_transaction",
@@ -88,6 +100,7 @@ class Unit:
         "needs_order",
         "owes_receipt",
         "publications",
+        "purged",
         "refused",
         "removed",
         "size_bytes",
@@ -106,6 +119,8 @@ class Unit:
         is_transaction: bool = False,
         created: Subscription | None = None,
         removed: Subscription | None = None,
+        burials: Sequence[Burial] = (),
+        purged: Mapping[Topic, Sequence[Offset]] | None = None,
         refused: Callable[[str], None] | None = None,
     ) -> None:
         self.publications = publications
@@ -121,6 +136,9 @@ class Unit:
         self.is_transaction = is_transaction
         self.created = created
         self.removed = removed
+        self.burials = burials
+        #: Messages that go although they are not settled.
+        self.purged = purged or {}
         #: Whether it counts only behind everything submitted before, although nothing of it is stored.
         self.needs_order = False
         #: Called instead of `then`, with the reason, if the store cannot take it at all.
@@ -134,7 +152,7 @@ class Unit:
         """Find out what the answers mean. That is settled when they come: their consumer may have left afterwards."""
         for answer in self.answers:
             consumer = answer.consumer
-            if not consumer.is_open:
+            if not consumer.is_open and not consumer.is_answerable:
                 continue
             if answer.verdict is Verdict.ACK:
                 self.decisions.append(Decision(answer, consumer.take_acknowledged(answer.first, answer.last)))
@@ -148,7 +166,7 @@ class Unit:
             if answer.verdict is Verdict.ACK:
                 answer.consumer.settle(parts)
             else:
-                answer.consumer.set_aside(parts, due_ns=answer.due_ns, reason=answer.reason)
+                answer.consumer.set_aside(parts, answer.refusal)
 
     def complete(self, now_ns: int, stored_topics: Collection[Topic] = ()) -> None:
         """Make it visible. Called by the journal, once, when the unit is durable; what was published to `stored_topics`
@@ -159,4 +177,8 @@ class Unit:
             self.decide()
         if self.decisions:
             self.apply_decisions()
+        for burial in self.burials:
+            burial.reading.bury(burial.offset)
+        for topic, offsets in self.purged.items():
+            topic.purge(offsets)
         self.then()

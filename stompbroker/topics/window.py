@@ -139,6 +139,14 @@ class Window:
         self._trim_messages = max(MIN_TRIM_MESSAGES, 2 * log.message_count)
         self._trim_bytes = max(MIN_TRIM_BYTES, 2 * log.size_bytes)
 
+    def drop_ranges(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Drop what nobody needs any more between what somebody does."""
+        log = self._topic.log
+        before_bytes = log.size_bytes
+        for start, stop in ranges:
+            log.drop(start, stop)
+        self._after_drop(before_bytes)
+
     def shorten(self) -> None:
         """Keep nothing but what is unsent, and while that fills the window, leave it to the store where it is there."""
         self.trim(only_unsent=True)

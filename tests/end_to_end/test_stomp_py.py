@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One for all tests here: each has a topic of its own."""
     with running_broker(
         tmp_path_factory.mktemp("broker"),
-        nack_delay_ms=NACK_DELAY_MS,
+        redelivery_first_delay_ms=NACK_DELAY_MS,
         heart_beat_want_ms=HEART_BEAT_MS,
         heart_beat_margin=HEART_BEAT_MARGIN,
     ) as running:

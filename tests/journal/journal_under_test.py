@@ -160,7 +160,6 @@ class JournalUnderTest:
             outbox=Outbox(self.budget, Signal()),
             credit=Credit(prefetch, max_waiting=1000),
             queue=self.registry.ready,
-            redeliveries=self.registry.redeliveries,
             disconnect=lambda violation: None,
         )
         self.registry.claim(consumer, self.clock.now_ns())
@@ -185,7 +184,7 @@ class JournalUnderTest:
         """As the distributor does, to clients that read at once."""
         while len(self.registry.ready):
             consumer = self.registry.ready.take()
-            consumer.deliver_slice()
+            consumer.deliver_slice(0)
             data, delivered = consumer.outbox.take()
             consumer.outbox.mark_sent(len(data), delivered)
 

@@ -80,7 +80,7 @@ async def test_a_topic_with_something_on_its_way_is_not_removed(data: Path) -> N
         under_test.store.hold()
         under_test.publish("published", under_test.topic("a"), make_messages(1))
 
-        assert not under_test.registry.collect(under_test.topic("a"), unused_since_ns=under_test.clock.now_ns() + 1)
+        assert not under_test.registry.collect(under_test.topic("a"), 0, unused_since_ns=under_test.clock.now_ns() + 1)
 
         under_test.store.release()
         await under_test.idle()

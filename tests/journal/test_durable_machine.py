@@ -28,9 +28,11 @@ from stompbroker.topics import (
     Answer,
     Consumer,
     Credit,
+    DeliveryPolicy,
     Durability,
     Identity,
     IdentityKind,
+    Refusal,
     Registry,
     Subscription,
     TopicPolicies,
@@ -123,7 +125,7 @@ class DurableMachine(RuleBasedStateMachine):
         self.store = open_store("", self.directory)
         ownership = self.store.take_ownership("the test")
         self.budget = MemoryBudget(1 << 30)
-        policy = TopicPolicy(window_messages=20)
+        policy = TopicPolicy(window_messages=20, delivery=DeliveryPolicy(max_attempts=0))
         self.registry = Registry(TopicPolicies(policy), self.budget, Totals(), max_topics=10)
         restore(self.store.load(), self.registry, self.clock.ns)
         self.journal = StoreJournal(
@@ -198,7 +200,7 @@ class DurableMachine(RuleBasedStateMachine):
     def distribute(self, slices: int) -> None:
         for _ in range(slices):
             if len(self.registry.ready):
-                self.registry.ready.take().deliver_slice()
+                self.registry.ready.take().deliver_slice(0)
         self.registry.ready.try_to_unblock_moved(self.clock.ns)
 
     @rule()
@@ -277,7 +279,7 @@ class DurableMachine(RuleBasedStateMachine):
         if connection is None or not connection.sent:
             return
         number = choice % len(connection.sent) + 1
-        answer = Answer(connection.consumer, Verdict.NACK, number, number, self.clock.ns + delay, "no")
+        answer = Answer(connection.consumer, Verdict.NACK, number, number, Refusal(self.clock.ns, "no", delay))
         self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=False))
 
     @rule()
@@ -322,7 +324,6 @@ class DurableMachine(RuleBasedStateMachine):
             outbox=outbox,
             credit=Credit(wanted.prefetch, max_waiting=8),
             queue=self.registry.ready,
-            redeliveries=self.registry.redeliveries,
             disconnect=self.disconnected.append,
         )
         self.registry.claim(consumer, self.clock.ns)
@@ -338,7 +339,7 @@ class DurableMachine(RuleBasedStateMachine):
     def collect(self, which: int) -> None:
         topic = self.registry.topics.get(TOPICS[which])
         if topic is not None:
-            self.registry.collect(topic, unused_since_ns=-1)
+            self.registry.collect(topic, self.clock.ns, unused_since_ns=-1)
 
     # What must be so -------------------------------------------------------------------------------------------------
 
@@ -360,7 +361,7 @@ class DurableMachine(RuleBasedStateMachine):
             self._go_round()
             self.delete_what_is_settled()
         for topic in list(self.registry.topics.values()):
-            self.registry.collect(topic, unused_since_ns=-1)
+            self.registry.collect(topic, self.clock.ns, unused_since_ns=-1)
         self.registry.pages.forget_unused()
         self.registry.pages.forget_unused()
         assert self.budget.used_bytes == 0
@@ -393,7 +394,7 @@ class DurableMachine(RuleBasedStateMachine):
     def _is_waiting_or_free(self, connection: Connection, body: bytes) -> bool:
         for reading in connection.consumer.subscription.readings.values():
             numbers = [number for number, sent in enumerate(connection.sent, 1) if sent == body]
-            for found, start, stop in connection.consumer.sent.parts(numbers[-1], numbers[-1] + 1):
+            for found, start, stop, _ in connection.consumer.sent.parts(numbers[-1], numbers[-1] + 1):
                 if found is reading and not reading.cursor.is_settled(start, stop):
                     return not reading.cursor.is_in_flight(start)
         return False

@@ -120,7 +120,7 @@ async def test_all_topics_together_are_deleted_from_within_one_bound(
         for name in [name for name in names if name in under_test.registry.topics]:
             has_messages = bool(under_test.stored(name))
             is_removed = under_test.registry.collect(
-                under_test.topic(name), unused_since_ns=under_test.clock.now_ns() + 1
+                under_test.topic(name), 0, unused_since_ns=under_test.clock.now_ns() + 1
             )
             assert not (is_removed and has_messages), name
             removed_when_empty += [name] * is_removed

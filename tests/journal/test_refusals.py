@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors.journal import BaseRefused
-from stompbroker.topics import Answer, Unit, Verdict
+from stompbroker.topics import Answer, Refusal, Unit, Verdict
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import HARD_TIMEOUT_S, acknowledgement, make_lane, running_journal, until
 from tests.journal.poison import POISON, refuse_messages, refuse_redeliveries, refuse_subscriptions
@@ -150,7 +150,7 @@ async def test_what_no_client_sent_is_blamed_on_no_client(data: Path) -> None:
             under_test.publish("two", topic, make_messages(1))
             under_test.publish("three", topic, make_messages(1))
             under_test.journal.submit(
-                Unit({}, [Answer(consumer, Verdict.NACK, 1, 1, 0, "")], lambda: None, owes_receipt=False)
+                Unit({}, [Answer(consumer, Verdict.NACK, 1, 1, Refusal(0))], lambda: None, owes_receipt=False)
             )
             under_test.store.release()
             with trio.move_on_after(HARD_TIMEOUT_S):

@@ -34,7 +34,7 @@ def with_a_topic_that_is_gone(under_test: JournalUnderTest) -> Consumer:
     under_test.submit("acknowledged", Unit({}, [acknowledgement(consumer, 2, 2)], lambda: None))
     under_test.write()
     under_test.write()  # with nothing else to do, what everybody has settled is deleted
-    assert under_test.registry.collect(under_test.topic("gone"), unused_since_ns=under_test.clock.now_ns() + 1)
+    assert under_test.registry.collect(under_test.topic("gone"), 0, unused_since_ns=under_test.clock.now_ns() + 1)
     return consumer
 
 

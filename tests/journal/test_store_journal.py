@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.topics import Answer, Unit, Verdict
+from stompbroker.topics import Answer, Refusal, Unit, Verdict
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
 from tests.journal_contract import JournalContract
 from tests.support.messages import make_messages
@@ -140,7 +140,7 @@ async def test_a_refusal_in_a_transaction_is_written_with_it(data: Path) -> None
         under_test.deliver()
         under_test.store.written.clear()
 
-        answers = [acknowledgement(consumer, 1, 1), Answer(consumer, Verdict.NACK, 2, 2, 1 << 62, "no")]
+        answers = [acknowledgement(consumer, 1, 1), Answer(consumer, Verdict.NACK, 2, 2, Refusal(1 << 62, "no"))]
         under_test.submit("transaction", Unit({topic: make_messages(1)}, answers, lambda: None, is_transaction=True))
         await until(lambda: under_test.completed == ["messages", "transaction"])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,19 +13,39 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import MetaData, NullPool, create_engine, inspect
+from sqlalchemy import MetaData, NullPool, create_engine, inspect, text
 
-from stompbroker.storage import current_revision, head_revision, migrate, migrating, opening
-from stompbroker.storage.schema import metadata
+from stompbroker.errors import OperatorError
+from stompbroker.storage import current_revision, head_revision, migrate, migrating, open_store, opening
+from stompbroker.storage.schema import REVISION, metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy import Engine
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = sorted((ROOT / "migrations" / "versions").glob("*.py"))
+
+
+#: A row of each kind that 0002 changes, as revision 0001 has them. In SQL: the tables in the code have moved on.
+WRITTEN_BY_0001 = (
+    "INSERT INTO topics (id, name, next_offset) VALUES (1, 'a', 4)",
+    'INSERT INTO messages (topic_id, "offset", published_at_ns, publisher, body_bytes, tail) '
+    "VALUES (1, 3, 5, 'p', 1, :tail)",
+    "INSERT INTO subscriptions (id, owner, kind, scope, name, destination, pattern, ack_mode, is_no_local, "
+    "created_at_ns, last_seen_at_ns) VALUES (7, '', 'named', 'c', 'n', '/topic/a', 'a', 'client', false, 1, 2)",
+    'INSERT INTO redeliveries (subscription_id, topic_id, "offset", attempts, due_at_ns, reason) '
+    "VALUES (7, 1, 3, 2, 99, 'refused')",
+)
+
+
+def write_as_0001(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for statement in WRITTEN_BY_0001:
+            connection.execute(text(statement), {"tail": b"message-id:1\n\nx\0"} if ":tail" in statement else {})
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -47,6 +69,11 @@ def run(engine: Engine, step: Any, *arguments: Any) -> None:
         step(config, *arguments)
 
 
+def index_shape(index: Mapping[str, Any]) -> dict[str, Any]:
+    """The condition of a partial index is an object that equals only itself; its text is what we mean."""
+    return {**index, "dialect_options": {key: str(value) for key, value in index.get("dialect_options", {}).items()}}
+
+
 def shape(engine: Engine) -> dict[str, Any]:
     """All that a database tells of its tables, without what Alembic keeps for itself."""
     inspector = inspect(engine)
@@ -56,7 +83,7 @@ def shape(engine: Engine) -> dict[str, Any]:
             "primary key": inspector.get_pk_constraint(table),
             "unique": sorted(inspector.get_unique_constraints(table), key=str),
             "checks": sorted(inspector.get_check_constraints(table), key=str),
-            "indexes": sorted(inspector.get_indexes(table), key=str),
+            "indexes": sorted(map(index_shape, inspector.get_indexes(table)), key=str),
             "foreign keys": inspector.get_foreign_keys(table),
         }
         for table in inspector.get_table_names()
@@ -94,6 +121,50 @@ def test_every_step_can_be_undone_and_done_again(engine: Engine, database: str, 
     assert shape(engine) == migrated
 
 
+def test_the_condition_of_the_partial_index_is_part_of_the_comparison(
+    engine: Engine, database: str, tmp_path: Path
+) -> None:
+    migrate(database, tmp_path)
+
+    (index,) = shape(engine)["messages"]["indexes"]
+
+    assert index["column_names"] == ["expires_at_ns", "topic_id", "offset"]
+    assert "expires_at_ns IS NOT NULL" in str(index["dialect_options"])
+
+
+def test_what_the_first_release_wrote_is_kept_and_reads_as_it_was_meant(
+    engine: Engine, database: str, tmp_path: Path
+) -> None:
+    run(engine, command.upgrade, "0001")
+    write_as_0001(engine)
+
+    assert migrate(database, tmp_path)[0] == "0002"
+
+    store = open_store(database, tmp_path)
+    try:
+        kept = store.load()
+        ((offset, message),) = store.read_page(1, 0, 10)
+    finally:
+        store.close()
+    (subscription,) = kept.subscriptions
+    assert (subscription.last_seen_at_ns, subscription.is_ordered, subscription.delivery) == (2, False, "")
+    (redelivery,) = kept.redeliveries
+    assert redelivery == (7, 1, 3, 2, 99, "refused", 0, 0, False)
+    assert (offset, message.body, message.published_at_ns, message.expires_at_ns) == (3, b"x", 5, None)
+    assert message.origin.is_for_all_and_ever
+
+
+def test_going_back_keeps_what_the_first_release_knows(engine: Engine, database: str, tmp_path: Path) -> None:
+    migrate(database, tmp_path)
+    write_as_0001(engine)
+
+    run(engine, command.downgrade, "0001")
+
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql("SELECT * FROM redeliveries").all() == [(7, 1, 3, 2, 99, "refused")]
+        assert connection.exec_driver_sql("SELECT publisher, body_bytes FROM messages").all() == [("p", 1)]
+
+
 def test_a_step_that_fails_leaves_nothing_behind(engine: Engine, database: str, tmp_path: Path) -> None:
     with engine.begin() as connection:
         metadata.tables["redeliveries"].create(connection)  # in the way of the last table
@@ -128,10 +199,10 @@ def test_a_new_sqlite_file_can_give_pages_back(tmp_path: Path) -> None:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
-def test_there_is_one_line_of_steps() -> None:
+def test_there_is_one_line_of_steps_and_it_ends_where_the_code_says() -> None:
     scripts = ScriptDirectory.from_config(migrating._config())
 
-    assert scripts.get_heads() == [head_revision()]
+    assert scripts.get_heads() == [REVISION] == [head_revision()]
     assert [script.revision for script in scripts.walk_revisions()][::-1] == [
         path.name.partition("_")[0] for path in VERSIONS
     ]
@@ -146,6 +217,43 @@ def test_a_step_explains_itself_and_imports_no_application_code(path: Path) -> N
     assert not {name for name in imported if name.startswith("stompbroker")}
     explanation = ast.get_docstring(tree) or ""
     assert all(question in explanation for question in ("Why:", "Kind:", "Previous release:"))
+
+
+def test_our_reading_of_the_revision_is_alembics(engine: Engine, database: str, tmp_path: Path) -> None:
+    for revision in [None, *(path.name.partition("_")[0] for path in VERSIONS)]:
+        if revision is not None:
+            run(engine, command.upgrade, revision)
+
+        with engine.connect() as connection:
+            assert MigrationContext.configure(connection).get_current_revision() == revision
+        assert current_revision(database, tmp_path) == revision
+
+
+def test_a_database_of_the_release_before_is_migrated_or_named(engine: Engine, database: str, tmp_path: Path) -> None:
+    run(engine, command.upgrade, "0001")
+
+    if database:
+        with pytest.raises(OperatorError, match="was last migrated by an older release"):
+            open_store(database, tmp_path)
+    else:
+        open_store(database, tmp_path).close()
+        assert current_revision(database, tmp_path) == head_revision()
+
+
+def test_who_finds_nothing_to_migrate_does_without_alembic(database: str, tmp_path: Path) -> None:
+    migrate(database, tmp_path)
+    program = """
+import sys
+from pathlib import Path
+from stompbroker.storage import current_revision, migrate, open_store
+database, directory = sys.argv[1], Path(sys.argv[2])
+open_store(database, directory).close()
+assert migrate(database, directory) == []
+assert current_revision(database, directory)
+assert not {"alembic", "mako"} & set(sys.modules)
+"""
+
+    subprocess.run([sys.executable, "-c", program, database, tmp_path], check=True, cwd=ROOT)
 
 
 def test_developers_can_run_alembic_in_a_checkout(tmp_path: Path) -> None:

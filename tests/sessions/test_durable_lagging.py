@@ -120,7 +120,7 @@ async def test_publishing_goes_on_while_a_backlog_is_read(store_directory: Path)
 
 
 async def test_messages_in_flight_that_have_left_the_window_go_again_from_pages(store_directory: Path) -> None:
-    async with running_broker(store_in=store_directory, window_messages=WINDOW, nack_delay_ms=0) as broker:
+    async with running_broker(store_in=store_directory, window_messages=WINDOW, redelivery_first_delay_ms=0) as broker:
         subscriber = await broker.durable_subscriber(prefetch_count="10")
         await broker.store_messages(*numbered(0, 10))
         in_flight = await subscriber.next_messages(10)

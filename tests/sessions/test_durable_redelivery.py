@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(30)
 
+EXACTLY_A_SECOND = {"redelivery_first_delay_ms": 1000, "redelivery_jitter": 0}
+EXACTLY_A_MINUTE = {"redelivery_first_delay_ms": 60_000, "redelivery_jitter": 0}
+
 
 async def refuse_all(broker: BrokerUnderTest, count: int) -> None:
     """A subscriber comes, refuses what it gets, has a receipt for that, and is gone."""
@@ -51,7 +54,7 @@ async def test_the_due_time_survives_a_restart_and_the_rest_flows_on(
     store_directory: Path, mock_clock: MockClock
 ) -> None:
     """The clock of the second broker begins at the wall time, which has hardly moved on."""
-    async with running_broker(store_in=store_directory, nack_delay_ms=60_000) as broker:
+    async with running_broker(store_in=store_directory, **EXACTLY_A_MINUTE) as broker:
         subscriber = await broker.durable_subscriber()
         await broker.store_messages(b"refused", b"taken")
         refused, taken = await subscriber.next_messages(2)
@@ -59,7 +62,7 @@ async def test_the_due_time_survives_a_restart_and_the_rest_flows_on(
         await subscriber.acknowledge(taken)
         broker.kill()
 
-    async with running_broker(store_in=store_directory, nack_delay_ms=60_000) as broker:
+    async with running_broker(store_in=store_directory, **EXACTLY_A_MINUTE) as broker:
         subscriber = await broker.durable_subscriber()
         await broker.store_messages(b"new")
         assert [message.body for message in await broker.rest_for(subscriber)] == [b"new"]
@@ -73,7 +76,7 @@ async def test_the_due_time_survives_a_restart_and_the_rest_flows_on(
 async def test_what_became_due_while_nobody_was_there_comes_first_in_order(
     store_directory: Path, mock_clock: MockClock
 ) -> None:
-    async with running_broker(store_in=store_directory, nack_delay_ms=1000) as broker:
+    async with running_broker(store_in=store_directory, **EXACTLY_A_SECOND) as broker:
         await (await broker.durable_subscriber()).vanish()
         await broker.store_messages(b"1", b"2", b"3")
         await refuse_all(broker, 3)
@@ -92,7 +95,7 @@ async def test_what_became_due_while_nobody_was_there_comes_first_in_order(
 async def test_what_waits_for_its_time_is_not_sent_to_one_that_comes_back_early(
     store_directory: Path, mock_clock: MockClock
 ) -> None:
-    async with running_broker(store_in=store_directory, nack_delay_ms=1000) as broker:
+    async with running_broker(store_in=store_directory, **EXACTLY_A_SECOND) as broker:
         await (await broker.durable_subscriber()).vanish()
         await broker.store_messages(b"1")
         await refuse_all(broker, 1)

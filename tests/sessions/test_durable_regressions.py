@@ -53,7 +53,7 @@ async def test_a_page_does_not_hide_what_only_the_log_has(durable_broker: Broker
     await durable_broker.store_messages(b"p0")
     await durable_broker.store_messages(b"np1", persistent="false")
     topic = durable_broker.registry.topics["a"]
-    durable_broker.registry.collect(topic, unused_since_ns=0)
+    durable_broker.registry.collect(topic, 0, unused_since_ns=0)
     assert topic.log.start_offset == 2, "as the collector leaves it: nobody here needs them"
     returned = await durable_broker.durable_subscriber(prefetch_count="1")
     first = await returned.next_message()

@@ -181,7 +181,7 @@ async def test_a_transaction_that_is_being_written_when_its_subscription_is_take
 
 
 async def test_a_refused_message_of_a_transaction_is_counted_over_a_kill(store_directory: Path) -> None:
-    async with running_broker(store_in=store_directory, nack_delay_ms=0) as broker:
+    async with running_broker(store_in=store_directory, redelivery_first_delay_ms=0) as broker:
         subscriber = await broker.durable_subscriber()
         await broker.store_messages(b"0")
         message = await subscriber.next_message()
@@ -190,7 +190,7 @@ async def test_a_refused_message_of_a_transaction_is_counted_over_a_kill(store_d
         await subscriber.expect_receipt("committed")
         broker.kill()
 
-    async with running_broker(store_in=store_directory, nack_delay_ms=0) as broker:
+    async with running_broker(store_in=store_directory, redelivery_first_delay_ms=0) as broker:
         subscriber = await broker.durable_subscriber()
         again = await subscriber.next_message()
         assert (again.body, again.headers["redelivered"], again.headers["delivery-count"]) == (b"0", "true", "2")

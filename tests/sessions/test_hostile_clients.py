@@ -259,7 +259,7 @@ async def test_transactions_begun_and_aborted_leave_nothing_behind(
 
 
 async def test_refused_and_then_settled_messages_leave_no_redeliveries_behind(autojump_clock: MockClock) -> None:
-    async with running_broker(nack_delay_ms=3_600_000) as broker:
+    async with running_broker(redelivery_first_delay_ms=3_600_000, redelivery_max_delay_ms=3_600_000) as broker:
         client = await broker.subscriber(ack="client-individual")
         for _ in range(50):
             await client.publish(*[b"x"] * 100)

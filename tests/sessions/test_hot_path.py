@@ -80,7 +80,7 @@ async def test_delivering_costs_next_to_nothing_per_message(broker: BrokerUnderT
     (consumer,) = [subscription.consumer for subscription in broker.registry.subscriptions]
     assert consumer is not None
 
-    lines = lines_run(lambda: consumer.deliver_slice())
+    lines = lines_run(lambda: consumer.deliver_slice(0))
 
     assert subscriber.session.outbox.size_bytes > FRAMES * 256
     assert lines / FRAMES < 3

@@ -89,7 +89,7 @@ async def test_a_publisher_still_knows_a_topic_that_was_collected(autojump_clock
 
 async def test_a_nack_meets_a_collection(autojump_clock: MockClock) -> None:
     """A refused message is not collected while it waits, though everybody else has settled it."""
-    async with running_broker(nack_delay_ms=5000) as broker:
+    async with running_broker(redelivery_first_delay_ms=5000, redelivery_jitter=0) as broker:
         subscriber, other = await broker.subscriber(ack="client-individual"), await broker.subscriber()
         publisher = await broker.client()
         await publisher.publish(b"refused", b"taken")
@@ -101,19 +101,19 @@ async def test_a_nack_meets_a_collection(autojump_clock: MockClock) -> None:
         )
         await wait_all_tasks_blocked()
         topic = broker.registry.topics["a"]
-        broker.registry.collect(topic, unused_since_ns=broker.clock.now_ns())
+        broker.registry.collect(topic, 0, unused_since_ns=broker.clock.now_ns())
         await trio.sleep(3)
 
         again = await subscriber.next_message()
         assert again.body == b"refused"
         await subscriber.send("ACK", id=again.headers["ack"])
         await subscriber.sync()
-        broker.registry.collect(topic, unused_since_ns=0)
+        broker.registry.collect(topic, 0, unused_since_ns=0)
         assert topic.log.message_count == 0
 
 
 async def test_a_redelivery_becomes_due_for_a_subscription_that_is_gone(autojump_clock: MockClock) -> None:
-    async with running_broker(nack_delay_ms=5000) as broker:
+    async with running_broker(redelivery_first_delay_ms=5000, redelivery_jitter=0) as broker:
         subscriber = await broker.subscriber(ack="client-individual")
         publisher = await broker.client()
         await publisher.publish(b"x")

@@ -119,7 +119,9 @@ async def test_a_policy_counts_for_the_topics_it_names(autojump_clock: MockClock
 
 async def test_in_flight_messages_survive_their_topics_window(autojump_clock: MockClock) -> None:
     """What was sent and not answered can still be sent again when the log has long moved on."""
-    async with running_broker(slow_subscriber="drop-oldest", window_messages=WINDOW, nack_delay_ms=10) as broker:
+    async with running_broker(
+        slow_subscriber="drop-oldest", window_messages=WINDOW, redelivery_first_delay_ms=10
+    ) as broker:
         slow, _, _ = await flood_beside_a_slow_subscriber(broker, 100)
         first = await slow.next_message()
         assert first.body == b"0"

@@ -118,7 +118,7 @@ async def test_no_local_keeps_away_what_the_connection_published_itself(
     await client.expect_nothing()
     await expect_bodies(other, b"own", b"foreign", b"own again", b"and again", b"foreign too")
     topic = broker.registry.topics["a"]
-    broker.registry.collect(topic, unused_since_ns=0)
+    broker.registry.collect(topic, 0, unused_since_ns=0)
     assert topic.log.message_count == 0
 
 

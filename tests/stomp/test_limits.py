@@ -315,7 +315,7 @@ async def test_messages_in_flight(
 
 @in_versions(V1_1, V1_2)
 async def test_refused_messages_that_wait(autojump_clock: MockClock, version: Version) -> None:
-    async with running_broker(max_waiting=2, nack_delay_ms=1000) as broker:
+    async with running_broker(max_waiting=2, redelivery_first_delay_ms=1000, redelivery_jitter=0) as broker:
         client = await broker.subscriber(version=version, ack="client-individual", prefetch_count="1")
         await client.publish(b"1", b"2", b"3")
 

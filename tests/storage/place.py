@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import psycopg
 
 from stompbroker.ids import Offset
+from stompbroker.message import Message, Origin
 from stompbroker.storage import (
     Batch,
     CursorRow,
@@ -20,6 +21,7 @@ from stompbroker.storage import (
     TopicRow,
     open_store,
 )
+from tests.support.messages import make_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +29,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stompbroker.commitlog import Log
-    from stompbroker.message import Message
     from stompbroker.storage import Store
 
 __all__ = [
     "Place",
     "bodies",
     "cursor",
+    "expiring",
     "publication",
     "redelivery",
     "subscription",
@@ -95,7 +97,15 @@ def publication(number: int, messages: Sequence[Message], *, topic_id: int = 1, 
     )
 
 
-def subscription(id: int, *, name: str = "", is_no_local: bool = False, last_seen_at_ns: int = 2) -> SubscriptionRow:
+def subscription(
+    id: int,
+    *,
+    name: str = "",
+    is_no_local: bool = False,
+    last_seen_at_ns: int = 2,
+    is_ordered: bool = False,
+    delivery: str = "",
+) -> SubscriptionRow:
     return SubscriptionRow(
         id=id,
         owner="",
@@ -108,6 +118,8 @@ def subscription(id: int, *, name: str = "", is_no_local: bool = False, last_see
         is_no_local=is_no_local,
         created_at_ns=1,
         last_seen_at_ns=last_seen_at_ns,
+        is_ordered=is_ordered,
+        delivery=delivery,
     )
 
 
@@ -122,8 +134,28 @@ def cursor(
     return CursorRow(subscription_id, topic_id, Offset(ack_floor), settled, Offset(sent_up_to))
 
 
-def redelivery(subscription_id: int, topic_id: int, offset: int, *, attempts: int = 1) -> RedeliveryRow:
-    return RedeliveryRow(subscription_id, topic_id, Offset(offset), attempts, 1_800_000_000_000_000_000, "refused")
+def redelivery(
+    subscription_id: int, topic_id: int, offset: int, *, attempts: int = 1, is_final: bool = False
+) -> RedeliveryRow:
+    return RedeliveryRow(
+        subscription_id,
+        topic_id,
+        Offset(offset),
+        attempts,
+        due_at_ns=1_800_000_000_000_000_000,
+        reason="refused",
+        first_attempt_at_ns=1_700_000_000_000_000_001,
+        last_attempt_at_ns=1_700_000_000_000_000_002,
+        is_final=is_final,
+    )
+
+
+def expiring(
+    body: bytes = b"body", *, published_at_ns: int = 0, lifetime_ns: int | None = None, only_for: int | None = None
+) -> Message:
+    """A message that is not for everybody, or not for ever."""
+    origin = Origin("publisher", is_plain=True, lifetime_ns=lifetime_ns, only_for=only_for)
+    return Message(len(body), make_message(body).tail, origin, published_at_ns)
 
 
 def bodies(page: Log) -> list[tuple[int, bytes]]:

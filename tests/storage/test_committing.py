@@ -8,7 +8,7 @@ import pytest
 
 from stompbroker.ids import Offset
 from stompbroker.storage import Batch, Deletion, MessageRun, RedeliveryKey
-from tests.storage.place import bodies, cursor, publication, redelivery, subscription, topic
+from tests.storage.place import bodies, cursor, expiring, publication, redelivery, subscription, topic
 from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
@@ -30,13 +30,17 @@ def test_every_kind_of_row_is_found_again_by_another_process(store: Store, place
     batch = Batch(
         number=1,
         topics=[topic(1, name="a.b", next_offset=2), topic(2, name="ö/☃", next_offset=LARGEST)],
-        subscriptions=[subscription(1), subscription(2, is_no_local=True)],
+        subscriptions=[
+            subscription(1),
+            subscription(2, is_no_local=True),
+            subscription(3, is_ordered=True, delivery='{"attempts": 3, "why": "☃"}'),
+        ],
         messages=[MessageRun(1, Offset(0), make_messages(2))],
         cursors=[
             cursor(1, 1, ack_floor=0, settled=((1, 2),), sent_up_to=2),
             cursor(2, 2, ack_floor=7, settled=((9, 11), (2**40, LARGEST)), sent_up_to=LARGEST),
         ],
-        redeliveries=[redelivery(1, 1, 0), redelivery(2, 2, LARGEST)],
+        redeliveries=[redelivery(1, 1, 0), redelivery(2, 2, LARGEST, is_final=True)],
     )
     store.commit(batch)
     store.close()
@@ -47,7 +51,9 @@ def test_every_kind_of_row_is_found_again_by_another_process(store: Store, place
     assert kept.subscriptions == batch.subscriptions
     assert kept.cursors == batch.cursors
     assert kept.redeliveries == batch.redeliveries
-    assert [type(row.is_no_local) for row in kept.subscriptions] == [bool, bool]
+    booleans = [value for row in kept.subscriptions for value in (row.is_no_local, row.is_ordered)]
+    booleans += [row.is_final for row in kept.redeliveries]
+    assert set(map(type, booleans)) == {bool}
 
 
 def test_a_message_comes_back_as_it_was(store: Store) -> None:
@@ -61,6 +67,23 @@ def test_a_message_comes_back_as_it_was(store: Store) -> None:
     assert offset == LARGEST - 1
     assert (found.tail, found.body, found.message_id) == (message.tail, body, b"test-1-77")
     assert (found.origin.publisher, found.origin.is_plain, found.published_at_ns) == ("клиент", True, LARGEST)
+
+
+@pytest.mark.parametrize("size_bytes", [3, 20_000])
+def test_when_a_message_expires_and_whom_it_is_for_comes_back(store: Store, size_bytes: int) -> None:
+    messages = [
+        expiring(b"x" * size_bytes, published_at_ns=10, lifetime_ns=lifetime_ns, only_for=only_for)
+        for lifetime_ns, only_for in [(None, None), (5, None), (None, 7), (5, 7), (LARGEST - 10, LARGEST), (0, None)]
+    ]
+    store.commit(publication(1, messages))
+
+    found = [message for _, message in store.read_page(1, 0, 10)]
+
+    assert [message.expires_at_ns for message in found] == [None, 15, None, 15, LARGEST, 10]
+    assert [message.origin.only_for for message in found] == [None, None, 7, 7, LARGEST, None]
+    assert [message.origin.is_for_all_and_ever for message in found] == [True] + 5 * [False]
+    assert all(message.origin.is_persistent for message in found)
+    assert [message.tail for message in found] == [message.tail for message in messages]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 511, 512, 513, 1535])
@@ -103,9 +126,9 @@ def test_a_row_that_is_there_takes_new_values(store: Store) -> None:
     changed = Batch(
         number=2,
         topics=[topic(1, next_offset=20)],
-        subscriptions=[subscription(1, last_seen_at_ns=99)],
+        subscriptions=[subscription(1, last_seen_at_ns=99, is_ordered=True, delivery="{}")],
         cursors=[cursor(1, 1, ack_floor=12, sent_up_to=13)],
-        redeliveries=[redelivery(1, 1, 2, attempts=5)],
+        redeliveries=[redelivery(1, 1, 2, attempts=5, is_final=True)],
     )
 
     store.commit(changed)

@@ -10,7 +10,7 @@ import pytest
 from stompbroker.message import Message, Origin
 from stompbroker.storage import Batch, Deletion
 from stompbroker.storage.paging import MAX_PAGE_BYTES, MAX_PAGE_ROWS
-from tests.storage.place import bodies, publication
+from tests.storage.place import bodies, expiring, publication
 from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
@@ -153,6 +153,34 @@ def test_messages_of_one_publisher_share_their_origin(store: Store) -> None:
 
     assert [origin.publisher for origin in origins] == ["a", "b", "a", "a"]
     assert len(set(map(id, origins))) == 2
+
+
+def test_messages_that_live_as_long_and_are_for_the_same_share_their_origin(store: Store) -> None:
+    messages = [
+        expiring(published_at_ns=number, lifetime_ns=lifetime_ns, only_for=only_for)
+        for number, (lifetime_ns, only_for) in enumerate([(None, None), (5, None), (5, 7), (5, None), (None, None)])
+    ]
+    store.commit(publication(1, messages))
+
+    found = [message for _, message in store.read_page(1, 0, 5)]
+
+    assert [message.expires_at_ns for message in found] == [None, 6, 7, 8, None]
+    assert len({id(message.origin) for message in found}) == 3
+    assert found[1].origin is found[3].origin
+
+
+def test_gaps_keep_each_messages_own_expiry(store: Store) -> None:
+    store.commit(publication(1, [expiring(lifetime_ns=number, only_for=number) for number in range(10)]))
+    store.commit(Batch(number=2, deletions=[Deletion(1, 2, 4)]))
+
+    page = store.read_page(1, 1, 10, max_rows=4)
+
+    assert [(offset, message.expires_at_ns, message.origin.only_for) for offset, message in page] == [
+        (1, 1, 1),
+        (4, 4, 4),
+        (5, 5, 5),
+        (6, 6, 6),
+    ]
 
 
 @pytest.mark.parametrize("publisher", ['say "hello"', "line\nbreak", "back\\slash", "☃", "", "a,b;c"])

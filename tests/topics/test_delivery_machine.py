@@ -21,6 +21,8 @@ from stompbroker.topics import (
     AckMode,
     Consumer,
     Credit,
+    DeliveryPolicy,
+    Refusal,
     Registry,
     SlowSubscriber,
     Subscription,
@@ -79,7 +81,8 @@ class DeliveryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.budget = MemoryBudget(1 << 30)
-        policy = TopicPolicy(slow_subscriber=SlowSubscriber.BLOCK, window_messages=40)
+        delivery = DeliveryPolicy(max_attempts=0)
+        policy = TopicPolicy(slow_subscriber=SlowSubscriber.BLOCK, window_messages=40, delivery=delivery)
         self.registry = Registry(TopicPolicies(policy), self.budget, Totals(), max_topics=10)
         self.models: list[Model] = []
         self.published = 0
@@ -103,7 +106,6 @@ class DeliveryMachine(RuleBasedStateMachine):
             outbox=outbox,
             credit=Credit(prefetch, max_waiting=8),
             queue=self.registry.ready,
-            redeliveries=self.registry.redeliveries,
             disconnect=self.disconnected.append,
         )
         self.registry.claim(consumer, self.now_ns)
@@ -134,7 +136,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def distribute(self, slices: int) -> None:
         for _ in range(slices):
             if len(self.registry.ready):
-                self.registry.ready.take().deliver_slice()
+                self.registry.ready.take().deliver_slice(0)
         self.registry.ready.try_to_unblock_moved(self.now_ns)
 
     @rule(which=st.integers(0, 3))
@@ -175,7 +177,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         first = choice % len(model.sent) + 1
         last = min(first + width, len(model.sent))
         if model.mode is AckMode.CLIENT:
-            bodies = [body for number, body in model.current_numbers().items() if number <= last]
+            bodies = [body for number, body in model.current_numbers().items() if number < last]
+            bodies.append(model.sent[last - 1])  # what is named is meant, whatever state it is in
         else:
             bodies = [model.sent[number - 1] for number in range(first, last + 1)]
         for body in bodies:
@@ -198,7 +201,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         for body in refused:
             model.fates[body] = Fate.WAITING
             model.failures[body] = model.failures.get(body, 0) + 1
-        model.consumer.refuse(number, due_ns=self.now_ns + delay, reason="no")
+        model.consumer.refuse(number, Refusal(self.now_ns, "no", delay_ns=delay))
 
     @rule()
     def let_time_pass(self) -> None:
@@ -213,7 +216,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def collect(self, which: int) -> None:
         topic = self.registry.topics.get(TOPICS[which])
         if topic is not None:
-            self.registry.collect(topic, unused_since_ns=-1)
+            self.registry.collect(topic, self.now_ns, unused_since_ns=-1)
 
     @invariant()
     def everything_agrees(self) -> None:
@@ -248,7 +251,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             raise AssertionError("something is never delivered")
         for topic in list(self.registry.topics.values()):
             assert not topic.is_blocked
-            self.registry.collect(topic, unused_since_ns=-1)
+            self.registry.collect(topic, self.now_ns, unused_since_ns=-1)
             assert topic.log.message_count == 0, "what everybody has settled is collected"
         assert self.budget.used_bytes == 0
         assert not self.disconnected

@@ -1,0 +1,171 @@
+"""How a subscriber wants failed messages to be tried again, and what it says when it refuses one.
+
+Law: headers in, a value out, or a PeerViolation that names the header and what is allowed. What a frame does not say
+stays as the topic has it. ActiveMQ's names are taken with and without its prefix, with ActiveMQ's meaning:
+
+    maximumRedeliveries        not counting the first delivery; -1 means without end
+    initialRedeliveryDelay     the wait after the first failure
+    redeliveryDelay            the same, where initialRedeliveryDelay is 0 or not there
+    maximumRedeliveryDelay     -1 means as long as is allowed
+    backOffMultiplier          counts unless useExponentialBackOff is false, which means 1
+    useExponentialBackOff      true alone leaves the topic's multiplier
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from stompbroker.errors import PeerViolation, shorten
+from stompbroker.sessions.durable_headers import refuse_nul, truth
+from stompbroker.sessions.header_values import decimal_number, malformed, whole_number
+from stompbroker.topics import DeliveryWishes, Refusal, WhenUsedUp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = ["read_ordering", "read_refusal", "read_wishes"]
+
+_NS_PER_MS: Final = 1_000_000
+_DAY_MS: Final = 86_400_000
+#: A longer wait is a typing mistake, not a wish.
+_MAX_FIRST_DELAY_MS: Final = _DAY_MS
+_MAX_DELAY_MS: Final = 7 * _DAY_MS
+_MAX_ATTEMPTS: Final = 1_000_000
+#: A shorter deadline would be over before a message has crossed a slow network and its ACK has come back.
+_MIN_DEADLINE_MS, _MAX_DEADLINE_MS = 100, _DAY_MS
+#: Characters of a reason that are kept with the message.
+MAX_REASON: Final = 250
+
+_PREFIX: Final = "activemq."
+_MILLISECONDS: Final = "a whole number of milliseconds"
+
+#: From the header and its value.
+_Reader = Callable[[str, str], Any]
+
+
+class _Claim(NamedTuple):
+    """What a header says that some field of the policy should be."""
+
+    header: str
+    text: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.header}:{self.text}"
+
+
+def read_wishes(headers: Mapping[str, str]) -> DeliveryWishes:
+    """What a SUBSCRIBE wants otherwise than the topic has it. Raises PeerViolation, also where headers disagree."""
+    foreign = _read_activemq(headers)
+    claims: dict[str, _Claim] = {}
+    for field, (header, read) in _OWN.items():
+        both = [*_claims(headers, (header,), read), *foreign.get(field, ())]
+        if both:
+            claims[field] = _agreed(both)
+    first, longest = claims.get("first_delay_ms"), claims.get("max_delay_ms")
+    if first is not None and longest is not None and first.value > longest.value:
+        raise PeerViolation(
+            "contradicting headers",
+            f"{first} is more than {longest}, so no wait could be as long as that: lower the one or raise the other",
+        )
+    return DeliveryWishes({field: claim.value for field, claim in claims.items()})
+
+
+def read_refusal(headers: Mapping[str, str], now_ns: int) -> Refusal:
+    """What a NACK says that came at `now_ns`. Raises PeerViolation."""
+    delay_ns = None
+    if "delay" in headers:
+        delay_ns = whole_number("delay", headers["delay"], 0, _MAX_DELAY_MS, _MILLISECONDS) * _NS_PER_MS
+    reason = headers.get("reason", "")
+    refuse_nul("reason", reason)
+    is_final = not truth("requeue", headers.get("requeue", "true"))
+    return Refusal(now_ns, shorten(reason, MAX_REASON), delay_ns, is_final)
+
+
+def read_ordering(headers: Mapping[str, str]) -> bool:
+    """Whether a SUBSCRIBE wants what follows a failed message to wait for it. Raises PeerViolation."""
+    value = headers.get("ordering", "none")
+    if value not in ("strict", "none"):
+        raise malformed("ordering", value, "one of strict, none")
+    return value == "strict"
+
+
+def _read_deadline(header: str, value: str) -> int:
+    if value == "0":
+        return 0
+    return whole_number(header, value, _MIN_DEADLINE_MS, _MAX_DEADLINE_MS, f"0 for none, nor {_MILLISECONDS}")
+
+
+def _read_when_used_up(header: str, value: str) -> WhenUsedUp:
+    try:
+        return WhenUsedUp(value)
+    except ValueError:
+        raise malformed(header, value, "one of " + ", ".join(choice.value for choice in WhenUsedUp)) from None
+
+
+_first_delay: Final = partial(whole_number, low=0, high=_MAX_FIRST_DELAY_MS, noun=_MILLISECONDS)
+_multiplier: Final = partial(decimal_number, low=1, high=100)
+
+#: What each field of a `DeliveryPolicy` is called in a frame, and how it is read.
+_OWN: Final[Mapping[str, tuple[str, _Reader]]] = {
+    "first_delay_ms": ("redelivery-delay", _first_delay),
+    "multiplier": ("redelivery-multiplier", _multiplier),
+    "max_delay_ms": ("redelivery-max-delay", partial(whole_number, low=0, high=_MAX_DELAY_MS, noun=_MILLISECONDS)),
+    "jitter": ("redelivery-jitter", partial(decimal_number, low=0, high=1)),
+    "max_attempts": ("max-attempts", partial(whole_number, low=0, high=_MAX_ATTEMPTS)),
+    "ack_deadline_ms": ("ack-deadline", _read_deadline),
+    "when_used_up": ("when-used-up", _read_when_used_up),
+}
+
+_ACTIVEMQ: Final[Mapping[str, _Reader]] = {
+    "maximumRedeliveries": partial(whole_number, low=-1, high=_MAX_ATTEMPTS - 1),
+    "initialRedeliveryDelay": _first_delay,
+    "redeliveryDelay": _first_delay,
+    "backOffMultiplier": _multiplier,
+    "useExponentialBackOff": truth,
+    "maximumRedeliveryDelay": partial(whole_number, low=-1, high=_MAX_DELAY_MS, noun=_MILLISECONDS),
+}
+
+
+def _read_activemq(headers: Mapping[str, str]) -> dict[str, tuple[_Claim]]:
+    """The fields that ActiveMQ's headers speak of."""
+    said: dict[str, _Claim] = {}
+    for name, read in _ACTIVEMQ.items():
+        spelt = list(_claims(headers, (_PREFIX + name, name), read))
+        if spelt:
+            said[name] = _agreed(spelt)
+    fields: dict[str, _Claim] = {}
+    initial, delay = said.get("initialRedeliveryDelay"), said.get("redeliveryDelay")
+    if first := initial if initial is not None and initial.value else delay or initial:
+        fields["first_delay_ms"] = first
+    back_off = said.get("useExponentialBackOff")
+    if back_off is not None and not back_off.value:
+        fields["multiplier"] = back_off._replace(value=1.0)
+    elif "backOffMultiplier" in said:
+        fields["multiplier"] = said["backOffMultiplier"]
+    if longest := said.get("maximumRedeliveryDelay"):
+        fields["max_delay_ms"] = longest._replace(value=_MAX_DELAY_MS) if longest.value < 0 else longest
+    if redeliveries := said.get("maximumRedeliveries"):
+        # The first delivery is not a redelivery. So -1, without end, becomes our 0, which means the same.
+        fields["max_attempts"] = redeliveries._replace(value=redeliveries.value + 1)
+    return {field: (claim,) for field, claim in fields.items()}
+
+
+def _claims(headers: Mapping[str, str], spellings: Iterable[str], read: _Reader) -> Iterator[_Claim]:
+    for header in spellings:
+        if header in headers:
+            yield _Claim(header, headers[header], read(header, headers[header]))
+
+
+def _agreed(claims: Sequence[_Claim]) -> _Claim:
+    """The one thing that all of them say."""
+    for other in claims[1:]:
+        if other.value != claims[0].value:
+            raise PeerViolation(
+                "contradicting headers",
+                f"{claims[0]} and {other} are about the same thing and mean different values of it, "
+                f"{claims[0].value} and {other.value}: give one of them, or both alike",
+            )
+    return claims[0]

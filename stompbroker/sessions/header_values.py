@@ -1,0 +1,38 @@
+"""How the value of one header is read.
+
+Law: one header in, one value out, or a PeerViolation that names the header, the value and what is allowed. What a
+header means is known by whoever asks.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from stompbroker.errors import PeerViolation, shorten
+
+__all__ = ["decimal_number", "malformed", "whole_number"]
+
+#: Characters of a wrong value that are told: what is allowed stands behind it, and must not be cut off.
+_MAX_SHOWN: Final = 100
+#: Leading zeros included; more digits than the largest number of 64 bits has are a mistake.
+_WHOLE: Final = re.compile(r"(-?)[0-9]{1,19}", re.ASCII)
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,17})?", re.ASCII)
+
+
+def malformed(header: str, value: str, allowed: str) -> PeerViolation:
+    """To be raised; `allowed` completes the sentence "it is not …"."""
+    return PeerViolation(f"malformed header {header!r}", f"{shorten(value, _MAX_SHOWN)!r} is not {allowed}")
+
+
+def whole_number(header: str, value: str, low: int, high: int, noun: str = "a whole number") -> int:
+    match = _WHOLE.fullmatch(value)
+    if match and (low < 0 or not match[1]) and low <= int(value) <= high:
+        return int(value)
+    raise malformed(header, value, f"{noun} from {low} to {high}")
+
+
+def decimal_number(header: str, value: str, low: int, high: int) -> float:
+    if _DECIMAL.fullmatch(value) and low <= float(value) <= high:
+        return float(value)
+    raise malformed(header, value, f"a decimal number from {low} to {high}")

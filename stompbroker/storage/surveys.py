@@ -1,0 +1,141 @@
+"""What is asked of stored messages beside pages: where they are, which have expired, how much there is of them.
+
+Law: the database does the looking, and what comes back is numbers, never a tail. Each question is one statement, so its
+answer is of one moment. None is on a hot path; each says what it costs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sqlalchemy import BigInteger, Integer, LargeBinary, bindparam, func, literal, or_, select, tuple_
+
+from stompbroker.ids import Offset
+from stompbroker.storage.schema import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import BindParameter, ColumnElement, Connection
+
+__all__ = ["MAX_FOUND", "Extent", "Stretch", "expired", "extent", "find_messages", "stretches"]
+
+#: Places of a message that are told. One that was published once is in one place, and has a dead letter for every
+#: subscription it failed for.
+MAX_FOUND: Final = 100
+
+_NUMBER: Final = b"message-id:"
+_LETTER_NUMBER: Final = b"\ndead-letter-message-id:"
+#: Lower than any row.
+_BEFORE_ALL: Final = (-(2**63), 0, 0)
+
+#: What one statement asks of a tail, on either engine, without reading it.
+_TAIL_BYTES: Final = func.coalesce(func.sum(func.length(messages.c.tail)), 0)
+
+
+class Stretch(NamedTuple):
+    """What is stored of a topic between two multiples of a number of offsets. There is one message at least."""
+
+    #: Its lowest offset, and one more than its highest.
+    start: Offset
+    stop: Offset
+    messages: int
+    tail_bytes: int
+    last_published_at_ns: int
+
+
+class Extent(NamedTuple):
+    """What is stored of a topic in a range of offsets."""
+
+    messages: int
+    tail_bytes: int
+    #: Of the lowest offset; None if there is no message.
+    first_offset: Offset | None
+    first_published_at_ns: int | None
+
+
+def find_messages(connection: Connection, message_id: str, letter_topics: Sequence[int]) -> list[tuple[int, Offset]]:
+    """Topic and offset of each message with this id, and, in `letter_topics`, of each dead letter of it; sorted, and no
+    more than MAX_FOUND.
+
+    Looks at every message: for people, who ask seldom.
+    """
+    written = message_id.encode()
+    if b"\n" in written:
+        return []  # it would be more than the line that an id is
+    beginning = _NUMBER + written + b"\n"
+    has_id = func.substr(messages.c.tail, 1, len(beginning)) == literal(beginning, LargeBinary)
+    if connection.dialect.name == "postgresql":
+        # Readers are told to go by an index, which leads through the whole table in its own order here.
+        connection.execute(select(func.set_config("enable_seqscan", "on", True)))
+    line = _position(connection, _LETTER_NUMBER + written + b"\n")
+    # A line holds no empty one, so what begins before the end of the headers also ends before it.
+    has_letter_id = (line > 0) & (line < _position(connection, b"\n\n"))
+    is_in_letters = messages.c.topic_id.in_(_inline(letter_topics))
+    found = connection.execute(
+        select(messages.c.topic_id, messages.c.offset)
+        .where(or_(has_id, is_in_letters & has_letter_id))
+        .limit(MAX_FOUND)
+    )
+    return sorted((topic_id, Offset(offset)) for topic_id, offset in found)
+
+
+def expired(
+    connection: Connection, now_ns: int, after: tuple[int, int, int] | None, limit: int
+) -> list[tuple[int, int, Offset]]:
+    """Time, topic and offset of what has expired by `now_ns`, in that order, from behind `after` on.
+
+    The next rows of an index of what can expire, and nothing else.
+    """
+    place = messages.c.expires_at_ns, messages.c.topic_id, messages.c.offset
+    found = connection.execute(
+        select(*place)
+        .where(messages.c.expires_at_ns <= now_ns, tuple_(*place) > tuple_(*(after or _BEFORE_ALL)))
+        .order_by(*place)
+        .limit(limit)
+    )
+    return [(expires_at_ns, topic_id, Offset(offset)) for expires_at_ns, topic_id, offset in found]
+
+
+def stretches(connection: Connection, topic_id: int, size: int) -> list[Stretch]:
+    """What the topic has between multiples of `size`, where it has something; sorted.
+
+    Looks at every row of the topic, but not at long tails.
+    """
+    found = connection.execute(
+        select(
+            func.min(messages.c.offset),
+            func.max(messages.c.offset) + 1,
+            func.count(),
+            _TAIL_BYTES,
+            func.max(messages.c.published_at_ns),
+        )
+        .where(messages.c.topic_id == topic_id)
+        .group_by(messages.c.offset // size)
+    )
+    return sorted(Stretch(*row) for row in found)
+
+
+def extent(connection: Connection, topic_id: int, start: int, stop: int) -> Extent:
+    """What the topic has at offsets start <= o < stop. Looks at every row there, but not at long tails."""
+    in_range = (messages.c.topic_id == topic_id, messages.c.offset >= start, messages.c.offset < stop)
+    first_published_at_ns = (
+        select(messages.c.published_at_ns).where(*in_range).order_by(messages.c.offset).limit(1).scalar_subquery()
+    )
+    row = connection.execute(
+        select(func.count(), _TAIL_BYTES, func.min(messages.c.offset), first_published_at_ns).where(*in_range)
+    ).one()
+    return Extent(*row)
+
+
+def _position(connection: Connection, part: bytes) -> ColumnElement[int]:
+    """Where `part` first stands in the tail, from 1 on; 0 if nowhere."""
+    looked_for = literal(part, LargeBinary)
+    if connection.dialect.name == "postgresql":
+        return func.pg_catalog.position(messages.c.tail, looked_for, type_=Integer)
+    return func.instr(messages.c.tail, looked_for, type_=Integer)
+
+
+def _inline(numbers: Sequence[int]) -> BindParameter[Any]:
+    """Numbers as part of the text: there may be more of them than a statement takes parameters."""
+    return bindparam("numbers", numbers, BigInteger(), expanding=True, literal_execute=True)

@@ -1,0 +1,105 @@
+"""What is known of a message that has failed for a subscription and is not settled.
+
+Law: values; the next one is computed from the one before, a refusal and the policy, and nothing is changed. So whoever
+writes down what a transaction will do, and whoever does it, come to the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from stompbroker.ids import DeliveryNumber
+
+if TYPE_CHECKING:
+    from stompbroker.topics.delivery_policy import DeliveryPolicy
+
+__all__ = ["Failure", "Refusal", "failure_after"]
+
+
+class Refusal(NamedTuple):
+    """A delivery has failed: what is known of that."""
+
+    at_ns: int
+    #: What the subscriber gave as its reason, or what we know instead.
+    reason: str = ""
+    #: How long the message is to wait; None leaves that to the policy.
+    delay_ns: int | None = None
+    #: Whether it is not to be tried again, whatever the policy says.
+    is_final: bool = False
+    #: Whether the subscriber has not said anything within its deadline: it still may.
+    is_overdue: bool = False
+
+
+@final
+class Failure:
+    """
+    Invariants:
+        count >= 1; first_attempt_ns <= last_attempt_ns, both 0 if not known
+    """
+
+    __slots__ = (
+        "count",
+        "due_ns",
+        "first_attempt_ns",
+        "is_final",
+        "is_overdue",
+        "last_attempt_ns",
+        "last_number",
+        "reason",
+    )
+
+    def __init__(
+        self,
+        count: int,
+        due_ns: int,
+        reason: str,
+        *,
+        first_attempt_ns: int = 0,
+        last_attempt_ns: int = 0,
+        is_final: bool = False,
+        is_overdue: bool = False,
+    ) -> None:
+        #: How many deliveries have failed.
+        self.count = count
+        #: When it goes again, or is given up.
+        self.due_ns = due_ns
+        #: What was last said to be the reason.
+        self.reason = reason
+        #: When it was sent first, and last.
+        self.first_attempt_ns = first_attempt_ns
+        self.last_attempt_ns = last_attempt_ns
+        self.is_final = is_final
+        self.is_overdue = is_overdue
+        #: The number of its latest delivery: an answer to an earlier one is late.
+        self.last_number = DeliveryNumber(0)
+
+    def is_used_up(self, policy: DeliveryPolicy) -> bool:
+        """Whether it is not tried again."""
+        return self.is_final or policy.is_used_up(self.count)
+
+
+def failure_after(
+    before: Failure | None,
+    refusal: Refusal,
+    policy: DeliveryPolicy,
+    *,
+    first_sent_ns: int,
+    sent_at_ns: int,
+) -> Failure:
+    """The failure of a message that was sent first at `first_sent_ns`, last at `sent_at_ns`, and has now been
+    refused."""
+    count = 1 if before is None else before.count + 1
+    failure = Failure(
+        count,
+        refusal.at_ns,
+        refusal.reason,
+        first_attempt_ns=first_sent_ns,
+        last_attempt_ns=sent_at_ns,
+        is_final=refusal.is_final,
+        is_overdue=refusal.is_overdue,
+    )
+    if before is not None:
+        failure.last_number = before.last_number
+    if not failure.is_used_up(policy):
+        failure.due_ns += policy.delay_ns(count, refusal.at_ns) if refusal.delay_ns is None else refusal.delay_ns
+    return failure
