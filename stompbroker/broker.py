@@ -42,6 +42,7 @@ from stompbroker.actors import (
     listener,
     pacemaker,
     page_reader,
+    upkeep,
     worker,
 )
 from stompbroker.clock import NANOSECONDS, Clock
@@ -57,7 +58,7 @@ from stompbroker.sessions import Rhythm, Session, SessionSettings, Surroundings
 from stompbroker.stomp import Limits
 from stompbroker.storage import Kept, Ownership, Store, open_store
 from stompbroker.stretches import StretchGauge
-from stompbroker.topics import DeadLetters, MemoryJournal, Registry
+from stompbroker.topics import DeadLetters, IdleSubscriptions, MemoryJournal, Registry
 from stompbroker.totals import Totals
 from stompbroker.transport import Traffic, open_listeners, raise_descriptor_limit
 
@@ -128,7 +129,16 @@ class Broker:
             )
             message_ids = MessageIds(opened.ownership.store_id, opened.ownership.start_number)
         self.dead_letters = DeadLetters(self.registry, self.journal, message_ids, self.clock)
-        self.control = Control(self.registry, self.sessions, self.journal, self.totals, self.stretches, self.clock)
+        self.control = Control(
+            self.registry,
+            self.sessions,
+            self.journal,
+            self.totals,
+            self.stretches,
+            self.clock,
+            message_ids=message_ids,
+            store=None if opened is None else opened.store,
+        )
         self.rhythm = Rhythm()
         self.shared = worker.Shared(
             traffic=Traffic(),
@@ -158,9 +168,14 @@ class Broker:
         if self.opened is not None and isinstance(self.journal, StoreJournal):
             await nursery.start(journal.run, self.journal, self.opened.store, self.stretches)
             await nursery.start(page_reader.run, self.registry.pages, self.opened.store)
+            await nursery.start(upkeep.run, self.registry, self.journal, self.opened.store, self.clock)
         await nursery.start(distributor.run, self.registry, self.dead_letters, self.clock, self.stretches)
         await nursery.start(
-            partial(garbage_collector.run, topic_idle_ns=topic_idle_ns), self.registry, self.clock, self.stretches
+            partial(garbage_collector.run, topic_idle_ns=topic_idle_ns),
+            self.registry,
+            IdleSubscriptions(self.registry, self.journal, self.clock),
+            self.clock,
+            self.stretches,
         )
         await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
 

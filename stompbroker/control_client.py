@@ -1,7 +1,7 @@
 """The asking side of the control socket.
 
 Law: one JSON object a line, a request and then its answer: `{"method": ..., "params": {...}}` and `{"result": ...}`
-or `{"error": {"message": ...}}`. What can be asked is the broker's business (`control.py`); this file only carries
+or `{"error": {"message": ...}}`. What can be asked is the broker's business (`control/`); this file only carries
 questions and turns every way in which nobody answers into a sentence.
 """
 

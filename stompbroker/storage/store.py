@@ -155,13 +155,13 @@ class Store:
         with self._backend.failures.translated(), self._backend.reading() as connection:
             return surveys.expired(connection, now_ns, after, limit)
 
-    def stretches(self, topic_id: int, size: int) -> list[Stretch]:
-        """What is stored of a topic between multiples of `size` offsets, where there is something; sorted.
+    def stretches(self, topic_id: int, size: int, stop: int) -> list[Stretch]:
+        """What is stored of a topic below `stop` between multiples of `size` offsets, where there is something; sorted.
 
         Looks at all rows of the topic. Raises StoreFailing.
         """
         with self._backend.failures.translated(), self._backend.reading() as connection:
-            return surveys.stretches(connection, topic_id, size)
+            return surveys.stretches(connection, topic_id, size, stop)
 
     def extent(self, topic_id: int, start: int, stop: int) -> Extent:
         """What is stored of a topic at offsets start <= o < stop. Looks at all rows there. Raises StoreFailing."""

@@ -97,8 +97,8 @@ def expired(
     return [(expires_at_ns, topic_id, Offset(offset)) for expires_at_ns, topic_id, offset in found]
 
 
-def stretches(connection: Connection, topic_id: int, size: int) -> list[Stretch]:
-    """What the topic has between multiples of `size`, where it has something; sorted.
+def stretches(connection: Connection, topic_id: int, size: int, stop: int) -> list[Stretch]:
+    """What the topic has below `stop` between multiples of `size`, where it has something; sorted.
 
     Looks at every row of the topic, but not at long tails.
     """
@@ -110,7 +110,7 @@ def stretches(connection: Connection, topic_id: int, size: int) -> list[Stretch]
             _TAIL_BYTES,
             func.max(messages.c.published_at_ns),
         )
-        .where(messages.c.topic_id == topic_id)
+        .where(messages.c.topic_id == topic_id, messages.c.offset < stop)
         .group_by(messages.c.offset // size)
     )
     return sorted(Stretch(*row) for row in found)

@@ -7,10 +7,12 @@ synchronisation. Neighbours import from here only.
 from stompbroker.topics.consumer import Consumer, Credit
 from stompbroker.topics.dead_letters import DeadLetters
 from stompbroker.topics.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
-from stompbroker.topics.destination import Pattern, parse_pattern, parse_topic_name
+from stompbroker.topics.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_topic_name
 from stompbroker.topics.failure import Failure, Refusal
 from stompbroker.topics.identity import Identity, IdentityKind
+from stompbroker.topics.idle_subscriptions import IdleSubscriptions
 from stompbroker.topics.journal import Gate, Journal, JournalStatistics, MemoryJournal, StoreState
+from stompbroker.topics.letters import Provenance, provenance_of, redriven
 from stompbroker.topics.pages import PageRequest, Pages
 from stompbroker.topics.pattern_tree import PatternTree
 from stompbroker.topics.policy import IdlePolicy, Retention, SlowSubscriber, TopicPolicies, TopicPolicy
@@ -19,6 +21,7 @@ from stompbroker.topics.ready_queue import ReadyQueue
 from stompbroker.topics.registry import Leaving, Registry
 from stompbroker.topics.removing import removal
 from stompbroker.topics.replay import Replay
+from stompbroker.topics.retained import Mark
 from stompbroker.topics.subscription import AckMode, Counters, Durability, Subscription
 from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
 from stompbroker.topics.topic import Topic
@@ -26,6 +29,7 @@ from stompbroker.topics.unit import Answer, Burial, Decision, Lane, Unit, Verdic
 from stompbroker.topics.unsaved import Unsaved
 
 __all__ = [
+    "DEAD_LETTERS",
     "AckMode",
     "Answer",
     "Burial",
@@ -42,15 +46,18 @@ __all__ = [
     "Identity",
     "IdentityKind",
     "IdlePolicy",
+    "IdleSubscriptions",
     "Journal",
     "JournalStatistics",
     "Lane",
     "Leaving",
+    "Mark",
     "MemoryJournal",
     "PageRequest",
     "Pages",
     "Pattern",
     "PatternTree",
+    "Provenance",
     "Reading",
     "ReadyQueue",
     "Refusal",
@@ -72,5 +79,7 @@ __all__ = [
     "WhenUsedUp",
     "parse_pattern",
     "parse_topic_name",
+    "provenance_of",
+    "redriven",
     "removal",
 ]

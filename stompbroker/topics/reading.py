@@ -325,6 +325,15 @@ class Reading:
             return failure.first_attempt_ns
         return self._first_sent.get(offset)
 
+    def last_sent_ns(self, offset: Offset) -> int | None:
+        """When an unsettled message was sent for the last time, if that is known."""
+        consumer, failure = self.subscription.consumer, self.failures.get(offset)
+        if consumer is not None and self.cursor.is_in_flight(offset):
+            return consumer.sent.sent_at_ns(self, offset)
+        if failure is not None and failure.last_attempt_ns:
+            return failure.last_attempt_ns
+        return self._first_sent.get(offset)
+
     def note_sent_before(self, start: int, stop: int, sent_at_ns: int) -> None:
         """A consumer that has left was sent these at that time: who gets what is unsettled of it will be told."""
         for low, high in self.cursor.unsettled(start, stop):

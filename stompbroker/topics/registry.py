@@ -72,13 +72,13 @@ class Registry:
     __slots__ = (
         "_around",
         "_max_topics",
-        "_policies",
         "_totals",
         "blocked",
         "budget",
         "deadlines",
         "durable",
         "pages",
+        "policies",
         "ready",
         "redeliveries",
         "subscriptions",
@@ -120,7 +120,7 @@ class Registry:
             deadlines=self.deadlines,
             can_store=can_store,
         )
-        self._policies = policies
+        self.policies = policies
         self._max_topics = max_topics
         self._totals = totals
 
@@ -153,12 +153,12 @@ class Registry:
         topic.enter_store(store_id)
         topic.collected_up_to = first_stored
         if topic.retained is not None:
-            topic.retained.is_counted = first_stored == next_offset
+            topic.retained.note_start(next_offset)
         self.unsaved.collectable[topic] = None
         return topic
 
     def _make_topic(self, name: Pattern, now_ns: int, *, next_offset: Offset = FIRST_OFFSET) -> Topic:
-        topic = Topic(name, self._policies.find(name), self._around, now_ns, next_offset=next_offset)
+        topic = Topic(name, self.policies.find(name), self._around, now_ns, next_offset=next_offset)
         self.topics[name.name] = topic
         return topic
 
@@ -305,6 +305,7 @@ class Registry:
     def _note_seen(self, subscription: Subscription, now_ns: int) -> None:
         if subscription.durability is not None:
             subscription.durability.last_seen_at_ns = now_ns
+            subscription.durability.is_warned_of = False
             self.unsaved.note_subscription(subscription)
 
     def check_invariants(self) -> None:

@@ -46,9 +46,9 @@ class Retained:
         messages and size_bytes are the sums over all marks
     """
 
-    __slots__ = ("_marks", "_max_mark", "_retention", "is_counted", "messages", "size_bytes")
+    __slots__ = ("_marks", "_max_mark", "_retention", "counts_from", "is_counted", "messages", "size_bytes")
 
-    def __init__(self, retention: Retention, *, is_counted: bool = True) -> None:
+    def __init__(self, retention: Retention) -> None:
         self._retention = retention
         self._marks: deque[Mark] = deque()
         self._max_mark = (
@@ -58,8 +58,18 @@ class Retained:
         )
         self.messages = 0
         self.size_bytes = 0
-        #: Whether it knows of what was there before the start.
-        self.is_counted = is_counted
+        #: Whether it knows of what was there before the start, which is below `counts_from`.
+        self.is_counted = True
+        self.counts_from = Offset(0)
+
+    @property
+    def max_mark_messages(self) -> int:
+        return self._max_mark[0]
+
+    def note_start(self, next_offset: Offset) -> None:
+        """What the store has below that has to be counted."""
+        self.counts_from = next_offset
+        self.is_counted = False
 
     def note(self, first: Offset, messages: Sequence[Message]) -> None:
         """These were stored, at offsets from `first` on."""

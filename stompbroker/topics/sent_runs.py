@@ -132,6 +132,13 @@ class SentRuns:
                 found.append(Part(run.reading, low + to_offset, high + to_offset, run.sent_at_ns))
         return found
 
+    def sent_at_ns(self, reading: Reading, offset: int) -> int | None:
+        """When a message was last sent. Looks at all runs."""
+        for run in reversed(self._runs):
+            if run.reading is reading and run.first_offset <= offset < run.first_offset + run.count:
+                return run.sent_at_ns
+        return None
+
     def is_unsettled(self, number: int) -> bool:
         parts = self.parts(number, number + 1)
         return any(not part.reading.cursor.is_settled(part.start, part.stop) for part in parts)

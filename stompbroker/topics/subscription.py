@@ -74,7 +74,7 @@ class Counters:
 class Durability:
     """What a durable subscription has that a transient one has not."""
 
-    __slots__ = ("created_at_ns", "identity", "last_seen_at_ns", "store_id", "taken_over_at_ns")
+    __slots__ = ("created_at_ns", "identity", "is_warned_of", "last_seen_at_ns", "store_id", "taken_over_at_ns")
 
     def __init__(self, identity: Identity, store_id: int, *, created_at_ns: int, last_seen_at_ns: int) -> None:
         self.identity = identity
@@ -83,6 +83,8 @@ class Durability:
         self.created_at_ns = created_at_ns
         #: When a consumer last came or went.
         self.last_seen_at_ns = last_seen_at_ns
+        #: Whether somebody was told that nobody attaches to it.
+        self.is_warned_of = False
         #: When one connection took it over from another that was there; the latest few times.
         self.taken_over_at_ns: list[int] = []
 
@@ -181,6 +183,11 @@ class Subscription:
     def backlog(self) -> int:
         """How many messages it has still to get, for the first time or again."""
         return sum(reading.backlog for reading in self.readings.values())
+
+    @property
+    def unsettled(self) -> int:
+        """How many messages it has not settled: its backlog, and what is in flight."""
+        return sum(reading.backlog + reading.cursor.in_flight for reading in self.readings.values())
 
     @property
     def may_go_again(self) -> bool:

@@ -219,7 +219,7 @@ def test_stretches_are_aligned_and_tell_what_is_in_them(store: Store) -> None:
     store.commit(publication(1, run, first_offset=5))
     store.commit(Batch(number=2, deletions=[Deletion(1, 8, 10), Deletion(1, 19, 21)]))
 
-    assert store.stretches(1, 10) == [
+    assert store.stretches(1, 10, LARGEST) == [
         Stretch(5, 8, 3, sizes[5] + sizes[6] + sizes[7], 995),  # type: ignore[arg-type]
         Stretch(10, 19, 9, sum(sizes[number] for number in range(10, 19)), 990),  # type: ignore[arg-type]
         Stretch(21, 25, 4, sum(sizes[number] for number in range(21, 25)), 979),  # type: ignore[arg-type]
@@ -231,8 +231,20 @@ def test_stretches_without_messages_are_left_out(store: Store) -> None:
     store.commit(publication(2, make_messages(1), first_offset=LARGEST - 1))
     store.commit(publication(3, make_messages(5), topic_id=2))
 
-    assert [(found.start, found.stop) for found in store.stretches(1, 1000)] == [(0, 1), (LARGEST - 1, LARGEST)]
-    assert store.stretches(3, 1000) == []
+    assert [(found.start, found.stop) for found in store.stretches(1, 1000, LARGEST)] == [
+        (0, 1),
+        (LARGEST - 1, LARGEST),
+    ]
+    assert store.stretches(3, 1000, LARGEST) == []
+
+
+def test_stretches_end_below_where_they_are_to_stop(store: Store) -> None:
+    store.commit(publication(1, make_messages(30)))
+
+    found = store.stretches(1, 10, 15)
+
+    assert [(stretch.start, stretch.stop, stretch.messages) for stretch in found] == [(0, 10, 10), (10, 15, 5)]
+    assert store.stretches(1, 10, 0) == []
 
 
 @pytest.mark.parametrize("size", [1, 2, 1000])
@@ -240,7 +252,7 @@ def test_stretches_together_are_what_there_is(store: Store, size: int) -> None:
     run = [make_message(b"x" * 7 * number) for number in range(50)]
     store.commit(publication(1, run, first_offset=3))
 
-    found = store.stretches(1, size)
+    found = store.stretches(1, size, LARGEST)
 
     assert sum(stretch.messages for stretch in found) == 50
     assert sum(stretch.tail_bytes for stretch in found) == sum(len(made.tail) for made in run)
@@ -269,7 +281,7 @@ def test_the_extent_of_nothing_is_nothing(store: Store, topic_id: int, start: in
 def test_answers_are_numbers_that_json_takes(store: Store) -> None:
     store.commit(publication(1, make_messages(3)))
 
-    answers = [*store.stretches(1, 2)[0], *store.extent(1, 0, 3)]
+    answers = [*store.stretches(1, 2, LARGEST)[0], *store.extent(1, 0, 3)]
 
     assert {type(value) for value in answers} == {int}
 
@@ -283,7 +295,7 @@ def test_a_question_that_cannot_be_answered_is_a_failing_store(store: Store, pla
         questions: list[Callable[[], object]] = [
             lambda: store.find_messages("1", []),
             lambda: store.expired(1, None, 1),
-            lambda: store.stretches(1, 10),
+            lambda: store.stretches(1, 10, LARGEST),
             lambda: store.extent(1, 0, 1),
         ]
         for ask in questions:

@@ -8,41 +8,42 @@ consistent. What changes something returns when the change is durable.
 from __future__ import annotations
 
 from bisect import bisect_right
-from datetime import UTC, datetime
-from itertools import islice
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import trio
 
 from stompbroker import __version__
-from stompbroker.clock import NANOSECONDS
-from stompbroker.errors import BrokerError, PeerViolation
-from stompbroker.topics import IdentityKind, removal
+from stompbroker.clock import NANOSECONDS, iso_time
+from stompbroker.control.dead_letters import DeadLetterMethods
+from stompbroker.control.describing import (
+    MAX_ENTRIES,
+    describe_connection,
+    describe_durable,
+    describe_subscription,
+    describe_topic,
+    described,
+)
+from stompbroker.control.errors import ControlError
+from stompbroker.control.explaining import CollectionMethods
+from stompbroker.control.kept import KeptMessages
+from stompbroker.control.tracing import TraceMethods
+from stompbroker.errors import PeerViolation
+from stompbroker.topics import removal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from stompbroker.clock import Clock
     from stompbroker.ids import ConnectionId
     from stompbroker.journal import StoreJournal
+    from stompbroker.message_ids import MessageIds
     from stompbroker.sessions import Session
+    from stompbroker.storage import Store
     from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import MemoryJournal, Registry, Subscription, Topic
+    from stompbroker.topics import MemoryJournal, Registry
     from stompbroker.totals import Totals
 
-__all__ = ["Control", "ControlError"]
-
-#: Entries of one kind in one answer: a broker with a hundred thousand topics must not stop to list them all.
-MAX_ENTRIES: Final = 1000
-#: How long entries are described between two checkpoints.
-STEP_S: Final = 0.001
-
-Item = TypeVar("Item")
-
-
-class ControlError(BrokerError):
-    """Somebody asked for something that cannot be done; the text says why and what can."""
+__all__ = ["Control"]
 
 
 @final
@@ -67,6 +68,9 @@ class Control:
         totals: Totals,
         stretches: StretchGauge,
         clock: Clock,
+        *,
+        message_ids: MessageIds,
+        store: Store | None = None,
     ) -> None:
         self._registry = registry
         self._sessions = sessions
@@ -77,10 +81,14 @@ class Control:
         self._started_at_ns = clock.now_ns()
         #: Set by the composition root when the broker has been asked to stop.
         self.is_stopping = False
+        kept = KeptMessages(registry, store)
         self._methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
             "statistics": (self.statistics, frozenset()),
             "durable_subscriptions": (self._durable_subscriptions, frozenset({"after", "limit"})),
             "delete_subscription": (self._delete_subscription, frozenset({"key"})),
+            **DeadLetterMethods(registry, journal, kept, message_ids, clock).methods,
+            **CollectionMethods(registry, kept, clock).methods,
+            **TraceMethods(registry, kept, message_ids).methods,
         }
 
     async def call(self, method: str, params: Mapping[str, Any]) -> Any:
@@ -103,7 +111,7 @@ class Control:
         by_key = {subscription.key: subscription for subscription in self._registry.durable.values()}
         keys = sorted(by_key)
         first = bisect_right(keys, after)
-        shown = await _described(_describe_durable, [by_key[key] for key in keys[first : first + limit]])
+        shown = await described(describe_durable, [by_key[key] for key in keys[first : first + limit]])
         return {"total": len(keys), "subscriptions": shown}
 
     async def _delete_subscription(self, key: object = None) -> dict[str, Any]:
@@ -141,7 +149,7 @@ class Control:
             "broker": {
                 "version": __version__,
                 "state": "stopping" if self.is_stopping else "running",
-                "started_at": _iso(self._started_at_ns),
+                "started_at": iso_time(self._started_at_ns),
                 "uptime_s": (now_ns - self._started_at_ns) / NANOSECONDS,
                 "memory_used_bytes": registry.budget.used_bytes,
                 "memory_peak_bytes": registry.budget.peak_bytes,
@@ -159,11 +167,11 @@ class Control:
                 "connections_opened": self._totals.connections_opened,
             },
             "topics_total": len(registry.topics),
-            "topics": await _described(_describe_topic, registry.topics.values()),
+            "topics": await described(describe_topic, registry.topics.values()),
             "subscriptions_total": len(registry.subscriptions),
-            "subscriptions": await _described(_describe_subscription, registry.subscriptions),
+            "subscriptions": await described(describe_subscription, registry.subscriptions),
             "connections_total": len(sessions),
-            "connections": await _described(_describe_connection, sessions.values()),
+            "connections": await described(describe_connection, sessions.values()),
         }
 
     def describe_store(self) -> dict[str, Any]:
@@ -172,96 +180,9 @@ class Control:
             "engine": statistics.engine,
             "state": statistics.state.value,
             "reason": statistics.reason,
-            "since": None if statistics.since_ns is None else _iso(statistics.since_ns),
+            "since": None if statistics.since_ns is None else iso_time(statistics.since_ns),
             "backlog_units": statistics.backlog_units,
             "backlog_bytes": statistics.backlog_bytes,
             "batches": statistics.batches,
             "stored_bytes": statistics.stored_bytes,
         }
-
-
-async def _described(describe: Callable[[Item], dict[str, Any]], items: Iterable[Item]) -> list[dict[str, Any]]:
-    """The first MAX_ENTRIES of them, with a checkpoint whenever STEP_S has passed."""
-    found = []
-    began_at_s = perf_counter()
-    for item in list(islice(items, MAX_ENTRIES)):
-        found.append(describe(item))
-        if perf_counter() - began_at_s > STEP_S:
-            await trio.lowlevel.checkpoint()
-            began_at_s = perf_counter()
-    return found
-
-
-def _describe_topic(topic: Topic) -> dict[str, Any]:
-    return {
-        "name": topic.name,
-        "published": topic.published,
-        "bytes": topic.published_bytes,
-        "subscribers": len(topic.readings),
-        "kept_messages": topic.log.message_count,
-        "kept_bytes": topic.log.size_bytes,
-        "next_offset": topic.log.end_offset,
-        "blocked": topic.is_blocked,
-        "stored": topic.is_stored,
-    }
-
-
-def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
-    counters, consumer = subscription.counters, subscription.consumer
-    return {
-        "id": subscription.name,
-        "connection": subscription.connection_id,
-        "destination": subscription.destination,
-        "ack": subscription.ack_mode.value,
-        "prefetch": consumer.credit.max_messages if consumer is not None else None,
-        "in_flight": consumer.in_flight if consumer is not None else 0,
-        "waiting": subscription.waiting,
-        "backlog": subscription.backlog,
-        "durable": subscription.key if subscription.is_durable else None,
-        "delivered": counters.delivered,
-        "acked": counters.acked,
-        "nacked": counters.nacked,
-        "redelivered": counters.redelivered,
-        "dropped": counters.dropped,
-        "late_acks": counters.late,
-    }
-
-
-def _describe_durable(subscription: Subscription) -> dict[str, Any]:
-    durability, consumer = subscription.durability, subscription.consumer
-    assert durability is not None
-    identity = durability.identity
-    return {
-        "key": identity.key,
-        "kind": identity.kind.value,
-        "client_id": identity.scope or None if identity.kind is IdentityKind.NAMED else None,
-        "name": identity.name,
-        "destination": subscription.destination,
-        "ack": subscription.ack_mode.value,
-        "connected": consumer is not None,
-        "peer": subscription.peer if consumer is not None else None,
-        "last_seen_at": _iso(durability.last_seen_at_ns),
-        "created_at": _iso(durability.created_at_ns),
-        "backlog": subscription.backlog,
-        "in_flight": consumer.in_flight if consumer is not None else 0,
-        "waiting": subscription.waiting,
-    }
-
-
-def _describe_connection(session: Session) -> dict[str, Any]:
-    statistics = session.statistics()
-    return {
-        "id": statistics.id,
-        "peer": statistics.peer,
-        "version": statistics.version,
-        "subscriptions": statistics.subscriptions,
-        "bytes_in": statistics.bytes_in,
-        "bytes_out": statistics.bytes_out,
-        "connected_at": _iso(statistics.connected_at_ns),
-        "held_back": statistics.is_held_back,
-        "late_acks": statistics.late_answers,
-    }
-
-
-def _iso(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns / NANOSECONDS, UTC).isoformat(timespec="milliseconds")

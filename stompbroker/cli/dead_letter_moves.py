@@ -1,0 +1,218 @@
+"""Many dead letters, one chunk after the other.
+
+Law: what is moved is what was counted before: a letter that arrives meanwhile, perhaps because a redriven message died
+at once, is left alone. A chunk is one question to the broker and is never cut short; a signal ends the work between two
+of them. Each has a connection of its own, because the broker hangs up on who is silent for long.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+import trio
+
+from stompbroker.cli.outcome import CommandFailed
+from stompbroker.cli.readable_text import counted, readable
+from stompbroker.control_client import ControlRefused, NoBroker, connect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["Extent", "Move", "Outcome", "Selection", "find_letters", "measure", "move_letters"]
+
+#: Letters in one answer: the most the broker gives.
+PAGE = 1_000
+
+#: Letters moved in one step: a fraction of a second's work for the broker, so that Ctrl-C and the bar are prompt.
+MAX_CHUNK = 100
+
+#: With a rate, chunks a second as long as one letter each is not too many: a stream rather than bursts.
+CHUNKS_A_SECOND = 10
+
+Letter = dict[str, Any]  # as `Control` describes it
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which letters are meant: those of a topic that meet everything that is not None."""
+
+    topic: str
+    subscription: str | None = None
+    reason: str | None = None
+    message_id: str | None = None
+    offset: int | None = None
+
+    @property
+    def filters(self) -> dict[str, object]:
+        given = {
+            "subscription": self.subscription,
+            "reason": self.reason,
+            "message_id": self.message_id,
+            "offset": self.offset,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def of(self, number: int) -> str:
+        """So many of them, in words."""
+        parts = [counted(number, "dead letter"), f"of {readable(self.topic)}"]
+        parts += [f"at offset {self.offset}"] if self.offset is not None else []
+        parts += [f"for {readable(self.subscription)}"] if self.subscription is not None else []
+        parts += [f"about message {readable(self.message_id)}"] if self.message_id is not None else []
+        parts += [f'with a reason like "{readable(self.reason)}"'] if self.reason is not None else []
+        return " ".join(parts)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How many there were when they were counted, and where the last one lay."""
+
+    letters: int
+    last_offset: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What to do with letters, in the broker's words and in ours."""
+
+    method: str
+    done: str  # "redriven"
+    params: dict[str, object] = field(default_factory=dict)
+    rate: float | None = None  # letters a second
+
+    @property
+    def chunk(self) -> int:
+        return MAX_CHUNK if self.rate is None else max(1, min(MAX_CHUNK, int(self.rate / CHUNKS_A_SECOND)))
+
+
+@final
+@dataclass(slots=True)
+class Outcome:
+    """What has been done so far."""
+
+    moved: int = 0
+    skipped: dict[str, list[int]] = field(default_factory=dict)  # why, and the offsets
+    is_interrupted: bool = False
+
+    @property
+    def skipped_letters(self) -> int:
+        return sum(map(len, self.skipped.values()))
+
+    def add(self, moved: int, skipped: list[dict[str, Any]]) -> None:
+        self.moved += moved
+        for one in skipped:
+            self.skipped.setdefault(one["why"], []).append(one["offset"])
+
+
+async def find_letters(directory: Path, selection: Selection) -> AsyncIterator[list[Letter]]:
+    """All that are meant, a page at a time, in the order of their offsets."""
+    after, is_complete = -1, False
+    while not is_complete:
+        async with connect(directory) as control:
+            answer = await control.call(
+                "dead_letters", topic=selection.topic, after=after, limit=PAGE, **selection.filters
+            )
+        yield answer["letters"]
+        after, is_complete = answer["after"], answer["is_complete"]
+
+
+async def measure(directory: Path, selection: Selection, limit: int | None) -> Extent:
+    """Count them, up to the limit."""
+    letters, last_offset = 0, -1
+    async for page in find_letters(directory, selection):
+        page = page if limit is None else page[: limit - letters]
+        letters += len(page)
+        last_offset = page[-1]["offset"] if page else last_offset
+        if letters == limit:
+            break
+    return Extent(letters, last_offset)
+
+
+async def move_letters(directory: Path, selection: Selection, extent: Extent, move: Move, bar: str | None) -> Outcome:
+    """Until all are moved, or a signal comes. Raises CommandFailed, saying how many were moved before.
+
+    `bar` is the text before the progress bar, None for no bar.
+    """
+    mover = _Mover(directory, selection, extent, move)
+    with _progress_bar(bar, extent.letters) as show:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(mover.stop_on_signal)
+            await mover.run(show)
+            nursery.cancel_scope.cancel()
+    return mover.outcome
+
+
+@final
+class _Mover:
+    def __init__(self, directory: Path, selection: Selection, extent: Extent, move: Move) -> None:
+        self._directory = directory
+        self._selection = selection
+        self._extent = extent
+        self._move = move
+        self._is_told_to_stop = trio.Event()
+        self.outcome = Outcome()
+
+    async def stop_on_signal(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The first signal waits for the chunk under way; a second one waits for nothing."""
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            await anext(signals)
+            self._is_told_to_stop.set()
+            await anext(signals)
+            raise KeyboardInterrupt
+
+    async def run(self, show: Callable[[int], None]) -> None:
+        outcome, after, is_complete = self.outcome, -1, False
+        due_at = trio.current_time()
+        while not is_complete and after < self._extent.last_offset:
+            left = self._extent.letters - outcome.moved - outcome.skipped_letters
+            if not left:
+                return
+            await self._wait_until(due_at)
+            if self._is_told_to_stop.is_set():
+                outcome.is_interrupted = True
+                return
+            answer = await self._ask(after, min(left, self._move.chunk))
+            moved = answer[self._move.done]
+            outcome.add(moved, answer.get("skipped", []))
+            show(outcome.moved + outcome.skipped_letters)
+            after, is_complete = answer["after"], answer["is_complete"]
+            if self._move.rate is not None:
+                # Time lost to a slow broker is not made up for: that would be the burst nobody wanted.
+                due_at = max(due_at, trio.current_time()) + moved / self._move.rate
+
+    async def _ask(self, after: int, limit: int) -> Any:
+        params = {"topic": self._selection.topic, **self._selection.filters, **self._move.params}
+        try:
+            async with connect(self._directory) as control:
+                return await control.call(self._move.method, after=after, limit=limit, **params)
+        except (ControlRefused, NoBroker) as error:
+            extent = f"  {counted(self.outcome.moved, 'letter')} had been {self._move.done}"
+            # A broker that refuses has done nothing; one that does not answer may have.
+            perhaps = f", and perhaps up to {limit} more" if isinstance(error, NoBroker) else ""
+            raise CommandFailed(f"{error}\n{extent}{perhaps}.") from error
+
+    async def _wait_until(self, due_at: float) -> None:
+        with trio.move_on_at(due_at):
+            await self._is_told_to_stop.wait()
+
+
+@contextmanager
+def _progress_bar(text: str | None, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields what to call with the number of letters done; on stderr, because stdout is for the summary."""
+    if text is None:
+        yield lambda _done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(text, markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda done: progress.update(task, completed=done)

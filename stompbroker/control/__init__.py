@@ -1,0 +1,10 @@
+"""Everything one can ask of, or do to, a running broker.
+
+Law: one interface, used by the command line through the control socket, and by HTTP; neither knows the other.
+Neighbours import from here only.
+"""
+
+from stompbroker.control.control import Control
+from stompbroker.control.errors import ControlError
+
+__all__ = ["Control", "ControlError"]

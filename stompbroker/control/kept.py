@@ -1,0 +1,104 @@
+"""What topics keep, wherever that is.
+
+Law: reads, in a thread where it has to be the store, and changes nothing. For whoever asks, not for delivery: nothing
+of it is remembered.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
+
+import trio
+
+from stompbroker.control.errors import ControlError
+from stompbroker.storage import StoreFailing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.commitlog import Log
+    from stompbroker.ids import Offset
+    from stompbroker.message import Message
+    from stompbroker.storage import Extent, Store
+    from stompbroker.topics import Registry, Topic
+
+__all__ = ["KeptMessages", "Place"]
+
+#: How long logs are searched between two checkpoints, and how many messages between two looks at the time.
+STEP_S: Final = 0.001
+STEP_MESSAGES: Final = 200
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    topic: Topic
+    offset: Offset
+
+
+@final
+class KeptMessages:
+    __slots__ = ("_limiter", "_registry", "_store")
+
+    def __init__(self, registry: Registry, store: Store | None) -> None:
+        self._registry = registry
+        self._store = store
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def page(self, topic: Topic, start: int, stop: int, *, max_messages: int = 1000) -> Log:
+        """Messages at offsets from `start` on; the log's end says how far was looked."""
+        store, topic_id = self._store, topic.store_id
+        if store is None or topic_id is None:
+            return topic.log
+        return await self._in_thread(lambda: store.read_page(topic_id, start, stop, max_rows=max_messages))
+
+    async def get(self, topic: Topic, offset: Offset) -> Message | None:
+        found = topic.log.get(offset)
+        return found or (await self.page(topic, offset, offset + 1)).get(offset)
+
+    async def first_from(self, topic: Topic, offset: Offset) -> Message | None:
+        """The first message at or behind `offset`."""
+        page = await self.page(topic, offset, topic.log.end_offset, max_messages=1)
+        _, found = page.read(offset, 1)
+        return found[0] if found else None
+
+    async def extent(self, topic: Topic, start: int, stop: int) -> Extent | None:
+        """How much the store has of a topic; None if it is not there."""
+        store, topic_id = self._store, topic.store_id
+        if store is None or topic_id is None:
+            return None
+        return await self._in_thread(lambda: store.extent(topic_id, start, stop))
+
+    async def find(self, message_id: str) -> list[Place]:
+        """Where a message lies, and dead letters about it. Looks at everything there is."""
+        found = dict.fromkeys(await self._find_in_logs(message_id))
+        store = self._store
+        if store is not None:
+            by_id = {topic.store_id: topic for topic in self._registry.topics.values() if topic.store_id is not None}
+            letter_topics = [topic_id for topic_id, topic in by_id.items() if topic.is_of_dead_letters]
+            places = await self._in_thread(lambda: store.find_messages(message_id, letter_topics))
+            found |= dict.fromkeys(Place(by_id[topic], offset) for topic, offset in places if topic in by_id)
+        return list(found)
+
+    async def _find_in_logs(self, message_id: str) -> list[Place]:
+        beginning = b"message-id:%b\n" % message_id.encode()
+        about = b"\ndead-letter-message-id:%b\n" % message_id.encode()
+        found = []
+        began_at_s = perf_counter()
+        for topic in list(self._registry.topics.values()):
+            # The log may change between two steps, so what it holds is listed first.
+            for number, (offset, message) in enumerate(list(topic.log) if topic.log.message_count else ()):
+                is_about = topic.is_of_dead_letters and about in message.tail[: -1 - message.body_bytes]
+                if is_about or message.tail.startswith(beginning):
+                    found.append(Place(topic, offset))
+                if number % STEP_MESSAGES == 0 and perf_counter() - began_at_s > STEP_S:
+                    await trio.lowlevel.checkpoint()
+                    began_at_s = perf_counter()
+        return found
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        try:
+            return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+        except StoreFailing as failure:
+            raise ControlError(f"the store cannot be read: {failure}") from failure
