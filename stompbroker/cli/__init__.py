@@ -16,12 +16,15 @@ import typer
 
 from stompbroker import __version__
 from stompbroker.cli.config import config
+from stompbroker.cli.dead_letters import make_dead_letters
+from stompbroker.cli.gc import make_gc
 from stompbroker.cli.migrate import migrate
 from stompbroker.cli.publish import publish
 from stompbroker.cli.serve import serve
 from stompbroker.cli.stats import stats
 from stompbroker.cli.subscribe import subscribe
 from stompbroker.cli.subscriptions import make_subscriptions
+from stompbroker.cli.trace import trace
 from stompbroker.errors import OperatorError
 
 __all__ = ["main"]
@@ -42,9 +45,11 @@ def _application() -> typer.Typer:
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
     application.callback()(_about)
-    for command in (serve, publish, subscribe, stats, config, migrate):
+    for command in (serve, publish, subscribe, stats, config, migrate, trace):
         application.command()(command)
     application.add_typer(make_subscriptions(), name="subscriptions")
+    application.add_typer(make_dead_letters(), name="dead-letters")
+    application.add_typer(make_gc(), name="gc")
     return application
 
 

@@ -78,6 +78,7 @@ def letter_lines(letter: Mapping[str, Any], topic: str, body: bytes, now: dateti
     """Everything about one letter; the first line is its title."""
     yield f"Dead letter {letter['offset']} of {visible(topic)}"
     kind = "durable" if letter["is_durable"] else "not durable"
+    own_id = readable(letter["message_id"])
     pairs = {
         "died": moment(letter["died_at"], now),
         "cause": readable(letter["cause"]),
@@ -88,7 +89,7 @@ def letter_lines(letter: Mapping[str, Any], topic: str, body: bytes, now: dateti
         "last attempt": moment(letter["last_attempt_at"], now),
         "published": moment(letter["published_at"], now),
         "destination": visible(letter["destination"]),
-        "message id": f"{readable(letter['original_message_id'])} (the letter's own is {readable(letter['message_id'])})",
+        "message id": f"{readable(letter['original_message_id'])} (the letter's own is {own_id})",
     }
     yield from labelled([(label, text) for label, text in pairs.items() if text], width=None)
     yield "Headers"

@@ -6,8 +6,8 @@ how many, or with --yes; a program that did not say so is refused.
 
 import base64
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,9 @@ import typer
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, require_utf8
 
 if TYPE_CHECKING:
-    from stompbroker.cli.dead_letter_moves import Extent, Move, Outcome, Selection
+    from rich.table import Table
+
+    from stompbroker.cli.dead_letter_chunks import Selection
 
 __all__ = ["make_dead_letters"]
 
@@ -76,7 +78,7 @@ def _about() -> None:
 def _list(
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPIC]", help="The topic they died in; without it, the topics that have any."),
+        typer.Argument(metavar="TOPIC", help="The topic they died in; without it, the topics that have any."),
     ] = None,
     subscription: SubscriptionOption = None,
     reason: ReasonOption = None,
@@ -169,7 +171,7 @@ def _redrive(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send dead letters again as the messages they were, with all their attempts before them.
+    """Send dead letters again as the messages they were, with all attempts before them.
 
     Each leaves the dead letters as it is sent. What dies meanwhile is left alone.
     Ctrl-C stops it; the exit code is 1 if any could not be redriven.
@@ -181,17 +183,18 @@ def _redrive(
     $ stompbroker dead-letters redrive orders --subscription billing/invoices --rate 50 --yes
     $ stompbroker dead-letters redrive orders --to topic --limit 10
     """
-    from stompbroker.cli.dead_letter_moves import Move
-    from stompbroker.cli.readable_text import readable
+    from stompbroker.cli.dead_letter_chunks import Move
+    from stompbroker.cli.dead_letter_orders import Order, carry_out
+    from stompbroker.visible_text import visible
 
     selection = _selection(topic, subscription, reason, message_id, offset)
-    move = Move(method="redrive_dead_letters", done="redriven", params={"to": to.value}, rate=rate)
-    target = "the subscriptions that failed" if to is Target.SUBSCRIBER else f"all of /topic/{readable(selection.topic)}"
-
-    def question(what: str) -> str:
-        return f"{what} would be sent to {target}. Do it?"
-
-    _move(selection, move, question, limit, yes=yes, directory=_directory(data, config), as_json=as_json)
+    everybody = f"everybody who subscribes to /topic/{visible(selection.topic)}"
+    order = Order(
+        move=Move(method="redrive_dead_letters", done="redriven", params={"to": to.value}, rate=rate),
+        consequence=f"would be sent to {'the subscriptions that failed' if to is Target.SUBSCRIBER else everybody}",
+        doing="redriving",
+    )
+    carry_out(order, selection, _directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 
 
 def _purge(
@@ -215,12 +218,107 @@ def _purge(
     $ stompbroker dead-letters purge orders
     $ stompbroker dead-letters purge orders --reason "no such customer" --yes
     """
-    from stompbroker.cli.dead_letter_moves import Move
+    from stompbroker.cli.dead_letter_chunks import Move
+    from stompbroker.cli.dead_letter_orders import Order, carry_out
 
     selection = _selection(topic, subscription, reason, message_id, offset)
-    move = Move(method="purge_dead_letters", done="purged")
+    order = Order(
+        move=Move(method="purge_dead_letters", done="purged"), consequence="would be gone for good", doing="purging"
+    )
+    carry_out(order, selection, _directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 
-    def question(what: str) -> str:
-        return f"{what} would be gone for good. Do it?"
 
-    _move(selection, move, question, limit, yes=yes, directory=_directory(data, config), as_json=as_json)
+def _directory(data: Path | None, config: Path | None) -> Path:
+    from stompbroker.config import load
+
+    return load(config, flags={} if data is None else {"data": data}).data
+
+
+def _selection(
+    topic: str,
+    subscription: str | None = None,
+    reason: str | None = None,
+    message_id: str | None = None,
+    offset: int | None = None,
+) -> "Selection":
+    from stompbroker.cli.dead_letter_chunks import Selection
+    from stompbroker.cli.topic_names import read_origin
+
+    for text, parameter in ((subscription, "--subscription"), (reason, "--reason"), (message_id, "--message-id")):
+        if text is not None:
+            require_utf8(text, parameter)
+    return Selection(
+        topic=read_origin(topic), subscription=subscription, reason=reason, message_id=message_id, offset=offset
+    )
+
+
+async def _ask(directory: Path, method: str, params: dict[str, Any] | None = None) -> Any:
+    from stompbroker.control_client import connect
+
+    async with connect(directory) as control:
+        return await control.call(method, **(params or {}))
+
+
+async def _first_letters(directory: Path, selection: "Selection", number: int) -> list[dict[str, Any]]:
+    from stompbroker.cli.dead_letter_chunks import find_letters
+
+    found: list[dict[str, Any]] = []
+    async for page in find_letters(directory, selection):
+        found += page
+        if len(found) >= number:
+            break
+    return found[:number]
+
+
+def _print_topics(answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2))
+    elif answer["topics"]:
+        from stompbroker.cli.dead_letter_format import topic_table
+
+        _print_table(topic_table, answer["topics"])
+    else:
+        typer.echo("There are no dead letters.")
+
+
+def _print_letters(selection: "Selection", letters: list[dict[str, Any]], *, has_more: bool, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"topic": selection.topic, "letters": letters, "has_more": has_more}, indent=2))
+    elif letters:
+        from stompbroker.cli.dead_letter_format import letter_table
+
+        _print_table(letter_table, letters)
+        if has_more:
+            typer.echo(f"… and more; --limit shows more than {len(letters):,}.")
+    else:
+        typer.echo(f"There are {selection.of(0)}.")
+
+
+def _print_table(table_of: Callable[[list[dict[str, Any]], datetime], "Table"], rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+
+    from stompbroker.cli.subscription_table import print_uncut
+
+    print_uncut(table_of(rows, datetime.now(UTC)), Console())
+
+
+def _print_letter(letter: dict[str, Any], topic: str, body: bytes) -> None:
+    from stompbroker.cli.dead_letter_format import letter_lines
+
+    title, *lines = letter_lines(letter, topic, body, datetime.now(UTC))
+    typer.secho(title, bold=True)
+    typer.echo("\n".join(lines))
+
+
+def _write_body(body: bytes, file: str) -> None:
+    from stompbroker.cli.outcome import CommandFailed
+    from stompbroker.cli.readable_text import counted
+
+    if file == "-":
+        typer.get_binary_stream("stdout").write(body)
+        return
+    try:
+        Path(file).write_bytes(body)
+    except OSError as error:
+        raise CommandFailed(f"The body cannot be written to {file}: {error.strerror}.") from error
+    typer.echo(f"Wrote the body, {counted(len(body), 'byte')}, to {file}.")

@@ -36,8 +36,9 @@ def uncut_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Tab
         else:
             # Rich would take a blank for a place to cut.
             width = max(cell_len(text) for text in (column.name, *cells))
-            justify = "right" if column.is_number else "left"
-            table.add_column(column.name, justify=justify, no_wrap=True, min_width=width)
+            table.add_column(
+                column.name, justify="right" if column.is_number else "left", no_wrap=True, min_width=width
+            )
     for row in rows:
         table.add_row(*map(Text, row))
     return table

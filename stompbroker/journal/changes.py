@@ -69,7 +69,8 @@ def add_collected(batch: Batch, registry: Registry, now_ns: int, *, is_idle: boo
             yield
         if topic not in registry.unsaved.collectable:
             continue  # it was removed between two steps
-        for start, stop in _to_delete(topic, topic.collectable_up_to(now_ns), is_idle=is_idle):
+        floor = topic.collectable_up_to(now_ns)
+        for start, stop in _to_delete(topic, floor, is_idle=is_idle):
             stop = min(stop, start + left)
             assert topic.store_id is not None
             batch.deletions.append(Deletion(topic.store_id, start, stop))
@@ -77,7 +78,7 @@ def add_collected(batch: Batch, registry: Registry, now_ns: int, *, is_idle: boo
             left -= stop - start
             if not left:
                 return
-        if topic.store_id is None or (topic.collected_up_to >= topic.settled_floor and not topic.between_holes):
+        if topic.store_id is None or topic.collected_up_to >= floor:
             registry.unsaved.collectable.pop(topic, None)
 
 

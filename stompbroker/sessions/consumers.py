@@ -171,8 +171,13 @@ class Consumers:
             number = consumer.sent.number_of(message_id.encode())
             if number is not None:
                 return Named(consumer, number)
-        elif consumer is None and name not in self._closed_names:
-            raise PeerViolation("unknown subscription", f"this connection has no subscription with the id {name!r}")
+        elif consumer is None:
+            if name not in self._closed_names:
+                raise PeerViolation("unknown subscription", f"this connection has no subscription with the id {name!r}")
+            for departed in reversed(self._departed.values()):
+                number = departed.sent.number_of(message_id.encode()) if departed.subscription.name == name else None
+                if number is not None:
+                    return Named(departed, number)
         self._check_is_old(message_id)
         return None
 

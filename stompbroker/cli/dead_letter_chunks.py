@@ -17,6 +17,7 @@ import trio
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.readable_text import counted, readable
 from stompbroker.control_client import ControlRefused, NoBroker, connect
+from stompbroker.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -59,7 +60,8 @@ class Selection:
 
     def of(self, number: int) -> str:
         """So many of them, in words."""
-        parts = [counted(number, "dead letter"), f"of {readable(self.topic)}"]
+        letters = counted(number, "dead letter") if number else "no dead letters"
+        parts = [letters, f"of {visible(self.topic)}"]
         parts += [f"at offset {self.offset}"] if self.offset is not None else []
         parts += [f"for {readable(self.subscription)}"] if self.subscription is not None else []
         parts += [f"about message {readable(self.message_id)}"] if self.message_id is not None else []
@@ -115,9 +117,16 @@ async def find_letters(directory: Path, selection: Selection) -> AsyncIterator[l
     after, is_complete = -1, False
     while not is_complete:
         async with connect(directory) as control:
-            answer = await control.call(
-                "dead_letters", topic=selection.topic, after=after, limit=PAGE, **selection.filters
-            )
+            try:
+                answer = await control.call(
+                    "dead_letters", topic=selection.topic, after=after, limit=PAGE, **selection.filters
+                )
+            except ControlRefused:
+                # To the broker a topic without letters is a mistake, unless it has had some of late; here it is not.
+                known = await control.call("dead_letter_topics")
+                if any(one["topic"] == selection.topic for one in known["topics"]):
+                    raise
+                return
         yield answer["letters"]
         after, is_complete = answer["after"], answer["is_complete"]
 
