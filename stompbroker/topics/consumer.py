@@ -342,12 +342,8 @@ class Consumer:
     def take_acknowledged(self, first: int, last: int) -> list[Part]:
         """What an ACK of the deliveries numbered first..last means; it is answered from now on."""
         counters = self.subscription.counters
-        if not self.is_open:
-            # Nothing is in flight to it any more, but what it was sent and nobody has settled since is meant.
-            first = 1 if self.subscription.ack_mode is AckMode.CLIENT else first
-            answered = self.sent.parts(first, last + 1)
-        elif self.subscription.ack_mode is AckMode.CLIENT:
-            answered = self._in_flight_between(self._answered_up_to + 1, last - 1)
+        if self.subscription.ack_mode is AckMode.CLIENT:
+            answered = self._meant_between(self._answered_up_to + 1, last - 1)
             # The one that is named is meant whatever state it is in.
             answered += self.sent.parts(last, last + 1)
             answered += self._overdue_up_to(last - 1)
@@ -362,7 +358,7 @@ class Consumer:
     def take_refused(self, number: int) -> list[Part]:
         """What a NACK of that delivery means; it is answered from now on."""
         if self.subscription.ack_mode is AckMode.CLIENT:
-            refused = self._in_flight_between(self._answered_up_to + 1, number)
+            refused = self._meant_between(self._answered_up_to + 1, number)
             self._answered_up_to = max(self._answered_up_to, number)
             return refused
         return [
@@ -423,6 +419,19 @@ class Consumer:
         if self._sizes:
             for offset in range(start, stop):
                 self._in_flight_bytes -= self._sizes.pop((reading, offset), 0)
+
+    def _meant_between(self, first: int, last: int) -> list[Part]:
+        """What a cumulative answer means of the numbers first..last: what is in flight, or, once it has left, what was
+        and nobody has settled or refused since."""
+        if self.is_open:
+            return self._in_flight_between(first, last)
+        return [
+            Part(reading, offset, offset + 1, sent_at_ns)
+            for reading, start, stop, sent_at_ns in self.sent.parts(first, last + 1)
+            for low, high in reading.cursor.unsettled(start, stop)
+            for offset in range(low, high)
+            if not reading.cursor.is_waiting(offset)
+        ]
 
     def _in_flight_between(self, first: int, last: int) -> list[Part]:
         """What is in flight under the numbers first..last. What waits was refused before, and what has been sent again
