@@ -17,7 +17,7 @@ from stompbroker.topics import Mark, Unit
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
-    from stompbroker.storage import Store
+    from stompbroker.storage import Store, Stretch
     from stompbroker.topics import Journal, Registry, Topic
 
 __all__ = ["run"]
@@ -45,24 +45,30 @@ async def run(
         try:
             for topic in list(registry.topics.values()):
                 if topic.retained is not None and not topic.retained.is_counted and not topic.is_removed:
-                    await _count(topic, store, limiter)
+                    await _count(topic, store, clock, limiter)
             await _expire(registry, journal, store, clock, limiter)
         except StoreFailing as failure:
             log.debug("the store cannot be looked into", reason=str(failure))
         await trio.sleep(ROUND_S)
 
 
-async def _count(topic: Topic, store: Store, limiter: trio.CapacityLimiter) -> None:
+async def _count(topic: Topic, store: Store, clock: Clock, limiter: trio.CapacityLimiter) -> None:
     """How much there was of a topic before the start: until that is known nothing of it is let go."""
     assert topic.retained is not None
     assert topic.store_id is not None
-    stop = topic.retained.counts_from
-    size = topic.retained.max_mark_messages
-    found = await trio.to_thread.run_sync(
-        store.stretches, topic.store_id, size, stop, limiter=limiter, abandon_on_cancel=True
-    )
-    topic.retained.note_earlier(
-        Mark(stretch.stop, stretch.messages, stretch.tail_bytes, stretch.last_published_at_ns) for stretch in found
+    retained, topic_id = topic.retained, topic.store_id
+
+    def read() -> list[Stretch]:
+        stop = retained.counts_from
+        extent = store.extent(topic_id, 0, stop)
+        span_ns = clock.now_ns() - (extent.first_published_at_ns or 0)
+        return store.stretches(topic_id, retained.mark_size(extent.messages, extent.tail_bytes, span_ns), stop)
+
+    found = await trio.to_thread.run_sync(read, limiter=limiter, abandon_on_cancel=True)
+    begun_at_ns = [0, *(stretch.last_published_at_ns for stretch in found)]
+    retained.note_earlier(
+        Mark(stretch.stop, stretch.messages, stretch.tail_bytes, begun_ns, stretch.last_published_at_ns)
+        for stretch, begun_ns in zip(found, begun_at_ns, strict=False)
     )
 
 

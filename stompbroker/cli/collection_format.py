@@ -44,11 +44,7 @@ def explanation(topics: Sequence[Topic], now: datetime, *, is_about_one: bool, w
     if not topics:
         yield "There are no topics."
     elif not shown:
-        yield (
-            "The only topic keeps nothing."
-            if len(topics) == 1
-            else f"None of the {len(topics):,} topics keeps anything."
-        )
+        yield f"Nothing is kept ({counted(len(topics), 'topic')})."
     elif rest := len(topics) - len(shown):
         yield ""
         yield "1 other topic keeps nothing." if rest == 1 else f"{rest:,} other topics keep nothing."
@@ -80,7 +76,9 @@ def _facts(topic: Topic, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _amount(kept: Mapping[str, int]) -> str:
-    return f"{counted(kept['messages'], 'message')}, {bytes_as_text(kept['bytes'])}" if kept["messages"] else "nothing"
+    if not kept["messages"]:
+        return "nothing"
+    return f"{counted(kept['messages'], 'message')}, {in_one_piece(bytes_as_text(kept['bytes']))}"
 
 
 def _retention(retention: Mapping[str, Any] | None) -> str:

@@ -1,8 +1,10 @@
 """Many dead letters, one chunk after the other.
 
-Law: what is moved is what was counted before: a letter that arrives meanwhile, perhaps because a redriven message died
-at once, is left alone. A chunk is one question to the broker and is never cut short; a signal ends the work between two
-of them. Each has a connection of its own, because the broker hangs up on who is silent for long.
+Law: as many are moved as were counted before, and the work ends where the last of them lay: letters that arrive
+meanwhile, perhaps because a redriven message died at once, do not keep it going. (Only where counted ones vanish
+meanwhile may the last chunk take as many later ones.) A chunk is one question to the broker and is never cut short; a
+signal ends the work between two of them. Each has a connection of its own, because the broker hangs up on who is silent
+for long.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _body_lines(body: bytes) -> Iterator[str]:
         yield f"Body ({bytes_as_text(len(body))}, not text)"
         yield from _hexadecimal(body[:SHOWN_BINARY_BYTES])
         if len(body) > SHOWN_BINARY_BYTES:
-            yield f"  … and {len(body) - SHOWN_BINARY_BYTES:,} bytes more"
+            yield f"  … and {counted(len(body) - SHOWN_BINARY_BYTES, 'byte')} more"
         yield "  --body FILE writes it to a file."
 
 

@@ -76,14 +76,13 @@ def _summary(order: Order, selection: Selection, extent: Extent, outcome: Outcom
         return [f"There are {selection.of(0)}; nothing was {order.move.done}."]
     done = order.move.done.capitalize()
     if outcome.is_interrupted:
-        lines = [
-            f"Interrupted. {done} {outcome.moved:,} of {selection.of(extent.letters)}; the others are still there."
-        ]
+        all_of_them = selection.of(extent.letters)
+        lines = [f"Interrupted. {done} {outcome.moved:,} of {all_of_them}; the others are still there."]
     else:
         lines = [f"{done} {selection.of(outcome.moved)}."]
         # Retention, or somebody else, was quicker.
         gone = extent.letters - outcome.moved - outcome.skipped_letters
-        lines += [f"{counted(gone, 'letter')} had gone before it was their turn."] if gone > 0 else []
+        lines += [f"{counted(gone, 'other')} had gone in the meantime."] if gone > 0 else []
     if outcome.skipped:
         lines.append(f"Skipped {outcome.skipped_letters:,}, which stay where they are:")
         lines += skipped_lines(outcome.skipped)

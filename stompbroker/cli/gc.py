@@ -69,7 +69,8 @@ def _explain(
     # Elsewhere than on a terminal one line for each fact, however long.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in explanation(found, datetime.now(UTC), is_about_one=name is not None, width=width):
-        typer.secho(line, bold=not line.startswith(" ") and line.endswith(":"))
+        is_title = line.endswith(":") and not line.startswith(" ")
+        typer.echo(typer.style(line, bold=True) if is_title else line)
 
 
 def _read_topic(given: str | None) -> str | None:

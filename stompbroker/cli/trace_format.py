@@ -52,7 +52,7 @@ def progress_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime) ->
     ]
     rows = [
         [
-            f"  {readable(one['subscription'])}",
+            readable(one["subscription"]),
             one["state"] if one["connected"] else f"{one['state']} (not connected)",
             "" if one["attempts"] is None else f"{one['attempts']:,}",
             relative(one["first_attempt_at"], now),

@@ -25,9 +25,9 @@ __all__ = ["add_collected", "add_unsaved", "find_positions"]
 MAX_DELETED: Final = 5_000
 #: Fewer of one topic are left until there is nothing else to do.
 MIN_DELETED: Final = 1_000
-#: The same between holes; and the most such ranges in one batch, since each is a condition of its own to the database.
+#: The same between holes; and the most ranges in one batch, since each is a condition of its own to the database.
 MIN_BETWEEN_HOLES: Final = 16
-MAX_RANGES: Final = 64
+MAX_RANGES: Final = 256
 #: Things looked at between two moments at which others may run; each takes a few microseconds.
 STEP: Final = 100
 
@@ -63,26 +63,27 @@ def add_unsaved(batch: Batch, registry: Registry) -> Iterator[None]:
 def add_collected(batch: Batch, registry: Registry, now_ns: int, *, is_idle: bool) -> Iterator[None]:
     """What nobody needs any more goes. The cursors that allow it are in this batch, or were in one before; one that
     moved between two steps will be in the next, and if that is never written, one more delivery is spared."""
-    left = MAX_DELETED
+    left, ranges_left = MAX_DELETED, MAX_RANGES
     for number, topic in enumerate(list(registry.unsaved.collectable)):
         if number % STEP == STEP - 1:
             yield
         if topic not in registry.unsaved.collectable:
             continue  # it was removed between two steps
         floor = topic.collectable_up_to(now_ns)
-        for start, stop in _to_delete(topic, floor, is_idle=is_idle):
+        for start, stop in _to_delete(topic, floor, ranges_left, is_idle=is_idle):
             stop = min(stop, start + left)
             assert topic.store_id is not None
             batch.deletions.append(Deletion(topic.store_id, start, stop))
             topic.note_collected(start, stop)
             left -= stop - start
-            if not left:
+            ranges_left -= 1
+            if not left or not ranges_left:
                 return
         if topic.store_id is None or topic.collected_up_to >= floor:
             registry.unsaved.collectable.pop(topic, None)
 
 
-def _to_delete(topic: Topic, floor: Offset, *, is_idle: bool) -> list[tuple[int, int]]:
+def _to_delete(topic: Topic, floor: Offset, max_ranges: int, *, is_idle: bool) -> list[tuple[int, int]]:
     """Ranges of one topic: below the floor, and those that the collector has found between holes."""
     least = 1 if is_idle else MIN_DELETED
     found: list[tuple[int, int]] = []
@@ -91,10 +92,10 @@ def _to_delete(topic: Topic, floor: Offset, *, is_idle: bool) -> list[tuple[int,
     if floor - topic.collected_up_to >= least:
         found.append((topic.collected_up_to, floor))
     ranges, topic.between_holes = topic.between_holes, []
-    for start, stop in ranges[:MAX_RANGES]:
+    for start, stop in ranges:
         if stop - max(start, floor) >= min(least, MIN_BETWEEN_HOLES):
             found.append((max(start, floor), stop))
-    return found
+    return found[:max_ranges]
 
 
 def find_positions(subscription: Subscription, registry: Registry, found: Positions) -> Iterator[None]:

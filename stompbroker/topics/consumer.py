@@ -245,6 +245,8 @@ class Consumer:
     def _next_reading(self) -> Reading | None:
         """The reading whose turn it is: each gets a slice in turn."""
         only_again = self.subscription.waiting >= self.credit.max_waiting
+        if self.subscription.is_ordered:
+            only_again = only_again or any(reading.cursor.free_count for reading in self._backlog)
         for _ in range(len(self._backlog)):
             reading = self._backlog.popleft()
             if not reading.has_more:

@@ -271,6 +271,8 @@ class Reading:
         if self.cursor.is_settled(offset, offset + 1) or self.cursor.is_in_flight(offset):
             return False
         self.subscription.waiting -= self.settle(offset, offset + 1).waiting
+        if self.subscription.consumer is not None:
+            self.subscription.consumer.wake()  # fewer messages wait: perhaps it may get new ones
         return True
 
     def restore_failure(self, offset: Offset, failure: Failure) -> bool:
@@ -290,17 +292,10 @@ class Reading:
     def bury(self, offset: Offset) -> None:
         """Its attempts are used up, and it lies with the dead letters."""
         self.subscription.counters.dead += self.give_up(offset)
-        self._wake_consumer()
 
     def discard(self, offset: Offset) -> None:
         """Its attempts are used up, and that is all."""
         self.subscription.counters.discarded += self.give_up(offset)
-        self._wake_consumer()
-
-    def _wake_consumer(self) -> None:
-        """Fewer messages wait for this subscription: perhaps it may get new ones."""
-        if self.subscription.consumer is not None:
-            self.subscription.consumer.wake()
 
     def become_due(self, offset: Offset) -> None:
         """What was set aside may go again, unless it has been settled in the meantime."""

@@ -34,8 +34,18 @@ class Mark(NamedTuple):
     stop: int
     messages: int
     size_bytes: int
-    #: When the last of them was published.
+    #: When the first and the last of them were published.
+    begun_at_ns: int
     published_at_ns: int
+
+    def joined(self, behind: Mark) -> Mark:
+        return Mark(
+            behind.stop,
+            self.messages + behind.messages,
+            self.size_bytes + behind.size_bytes,
+            self.begun_at_ns,
+            behind.published_at_ns,
+        )
 
 
 @final
@@ -51,6 +61,7 @@ class Retained:
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
         self._marks: deque[Mark] = deque()
+        #: What one mark counts at most: messages, bytes, nanoseconds.
         self._max_mark = (
             max(1, min(MAX_MARK_MESSAGES, (retention.max_messages or MARKS * MAX_MARK_MESSAGES) // MARKS)),
             max(1, min(MAX_MARK_BYTES, (retention.max_bytes or MARKS * MAX_MARK_BYTES) // MARKS)),
@@ -62,22 +73,25 @@ class Retained:
         self.is_counted = True
         self.counts_from = Offset(0)
 
-    @property
-    def max_mark_messages(self) -> int:
-        return self._max_mark[0]
-
     def note_start(self, next_offset: Offset) -> None:
         """What the store has below that has to be counted."""
         self.counts_from = next_offset
         self.is_counted = False
 
+    def mark_size(self, messages: int, size_bytes: int, span_ns: int) -> int:
+        """How many of so many messages, of so many bytes and published over such a time, make one mark."""
+        max_messages, max_bytes, max_ns = self._max_mark
+        by_bytes = max_bytes * messages // max(1, size_bytes)
+        by_time = max_ns * messages // max(1, span_ns)
+        return max(1, min(max_messages, by_bytes, by_time))
+
     def note(self, first: Offset, messages: Sequence[Message]) -> None:
         """These were stored, at offsets from `first` on."""
-        step = self._max_mark[0]
+        step = self.mark_size(len(messages), tails_bytes(messages), 0)
         for index in range(0, len(messages), step):
             part = messages[index : index + step]
             stop = first + index + len(part)
-            self._add(Mark(stop, len(part), tails_bytes(part), part[-1].published_at_ns))
+            self._add(Mark(stop, len(part), tails_bytes(part), part[0].published_at_ns, part[-1].published_at_ns))
 
     def note_earlier(self, marks: Iterable[Mark]) -> None:
         """These were there before the start."""
@@ -91,14 +105,10 @@ class Retained:
         self.messages += mark.messages
         self.size_bytes += mark.size_bytes
         if self._marks:
-            last = self._marks[-1]
-            begun_ns = self._marks[-2].published_at_ns if len(self._marks) > 1 else last.published_at_ns
-            joined = Mark(
-                mark.stop, last.messages + mark.messages, last.size_bytes + mark.size_bytes, mark.published_at_ns
-            )
+            joined = self._marks[-1].joined(mark)
             max_messages, max_bytes, max_ns = self._max_mark
             is_small = joined.messages <= max_messages and joined.size_bytes <= max_bytes
-            if is_small and joined.published_at_ns - begun_ns <= max_ns:
+            if is_small and joined.published_at_ns - joined.begun_at_ns <= max_ns:
                 self._marks[-1] = joined
                 return
         self._marks.append(mark)

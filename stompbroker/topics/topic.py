@@ -239,7 +239,8 @@ class Topic:
             for start, stop in self.collected:
                 needed.add(start, stop)
             self.between_holes = needed.gaps(max(floor, self.collected_up_to), end)
-            self.note_collectable()
+            if self.between_holes:
+                self.note_collectable()
 
     def purge(self, offsets: Sequence[Offset]) -> None:
         """These messages are gone, although somebody may not have settled them: nobody gets them any more."""
