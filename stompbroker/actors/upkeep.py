@@ -56,12 +56,12 @@ async def _count(topic: Topic, store: Store, clock: Clock, limiter: trio.Capacit
     """How much there was of a topic before the start: until that is known nothing of it is let go."""
     assert topic.retained is not None
     assert topic.store_id is not None
-    retained, topic_id = topic.retained, topic.store_id
+    retained, topic_id, now_ns = topic.retained, topic.store_id, clock.now_ns()
 
     def read() -> list[Stretch]:
         stop = retained.counts_from
         extent = store.extent(topic_id, 0, stop)
-        span_ns = clock.now_ns() - (extent.first_published_at_ns or 0)
+        span_ns = now_ns - (extent.first_published_at_ns or 0)
         return store.stretches(topic_id, retained.mark_size(extent.messages, extent.tail_bytes, span_ns), stop)
 
     found = await trio.to_thread.run_sync(read, limiter=limiter, abandon_on_cancel=True)
