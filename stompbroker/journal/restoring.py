@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
+from stompbroker.journal.rows import read_wishes
 from stompbroker.topics import (
     AckMode,
-    DeliveryWishes,
     Durability,
     Failure,
     Identity,
@@ -49,14 +49,15 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
 
 
 def _subscription(row: SubscriptionRow) -> Subscription:
-    return Subscription(
+    wishes, starts_at = read_wishes(row.delivery)
+    subscription = Subscription(
         name=row.name,
         destination=row.destination,
         pattern=parse_pattern(row.pattern),
         ack_mode=AckMode(row.ack_mode),
         is_no_local=row.is_no_local,
         is_ordered=row.is_ordered,
-        wishes=DeliveryWishes.from_text(row.delivery),
+        wishes=wishes,
         durability=Durability(
             Identity(row.owner, IdentityKind(row.kind), row.scope, row.name),
             row.id,
@@ -64,6 +65,8 @@ def _subscription(row: SubscriptionRow) -> Subscription:
             last_seen_at_ns=row.last_seen_at_ns,
         ),
     )
+    subscription.starts_at = starts_at
+    return subscription
 
 
 def _cursor(row: CursorRow | None, first_stored: Offset) -> Cursor:

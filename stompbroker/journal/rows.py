@@ -5,16 +5,18 @@ Law: reads and writes down; changes nothing.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, final
 
 from stompbroker.storage import CursorRow, RedeliveryKey, RedeliveryRow, SubscriptionRow
+from stompbroker.topics import DeliveryWishes, Replay
 
 if TYPE_CHECKING:
     from stompbroker.commitlog import Cursor
     from stompbroker.ids import Offset
     from stompbroker.topics import Failure, Reading, Subscription
 
-__all__ = ["Numbers", "cursor_row", "redelivery_key", "redelivery_row", "subscription_row"]
+__all__ = ["Numbers", "cursor_row", "read_wishes", "redelivery_key", "redelivery_row", "subscription_row"]
 
 
 @final
@@ -49,8 +51,23 @@ def subscription_row(subscription: Subscription) -> SubscriptionRow:
         created_at_ns=durability.created_at_ns,
         last_seen_at_ns=durability.last_seen_at_ns,
         is_ordered=subscription.is_ordered,
-        delivery=subscription.wishes.as_text(),
+        delivery=_wishes_text(subscription),
     )
+
+
+def _wishes_text(subscription: Subscription) -> str:
+    """What it wished for: how it is delivered to, and where it begins."""
+    wishes = subscription.wishes.as_plain()
+    if subscription.starts_at is not None:
+        wishes["starts_at"] = list(subscription.starts_at)
+    return json.dumps(wishes, sort_keys=True) if wishes else ""
+
+
+def read_wishes(text: str) -> tuple[DeliveryWishes, Replay | None]:
+    """What `_wishes_text` made."""
+    wishes = json.loads(text or "{}")
+    starts_at = wishes.pop("starts_at", None)
+    return DeliveryWishes.from_plain(wishes), None if starts_at is None else Replay(*starts_at)
 
 
 def redelivery_key(reading: Reading, offset: Offset) -> RedeliveryKey:

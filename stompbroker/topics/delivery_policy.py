@@ -6,7 +6,6 @@ topic, and what a subscriber wished for in its SUBSCRIBE is laid over it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, final
@@ -70,7 +69,7 @@ class DeliveryPolicy:
 class DeliveryWishes:
     """What a subscriber wants otherwise than the topic's policy has it: fields of a `DeliveryPolicy`, by their names.
 
-    The values have been checked; they are kept with a durable subscription as text.
+    The values have been checked; they are kept with a durable subscription.
     """
 
     changed: Mapping[str, Any]
@@ -78,15 +77,15 @@ class DeliveryWishes:
     def laid_over(self, policy: DeliveryPolicy) -> DeliveryPolicy:
         return replace(policy, **self.changed) if self.changed else policy
 
-    def as_text(self) -> str:
-        plain = {name: value.value if isinstance(value, Enum) else value for name, value in self.changed.items()}
-        return json.dumps(plain, sort_keys=True) if plain else ""
+    def as_plain(self) -> dict[str, Any]:
+        """As JSON can have it."""
+        return {name: value.value if isinstance(value, Enum) else value for name, value in self.changed.items()}
 
     @classmethod
-    def from_text(cls, text: str) -> DeliveryWishes:
-        """What `as_text` made; fields that this release does not know are left out."""
+    def from_plain(cls, plain: Mapping[str, Any]) -> DeliveryWishes:
+        """What `as_plain` made; fields that this release does not know are left out."""
         known = {field.name for field in fields(DeliveryPolicy)}
-        changed = {name: value for name, value in json.loads(text or "{}").items() if name in known}
+        changed = {name: value for name, value in plain.items() if name in known}
         if "when_used_up" in changed:
             changed["when_used_up"] = WhenUsedUp(changed["when_used_up"])
         return cls(changed)

@@ -309,8 +309,11 @@ class Reading:
         """For the first message after a replay was asked for: below which offset nothing of that is there any more."""
         if self.replay is None:
             return None
-        start, (_, since_ns, asked_for) = self.topic.collected_up_to, self.replay
-        is_missing = start > asked_for if asked_for is not None else since_ns > 0 and start >= self.replay.start > 0
+        start, replay = self.topic.collected_up_to, self.replay
+        if replay.asked_for is not None:
+            is_missing = start > replay.asked_for
+        else:
+            is_missing = replay.since_ns > 0 and not replay.is_whole and start >= replay.start > 0
         return start if is_missing else None
 
     def first_sent_ns(self, offset: Offset) -> int | None:
@@ -412,6 +415,8 @@ class Reading:
             elif selection.takes(message) and message.published_at_ns >= since_ns:
                 break
             position += 1
+        if since_ns and self.replay is not None and position and messages[0].published_at_ns < since_ns:
+            self.replay = self.replay._replace(is_whole=True)
         self._step_over(Offset(self.cursor.next_offset + position))
         stop = position
         while stop < len(messages) and selection.takes(messages[stop]) and not selection.has_expired(messages[stop]):

@@ -21,3 +21,5 @@ class Replay(NamedTuple):
     since_ns: int = 0
     #: The first offset that was asked for, if that was an offset.
     asked_for: Offset | None = None
+    #: Whether something older than what was asked for is there, so that nothing of it can be missing.
+    is_whole: bool = False

@@ -7,6 +7,7 @@ What was there before the start is counted when it has been read; until then not
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
@@ -26,6 +27,8 @@ __all__ = ["Mark", "Retained"]
 MARKS: Final = 64
 MAX_MARK_MESSAGES: Final = 1_000
 MAX_MARK_BYTES: Final = 1024 * 1024
+#: Above every offset.
+NO_FLOOR: Final = Offset(1 << 62)
 
 
 class Mark(NamedTuple):
@@ -91,7 +94,8 @@ class Retained:
         for index in range(0, len(messages), step):
             part = messages[index : index + step]
             stop = first + index + len(part)
-            self._add(Mark(stop, len(part), tails_bytes(part), part[0].published_at_ns, part[-1].published_at_ns))
+            stored = [message for message in part if message.origin.is_persistent]
+            self._add(Mark(stop, len(stored), tails_bytes(stored), part[0].published_at_ns, part[-1].published_at_ns))
 
     def note_earlier(self, marks: Iterable[Mark]) -> None:
         """These were there before the start."""
@@ -114,8 +118,8 @@ class Retained:
         self._marks.append(mark)
 
     def floor(self, now_ns: int) -> Offset:
-        """The policy wants nothing below it. At least as many messages are kept as it says, and at most as many
-        bytes."""
+        """The policy wants nothing below it, which may be everything there is. At least as many messages are kept as it
+        says, and at most as many bytes."""
         if not self.is_counted:
             return Offset(0)
         retention = self._retention
@@ -130,7 +134,22 @@ class Retained:
             messages -= mark.messages
             size_bytes -= mark.size_bytes
             floor = mark.stop
+        else:
+            return NO_FLOOR
         return Offset(floor)
+
+    def forget(self, offsets: Sequence[Offset]) -> None:
+        """These are gone from the store out of their turn. Their bytes are taken for the average of their mark."""
+        stops = [mark.stop for mark in self._marks]
+        for offset in offsets:
+            index = bisect_right(stops, offset)
+            if index == len(stops) or not self._marks[index].messages:
+                continue
+            mark = self._marks[index]
+            left_bytes = mark.size_bytes * (mark.messages - 1) // mark.messages
+            self._marks[index] = mark._replace(messages=mark.messages - 1, size_bytes=left_bytes)
+            self.messages -= 1
+            self.size_bytes -= mark.size_bytes - left_bytes
 
     def forget_below(self, offset: int) -> None:
         """These are gone from the store."""

@@ -225,6 +225,8 @@ class Topic:
     def find_between_holes(self) -> None:
         """Drop from the log, and name for the store, what everybody has settled although something before it is not."""
         self.between_holes = []
+        if self.is_retaining:
+            return  # whoever replays may want it, and takes a gap in the log for one in the store
         if all(reading.cursor.settled_above < MIN_BETWEEN_HOLES for reading in self.readings.values()):
             return
         if sum(reading.cursor.hole_count for reading in self.readings.values()) > MAX_HOLES:
@@ -235,7 +237,7 @@ class Topic:
                 needed.add(start, stop)
         floor, end = self.settled_floor, self.log.end_offset
         self.window.drop_ranges(needed.gaps(max(floor, self.log.start_offset), end))
-        if self.is_in_store and not self.is_retaining:
+        if self.is_in_store:
             for start, stop in self.collected:
                 needed.add(start, stop)
             self.between_holes = needed.gaps(max(floor, self.collected_up_to), end)
@@ -249,6 +251,8 @@ class Topic:
                 reading.give_up(offset)
         self.window.drop_ranges([(offset, offset + 1) for offset in offsets])
         self.pages.forget(self)
+        if self.retained is not None:
+            self.retained.forget(offsets)
 
     def expire_oldest(self, now_ns: int) -> None:
         """Drop what has expired from the front of the log, a slice of it: messages mostly expire in their order. The
@@ -321,7 +325,10 @@ class Topic:
         replay = subscription.starts_at
         position = self.log.end_offset if replay is None else min(replay.start, self.log.end_offset)
         reading = Reading(subscription, self, cursor or Cursor(position))
-        reading.replay = replay
+        if replay is not None:
+            # One that has read on has been told what was missing; what is older than it asked for it never gets.
+            is_at_start = reading.cursor.next_offset <= replay.start
+            reading.replay = replay if is_at_start else replay._replace(asked_for=None, is_whole=True)
         self.readings[subscription] = reading
         subscription.readings[self] = reading
         return reading
