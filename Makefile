@@ -15,8 +15,10 @@ help:  ## List the verbs
 serve: $(VENV)/core.stamp  ## Run the broker (ARGS="--port 61613")
 	@exec $(BIN)/stompbroker serve $(ARGS)
 
+# One process per processor, at most four: each has a PostgreSQL server and brokers of its own. Whoever runs out of
+# tests takes some of another's, because a few tests take as long as a thousand others. `ARGS="-n 0"` is one process.
 test: $(VENV)/dev.stamp  ## Run all tests (ARGS="-k cursor")
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
 	@$(BIN)/ruff check

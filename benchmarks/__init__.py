@@ -10,5 +10,6 @@ lost or doubled, a broker that died, or one that broke its word.
                                     ├── broker_process   the broker, watched from outside
                                     └── role_process ──► roles/ (publisher, subscriber, …), one process each
 
-Only `broker_process` knows which broker is measured; everything else knows a host, a port and STOMP.
+Only `broker_process` knows which broker is measured, and `operating` and `stored`, which look at it as its operator
+would; everything else knows a host, a port and STOMP.
 """

@@ -1,7 +1,8 @@
 """The broker as a process, started for one measurement and watched from outside.
 
-Law: this is the only file that knows how stompbroker is started; everything else measures a `Target`. The broker gets a
-fresh data directory and a free port, and has to end with exit code 0 when it is asked to: anything else is `Broken`.
+Law: this is the only file that knows how stompbroker is started; everything else measures a `Target`, or looks at one
+as its operator would (`operating`, `stored`). The broker gets a fresh data directory and a free port, and has to end
+with exit code 0 when it is asked to: anything else is `Broken`.
 """
 
 from __future__ import annotations
@@ -38,20 +39,22 @@ _SHOWN_LOG_BYTES: Final = 1500
 def running_broker(settings: str) -> Iterator[Target]:
     """Run stompbroker with `settings` (TOML, may be empty) for the length of the block."""
     with disk_directory("stompbroker-benchmark-") as directory:
-        command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(directory / "data")]
+        data = directory / "data"
+        command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(data)]
         if settings:
             config = Path(directory, "broker.toml")
             config.write_text(settings)
             command += ["--config", str(config)]
-        with running_process(command) as target:
+        with running_process(command, data) as target:
             yield target
 
 
 @contextmanager
-def running_process(command: Sequence[str]) -> Iterator[Target]:
-    """Run `command`, which says `stomp://HOST:PORT` on its standard output when it listens, and ends on SIGTERM."""
+def running_process(command: Sequence[str], data: Path) -> Iterator[Target]:
+    """Run `command`, which says `stomp://HOST:PORT` on its standard output when it listens, keeps its files in `data`,
+    and ends on SIGTERM."""
     with tempfile.TemporaryFile() as log:
-        broker = BrokerProcess(command, log)
+        broker = BrokerProcess(command, data, log)
         try:
             broker.start()
             yield broker
@@ -64,8 +67,9 @@ def running_process(command: Sequence[str]) -> Iterator[Target]:
 class BrokerProcess:
     """A `Target` that is a child of ours, or several, one after the other."""
 
-    def __init__(self, command: Sequence[str], log: IO[bytes]) -> None:
+    def __init__(self, command: Sequence[str], data: Path, log: IO[bytes]) -> None:
         """Starts nothing yet."""
+        self.data = data
         self.host = ""
         self.port = 0
         self.started_in_s = 0.0

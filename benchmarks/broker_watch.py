@@ -1,6 +1,7 @@
 """Keeps an eye on the broker during a measurement.
 
-Law: `look` is called every few milliseconds and does nothing but sample; it raises when the broker has died.
+Law: `look` is called every few milliseconds and does nothing but sample; it raises when the broker has died. What a
+scenario wants to look at besides looks when it does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import psutil
 from benchmarks.measurement import ProcessorShare
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.target import Target
 
 
@@ -20,8 +23,9 @@ if TYPE_CHECKING:
 class BrokerWatch:
     """Peak memory since it was made, and processor shares since `restart`."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, also: Callable[[], None] = lambda: None) -> None:
         self._target = target
+        self._also = also
         self.peak_resident_bytes = target.resident_bytes()
         self.restart()
 
@@ -33,6 +37,7 @@ class BrokerWatch:
     def look(self) -> None:
         self._target.raise_if_dead()
         self.peak_resident_bytes = max(self.peak_resident_bytes, self._target.resident_bytes())
+        self._also()
 
     def broker_processor_s(self) -> float:
         return self._target.processor_s() - self._processor_at_start

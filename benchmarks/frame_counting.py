@@ -37,7 +37,8 @@ class FrameCounter:
         self.byte_count += length
 
 
-class _CompleteFrames:
+@final
+class CompleteFrames:
     """Cuts a stream after its last NUL and keeps the rest.
 
     Invariant: `_rest` holds no NUL.
@@ -62,11 +63,16 @@ class AckIdReader:
     __slots__ = ("_frames",)
 
     def __init__(self) -> None:
-        self._frames = _CompleteFrames()
+        self._frames = CompleteFrames()
 
     def read(self, chunk: bytes) -> list[bytes]:
         """The ids in the frames that `chunk` completes."""
-        return _ACK_LINE.findall(self._frames.take(chunk))
+        return ack_ids_in(self._frames.take(chunk))
+
+
+def ack_ids_in(frames: bytes) -> list[bytes]:
+    """The `ack` ids in complete frames, as they are written."""
+    return _ACK_LINE.findall(frames)
 
 
 def stamped_body(number: int, due_at_ns: int, *, body_bytes: int) -> bytes:
@@ -81,7 +87,7 @@ class StampReader:
     __slots__ = ("_frames",)
 
     def __init__(self) -> None:
-        self._frames = _CompleteFrames()
+        self._frames = CompleteFrames()
 
     def read(self, chunk: bytes) -> list[tuple[int, int]]:
         """Number and due time (ns) of every message that `chunk` completes."""

@@ -7,13 +7,18 @@ that is what lets the receiving side count frames by counting NUL bytes, and fin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from benchmarks.durable_identity import DurableIdentity
 
 #: Header lines of a SEND that asks for a receipt hold a number of this many digits, so that all frames have one size.
 _RECEIPT_DIGITS = 8
+
+#: How the body of a message begins that somebody cannot take.
+POISON: Final = b"poison "
 
 
 def connect(host: str, identity: DurableIdentity | None = None) -> bytes:
@@ -27,14 +32,16 @@ def subscribe(
     subscription: int,
     ack_mode: str = "auto",
     identity: DurableIdentity | None = None,
+    headers: Mapping[str, str] | None = None,
     receipt: str,
 ) -> bytes:
-    return b"SUBSCRIBE\nid:%d\ndestination:%b\nack:%b\nreceipt:%b\n%b\n\0" % (
+    return b"SUBSCRIBE\nid:%d\ndestination:%b\nack:%b\nreceipt:%b\n%b%b\n\0" % (
         subscription,
         destination.encode(),
         ack_mode.encode(),
         receipt.encode(),
         b"" if identity is None else _name_line(identity),
+        b"".join(f"{name}:{value}\n".encode() for name, value in (headers or {}).items()),
     )
 
 
@@ -58,9 +65,23 @@ def disconnect(receipt: str) -> bytes:
 
 def acknowledge_all(ack_ids: list[bytes]) -> bytes:
     """One ACK frame for each id, joined; the ids are used as they came, which keeps their escaping intact."""
+    return _answer_all(b"ACK", ack_ids)
+
+
+def acknowledge(ack_id: bytes, *, receipt: str) -> bytes:
+    return b"ACK\nid:%b\nreceipt:%b\n\n\0" % (ack_id, receipt.encode())
+
+
+def refuse_all(ack_ids: list[bytes]) -> bytes:
+    """The same with NACK frames."""
+    return _answer_all(b"NACK", ack_ids)
+
+
+def _answer_all(command: bytes, ack_ids: list[bytes]) -> bytes:
     if not ack_ids:
         return b""
-    return b"ACK\nid:" + b"\n\n\0ACK\nid:".join(ack_ids) + b"\n\n\0"
+    begin, end = command + b"\nid:", b"\n\n\0"
+    return begin + (end + begin).join(ack_ids) + end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +96,18 @@ class FrameRing:
         return -position % self.frame_bytes
 
 
-def ring_of_sends(destination: str, *, body_bytes: int, frames: int, with_receipts: bool) -> FrameRing:
-    """`frames` equal SENDs; with receipts each has an id of its own, which comes again once round the ring."""
-    body = b"x" * body_bytes
+def ring_of_sends(
+    destination: str, *, body_bytes: int, frames: int, with_receipts: bool, poison_at: int | None = None
+) -> FrameRing:
+    """`frames` equal SENDs, one of which may be poison; with receipts each has an id of its own, which comes again once
+    round the ring."""
+    body, poison = b"x" * body_bytes, POISON.ljust(body_bytes, b"x")
     encoded = [
-        send(destination, body, receipt=f"{number:0{_RECEIPT_DIGITS}d}" if with_receipts else None)
+        send(
+            destination,
+            poison if number == poison_at else body,
+            receipt=f"{number:0{_RECEIPT_DIGITS}d}" if with_receipts else None,
+        )
         for number in range(frames)
     ]
     return FrameRing(data=b"".join(encoded), frame_bytes=len(encoded[0]))

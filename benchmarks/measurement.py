@@ -13,10 +13,13 @@ class Unit(Enum):
     """How a figure is shown; the value is what the JSON says."""
 
     PER_SECOND = "1/s"
+    SECONDS = "s"
     MILLISECONDS = "ms"
     MICROSECONDS = "µs"
     KIBIBYTES = "KiB"
     MEBIBYTES = "MiB"
+    MESSAGES = "messages"
+    ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +57,5 @@ class Measurement:
     generators: tuple[ProcessorShare, ...]
     #: The generator follows a schedule, so that nobody is supposed to be at a limit.
     is_paced: bool = False
+    #: Sentences about promises that were not kept, though the figures are still worth reading.
+    broken: tuple[str, ...] = ()

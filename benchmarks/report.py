@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: Columns the table needs; a file or a pipe gets so many, a narrower terminal gets folded cells.
 TABLE_WIDTH: Final = 120
 
+_WHOLE: Final = frozenset({Unit.PER_SECOND, Unit.MESSAGES, Unit.ROWS})
+
 
 def print_report(
     console: Console, summaries: Sequence[ScenarioSummary], breakages: Sequence[Breakage], *, rounds: int
@@ -86,7 +88,7 @@ def _processors(summary: ScenarioSummary) -> Text:
 
 
 def amount(value: float, unit: Unit) -> str:
-    """Three significant digits for small amounts, whole numbers for large ones."""
-    if unit is Unit.PER_SECOND or value >= 100:
+    """Three significant digits for small amounts, whole numbers for large ones and for what is counted."""
+    if unit in _WHOLE or value >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"

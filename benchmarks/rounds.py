@@ -10,12 +10,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.broken import Broken
-from benchmarks.measuring import backlog, idle_connections, isolation, latency, start_up, store_size, throughput
+from benchmarks.measuring import (
+    backlog,
+    collecting,
+    idle_connections,
+    isolation,
+    latency,
+    nack_everything,
+    poison,
+    start_up,
+    store_size,
+    throughput,
+)
 from benchmarks.scenarios import (
     Backlog,
+    Collecting,
     IdleConnections,
     Isolation,
     Latency,
+    NackEverything,
+    Poison,
     Scenario,
     StartUp,
     StoreSize,
@@ -42,7 +56,8 @@ class Breakage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one round has found; a scenario that is broken has a breakage and no measurement."""
+    """What one round has found. A scenario that is broken has a breakage and no measurement, unless what is broken
+    leaves its figures meaningful."""
 
     measurements: tuple[Measurement, ...]
     breakages: tuple[Breakage, ...]
@@ -71,11 +86,20 @@ def run_round(
             breakages.append(Breakage(scenario=scenario.name, round_number=round_number, text=str(broken)))
         else:
             measurements.append(measurement)
+            breakages += [
+                Breakage(scenario=scenario.name, round_number=round_number, text=text) for text in measurement.broken
+            ]
     return Round(measurements=tuple(measurements), breakages=tuple(breakages))
 
 
 def _settings(scenario: Scenario) -> str:
-    return isolation.settings(scenario) if isinstance(scenario, Isolation) else ""
+    match scenario:
+        case Isolation():
+            return isolation.settings(scenario)
+        case NackEverything():
+            return nack_everything.settings(scenario)
+        case _:
+            return ""
 
 
 def _measure(scenario: Scenario, target: Target, stall_s: float, show: Callable[[str], None]) -> Measurement:
@@ -94,3 +118,9 @@ def _measure(scenario: Scenario, target: Target, stall_s: float, show: Callable[
             return store_size.measure(scenario, target, stall_s, show)
         case StartUp():
             return start_up.measure(scenario, target, stall_s, show)
+        case Poison():
+            return poison.measure(scenario, target, stall_s)
+        case NackEverything():
+            return nack_everything.measure(scenario, target, stall_s, show)
+        case Collecting():
+            return collecting.measure(scenario, target, stall_s, show)

@@ -116,7 +116,63 @@ class StartUp:
     receipt_window: int = _DURABLE_WINDOW
 
 
-Scenario = Throughput | Latency | IdleConnections | Isolation | Backlog | StoreSize | StartUp
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poison:
+    """One durable topic, without and with a message that one of its subscribers refuses every time."""
+
+    name: str
+    title: str
+    messages: int
+    subscribers: int = 5
+    #: Deliveries before it is dead, and the wait between two: dead within a fraction of the run.
+    attempts: int = 4
+    delay_ms: int = 5
+    body_bytes: int = _BODY_BYTES
+    receipt_window: int = _DURABLE_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NackEverything:
+    """An ordinary durable topic, alone and beside a subscriber of another that refuses everything."""
+
+    name: str
+    title: str
+    messages_per_s: int = 1000
+    #: Of each paced phase; those without a schedule take half of it.
+    duration_s: float = 5.0
+    #: The broker's setting, and how many times that many messages there are to refuse.
+    max_waiting: int = 10_000
+    backlog_factor: int = 2
+    body_bytes: int = _BODY_BYTES
+    receipt_window: int = _DURABLE_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collecting:
+    """An ordinary durable topic, alone and beside the collection of everything in another."""
+
+    name: str
+    title: str
+    messages: int
+    messages_per_s: int = 1000
+    #: Of the phase without collection; the other lasts as long as the collection does.
+    duration_s: float = 10.0
+    body_bytes: int = _BODY_BYTES
+    receipt_window: int = _DURABLE_WINDOW
+
+
+Scenario = (
+    Throughput
+    | Latency
+    | IdleConnections
+    | Isolation
+    | Backlog
+    | StoreSize
+    | StartUp
+    | Poison
+    | NackEverything
+    | Collecting
+)
 
 #: Kinds that first fill a store with a million messages are measured in so many rounds at most.
 HEAVY_ROUNDS: Final = 2
@@ -152,12 +208,15 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Backlog(name="durable-backlog", title="durable, backlog of 200,000", messages=200_000),
     StoreSize(name="durable-store-size", title="durable, store of 10 and 1,000,000", many=_MILLION),
     StartUp(name="durable-start", title="start on a backlog of 1,000,000", messages=_MILLION),
+    Poison(name="poison", title="one poison in 10,000", messages=10_000),
+    NackEverything(name="nack-everything", title="beside NACKs of everything"),
+    Collecting(name="collecting", title="collecting 1,000,000", messages=_MILLION),
 )
 
 
 def rounds_of(scenario: Scenario, rounds: int) -> int:
     """In how many of so many rounds it is measured."""
-    return min(rounds, HEAVY_ROUNDS) if isinstance(scenario, StoreSize | StartUp) else rounds
+    return min(rounds, HEAVY_ROUNDS) if isinstance(scenario, StoreSize | StartUp | Collecting) else rounds
 
 
 def quickened(scenario: Scenario) -> Scenario:
@@ -176,5 +235,14 @@ def quickened(scenario: Scenario) -> Scenario:
             )
         case StartUp():
             return replace(scenario, messages=50_000, title="start on a backlog of 50,000")
+        case Poison():
+            return replace(scenario, messages=3_000, title="one poison in 3,000")
+        case Collecting():
+            return replace(
+                scenario,
+                messages=50_000,
+                duration_s=scenario.duration_s / 3,
+                title="collecting 50,000",
+            )
         case _:
             return replace(scenario, duration_s=scenario.duration_s / 3)

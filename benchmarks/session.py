@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final, Self, final
 
 from benchmarks import frames
 from benchmarks.broken import Broken
+from benchmarks.frame_counting import ack_ids_in
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from benchmarks.durable_identity import DurableIdentity
@@ -72,20 +74,39 @@ class Session:
     def wait_connected(self) -> None:
         self._wait_answer(b"CONNECTED")
 
-    def begin_subscribe(self, destination: str, *, ack_mode: str = "auto") -> None:
+    def begin_subscribe(
+        self, destination: str, *, ack_mode: str = "auto", headers: Mapping[str, str] | None = None
+    ) -> None:
         self.socket.sendall(
             frames.subscribe(
-                destination, subscription=0, ack_mode=ack_mode, identity=self._identity, receipt="subscribed"
+                destination,
+                subscription=0,
+                ack_mode=ack_mode,
+                identity=self._identity,
+                headers=headers,
+                receipt="subscribed",
             )
         )
 
     def wait_subscribed(self) -> None:
         self._wait_answer(b"RECEIPT")
 
-    def subscribe(self, destination: str, *, ack_mode: str = "auto") -> None:
+    def subscribe(self, destination: str, *, ack_mode: str = "auto", headers: Mapping[str, str] | None = None) -> None:
         """Subscribe, and come back when the broker has confirmed it: nothing published later can be missed."""
-        self.begin_subscribe(destination, ack_mode=ack_mode)
+        self.begin_subscribe(destination, ack_mode=ack_mode, headers=headers)
         self.wait_subscribed()
+
+    def publish(self, destination: str, body: bytes) -> None:
+        """Publish one message, and come back when the broker has taken it."""
+        self.socket.sendall(frames.send(destination, body, receipt="published"))
+        self._wait_answer(b"RECEIPT")
+
+    def take_message(self) -> bytes:
+        """Wait for the next frame, which has to be a MESSAGE, and acknowledge it."""
+        message = self._wait_frame()
+        self._raise_if_not(b"MESSAGE", message)
+        self.socket.sendall(frames.acknowledge_all(ack_ids_in(message)))
+        return message
 
     def delete_subscription(self) -> None:
         """End the durable subscription for good. Nothing may be on its way to it, or that is taken for the answer."""
@@ -110,7 +131,9 @@ class Session:
 
     def _wait_answer(self, command: bytes) -> None:
         """Wait for the next frame, which has to be a `command`."""
-        frame = self._wait_frame()
+        self._raise_if_not(command, self._wait_frame())
+
+    def _raise_if_not(self, command: bytes, frame: bytes) -> None:
         if frame.partition(b"\n")[0].rstrip(b"\r") != command:
             raise_if_error(frame)
             raise Broken(f"expected {command.decode()}, got {frame[:_SHOWN_BYTES]!r}")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Target(Protocol):
@@ -14,6 +17,10 @@ class Target(Protocol):
     def host(self) -> str: ...
     @property
     def port(self) -> int: ...
+    @property
+    def data(self) -> Path:
+        """The directory it keeps its files in; `operating` and `stored` look there."""
+
     @property
     def started_in_s(self) -> float:
         """How long its last start took, from the new process to the line that says where it listens."""

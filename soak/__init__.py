@@ -8,7 +8,8 @@ is deterministic as far as a kill can be: its moments are chosen by a seed, and 
          │               ├──────► subscriber    durable; acknowledges one by one, some with receipts
          │               └──────► kill_plan     after which receipt, delivery or acknowledgement to kill
          │           history ──► verdict        what was seen ──► what was broken; pure
-         └──► long_run                          millions of messages, file size and memory at the end
+         ├──► long_run                          millions of messages, file size and memory at the end
+         └──► through_run ──► passing           millions of messages, files that have to stay small
 
 Everything here knows STOMP and processes, and nothing of the broker's insides.
 """

@@ -22,6 +22,7 @@ from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
 from soak.database import OWN_POSTGRES, Database, opened_database
 from soak.kill_plan import Moment
 from soak.long_run import LongRunOutcome, run_long
+from soak.through_run import CONSTANT_BYTES, PER_BYTE_IN_FLIGHT, ThroughOutcome, run_through
 from soak.victim import BrokerVictim, DatabaseVictim
 from tests.support.broker_process import BrokerProcess
 
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from benchmarks.stored import StoreSizes
     from soak.scene import Scene
     from soak.victim import Victim
 
 _KILLS: Final = 25
 _MESSAGES: Final = 20_000
 _LONG_MESSAGES: Final = 5_000_000
+_THROUGH_MESSAGES: Final = 10_000_000
 _MEBIBYTE: Final = 1024 * 1024
 #: Seconds between two lines of progress.
 _SHOW_S: Final = 1.0
@@ -48,6 +51,10 @@ class Options:
     database: str | None
     kills_database: bool
     is_long: bool
+    #: Messages of the run that looks at the files; None: no such run.
+    through: int | None
+    #: Nothing else is run.
+    is_through_alone: bool
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -67,12 +74,24 @@ def parse(arguments: Sequence[str]) -> Options:
         help=f"instead of the embedded SQLite file; `{OWN_POSTGRES}` starts a PostgreSQL for the run",
     )
     parser.add_argument("--kill-database", action="store_true", help="kill PostgreSQL instead of the broker")
-    parser.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
+    without_kills = parser.add_mutually_exclusive_group()
+    without_kills.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
+    without_kills.add_argument(
+        "--through",
+        metavar="N",
+        type=_positive,
+        nargs="?",
+        const=_THROUGH_MESSAGES,
+        help=f"no kills: see that the files stay small while N messages pass through (default {_THROUGH_MESSAGES:,}; "
+        "without any options this is done after the kills)",
+    )
     parsed = parser.parse_args(arguments)
     if parsed.kill_database and parsed.database != OWN_POSTGRES:
         parser.error(f"--kill-database needs --database {OWN_POSTGRES}: another one is not ours to kill")
     if parsed.kill_database and parsed.long:
         parser.error("--long kills nothing")
+    if parsed.through and parsed.database:
+        parser.error("--through looks at the files of the embedded database")
     return Options(
         kills=parsed.kills,
         messages=parsed.messages or (_LONG_MESSAGES if parsed.long else _MESSAGES),
@@ -80,6 +99,8 @@ def parse(arguments: Sequence[str]) -> Options:
         database=parsed.database,
         kills_database=parsed.kill_database,
         is_long=parsed.long,
+        through=_THROUGH_MESSAGES if not arguments else parsed.through,
+        is_through_alone=parsed.through is not None,
     )
 
 
@@ -97,9 +118,14 @@ def main(arguments: Sequence[str]) -> int:
         database_directory = directory / "postgres"
         database_directory.mkdir()
         database = opened.enter_context(opened_database(options.database, database_directory))
-        return (
-            _run_long(options, directory, database) if options.is_long else _run_crashes(options, directory, database)
-        )
+        exit_codes = []
+        if options.is_long:
+            exit_codes.append(_run_long(options, directory, database))
+        elif not options.is_through_alone:
+            exit_codes.append(_run_crashes(options, directory, database))
+        if options.through is not None:
+            exit_codes.append(_run_through(options.through, directory))
+        return max(exit_codes)
 
 
 # Crashes -------------------------------------------------------------------------------------------------------------
@@ -182,6 +208,46 @@ def _print_long(outcome: LongRunOutcome) -> None:
     ):
         sizes = [getattr(outcome, f"{value}_bytes") / _MEBIBYTE for value in values]
         print(f"{name}: {', '.join(f'{size:.1f}' for size in sizes)} MiB")
+
+
+# Files that stay small ------------------------------------------------------------------------------------------------
+
+
+def _run_through(messages: int, directory: Path) -> int:
+    data = directory / "through"
+    command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(data)]
+    line = ProgressLine()
+    try:
+        outcome = run_through(messages, data, command, show=line.show)
+    except Broken as broken:
+        line.end()
+        print(f"BROKEN: {broken}")
+        return 1
+    line.end()
+    for text in through_lines(outcome):
+        print(text)
+    return 0 if outcome.is_bounded else 1
+
+
+def through_lines(outcome: ThroughOutcome) -> list[str]:
+    rate = outcome.messages / outcome.elapsed_s
+    allowed = f"{CONSTANT_BYTES / _MEBIBYTE:.0f} MiB + {PER_BYTE_IN_FLIGHT} × in flight"
+    in_flight_bytes = outcome.in_flight_bytes / _MEBIBYTE
+    return [
+        f"{outcome.messages:,} messages through in {outcome.elapsed_s:.0f} s, {rate:,.0f} a second",
+        f"in flight at most: {outcome.in_flight_messages:,} messages, {in_flight_bytes:.2f} MiB",
+        f"files at most: {_sizes(outcome.peak)}",
+        f"files at the end: {_sizes(outcome.end)}; after the broker has ended: {_sizes(outcome.ended)}",
+        f"files at most are {outcome.peak.total_bytes / outcome.in_flight_bytes:.1f} × what was in flight at most; "
+        f"memory at most {outcome.resident_peak_bytes / _MEBIBYTE:.1f} MiB",
+        f"{'Within' if outcome.is_bounded else 'BROKEN: above'} the {outcome.allowed_bytes / _MEBIBYTE:.1f} MiB that "
+        f"are allowed: {allowed}.",
+    ]
+
+
+def _sizes(sizes: StoreSizes) -> str:
+    total, log = sizes.total_bytes / _MEBIBYTE, sizes.log_bytes / _MEBIBYTE
+    return f"{total:.1f} MiB ({log:.1f} of it write-ahead log)"
 
 
 @final

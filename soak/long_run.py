@@ -18,6 +18,7 @@ from benchmarks.roles import publisher, subscriber
 from benchmarks.roles.child_end import Expect, Go, Stage
 from benchmarks.roles.publisher import PublisherAssignment
 from benchmarks.roles.subscriber import SubscriberAssignment
+from benchmarks.stored import bytes_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ def run_long(messages: int, data: Path, command: Sequence[str], *, show: Callabl
         mebibytes = watch.peak_resident_bytes >> 20, files_bytes >> 20
         show(f"{published:,} of {messages:,} published, peak memory {mebibytes[0]} MiB, files {mebibytes[1]} MiB")
 
-    with running_process(command) as target:
+    with running_process(command, data) as target:
         resident_before_bytes = target.resident_bytes()
         watch = BrokerWatch(target)
         publishing = PublisherAssignment(
@@ -99,13 +100,3 @@ def run_long(messages: int, data: Path, command: Sequence[str], *, show: Callabl
         files_running_bytes=files_running_bytes,
         files_ended_bytes=bytes_in(data),
     )
-
-
-def bytes_in(data: Path) -> int:
-    total = 0
-    for path in data.glob("*"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:  # gone since it was listed
-            continue
-    return total

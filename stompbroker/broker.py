@@ -129,6 +129,7 @@ class Broker:
             )
             message_ids = MessageIds(opened.ownership.store_id, opened.ownership.start_number)
         self.dead_letters = DeadLetters(self.registry, self.journal, message_ids, self.clock)
+        self.registry.bury = self.dead_letters.give_up
         self.control = Control(
             self.registry,
             self.sessions,

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-__all__ = ["ControlClient", "ControlRefused", "NoBroker", "connect"]
+__all__ = ["SEARCH_TIMEOUT_S", "ControlClient", "ControlRefused", "NoBroker", "connect"]
 
 #: A busy broker answers within milliseconds; one that takes this long, in seconds, hangs.
 ANSWER_TIMEOUT_S = 10.0
+#: The same where it has to search all that is stored.
+SEARCH_TIMEOUT_S = 120.0
 
 #: Longest answer, in bytes. Its lists are bounded to 1,000 entries of well under 1 KiB, a few MiB in all.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -43,9 +45,10 @@ class ControlRefused(OperatorError):
 class ControlClient:
     """One connection to the control socket; calls go one after the other."""
 
-    def __init__(self, stream: trio.SocketStream, path: Path) -> None:
+    def __init__(self, stream: trio.SocketStream, path: Path, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         self._stream = stream
         self._path = path
+        self._timeout_s = timeout_s
         self._received = bytearray()
 
     async def call(self, method: str, **params: object) -> Any:
@@ -55,12 +58,12 @@ class ControlClient:
         """
         request = json.dumps({"method": method, "params": params}) + "\n"
         try:
-            with trio.fail_after(ANSWER_TIMEOUT_S):
+            with trio.fail_after(self._timeout_s):
                 await self._stream.send_all(request.encode())
                 line = await self._receive_line()
         except trio.TooSlowError as error:
             raise NoBroker(
-                f"The broker at {self._path} has not answered for {ANSWER_TIMEOUT_S:g} seconds; it seems to hang."
+                f"The broker at {self._path} has not answered for {self._timeout_s:g} seconds; it seems to hang."
             ) from error
         except trio.BrokenResourceError as error:
             raise NoBroker(f"The broker at {self._path} went away before it answered.") from error
@@ -91,11 +94,11 @@ class ControlClient:
 
 
 @asynccontextmanager
-async def connect(data: Path) -> AsyncIterator[ControlClient]:
+async def connect(data: Path, *, timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[ControlClient]:
     """A connection to the broker with this data directory, closed at the end of the block. Raises NoBroker."""
     stream = await _open(data)
     async with stream:
-        yield ControlClient(stream, control_socket_path(data))
+        yield ControlClient(stream, control_socket_path(data), timeout_s)
 
 
 async def _open(data: Path) -> trio.SocketStream:

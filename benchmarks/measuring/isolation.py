@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from benchmarks.broken import Broken
 from benchmarks.broker_watch import BrokerWatch
 from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShare, Unit
-from benchmarks.measuring.latency import latency_figure, lateness_figure, raise_if_not_in_order
+from benchmarks.measuring.latency import compared_latencies, raise_if_not_in_order
 from benchmarks.role_process import RoleProcess
 from benchmarks.roles import flood, paced
 from benchmarks.roles.child_end import Go, Stage, Stop
 from benchmarks.roles.flood import FloodAssignment, FloodReport
-from benchmarks.roles.paced import PacedAssignment, PacedReport
+from benchmarks.roles.paced import PacedAssignment
 
 if TYPE_CHECKING:
     from benchmarks.scenarios import Isolation
@@ -81,7 +81,8 @@ def measure(scenario: Isolation, target: Target, stall_s: float) -> Measurement:
     return Measurement(
         scenario=scenario.name,
         figures=(
-            *_steady_figures(scenario, alone, beside),
+            Figure(name="steady rate", value=beside.received / beside.elapsed_s, unit=Unit.PER_SECOND),
+            *compared_latencies(scenario.name, alone, beside),
             _flood_figure(scenario, flooded),
             Figure(
                 name="peak memory",
@@ -99,20 +100,6 @@ def measure(scenario: Isolation, target: Target, stall_s: float) -> Measurement:
         ),
         is_paced=True,
     )
-
-
-def _steady_figures(scenario: Isolation, alone: PacedReport, beside: PacedReport) -> tuple[Figure, ...]:
-    rate = Figure(name="steady rate", value=beside.received / beside.elapsed_s, unit=Unit.PER_SECOND)
-    figures = [rate]
-    for name, thousandths in (("p50", 500), ("p99", 990)):
-        quiet = latency_figure(f"{name} alone", alone, thousandths)
-        flooded = latency_figure(f"{name} beside", beside, thousandths)
-        key = FigureKey(scenario.name, quiet.name)
-        figures += [
-            quiet,
-            Figure(name=flooded.name, value=flooded.value, unit=flooded.unit, compared_with=key),
-        ]
-    return (*figures, lateness_figure("generator late, p99", beside))
 
 
 def _flood_figure(scenario: Isolation, report: FloodReport) -> Figure:

@@ -5,11 +5,12 @@ Law: percentiles are of one run; all messages came, in order. See `roles.paced` 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarks.broken import Broken
 from benchmarks.broker_watch import BrokerWatch
-from benchmarks.measurement import Figure, Measurement, ProcessorShare, Unit
+from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShare, Unit
 from benchmarks.percentiles import percentile
 from benchmarks.role_process import RoleProcess
 from benchmarks.roles import paced
@@ -68,6 +69,19 @@ def raise_if_not_in_order(report: PacedReport) -> None:
 def latency_figure(name: str, report: PacedReport, thousandths: int) -> Figure:
     value_ns = percentile(sorted(report.latencies_ns), thousandths)
     return Figure(name=name, value=value_ns / _MILLISECOND_NS, unit=Unit.MILLISECONDS)
+
+
+def compared_latencies(scenario: str, alone: PacedReport, beside: PacedReport) -> tuple[Figure, ...]:
+    """p50 and p99 of the same traffic, alone and then beside something, the second against the first."""
+    figures: list[Figure] = []
+    for name, thousandths in (("p50", 500), ("p99", 990)):
+        quiet = latency_figure(f"{name} alone", alone, thousandths)
+        compared_with = FigureKey(scenario, quiet.name)
+        figures += [
+            quiet,
+            replace(latency_figure(f"{name} beside", beside, thousandths), compared_with=compared_with),
+        ]
+    return (*figures, lateness_figure("generator late, p99", beside))
 
 
 def lateness_figure(name: str, report: PacedReport) -> Figure:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from benchmarks.broken import Broken
 from benchmarks.broker_watch import BrokerWatch
 from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShare, Unit
-from benchmarks.role_process import RoleProcess
-from benchmarks.roles import publisher, subscriber
-from benchmarks.roles.child_end import Expect, Go, Stage
+from benchmarks.measuring.flow import run_flow
+from benchmarks.roles import subscriber
 from benchmarks.roles.publisher import PublisherAssignment
 from benchmarks.roles.subscriber import SubscriberAssignment, SubscriberReport
 from benchmarks.scenarios import REFERENCE, Throughput
@@ -25,7 +24,7 @@ DESTINATION = "/topic/benchmark"
 DELIVERIES = "deliveries"
 
 
-def measure(scenario: Throughput, target: Target, stall_s: float) -> Measurement:
+def measure(scenario: Throughput, target: Target, stall_s: float, watch: BrokerWatch | None = None) -> Measurement:
     publishing = PublisherAssignment(
         host=target.host,
         port=target.port,
@@ -44,20 +43,8 @@ def measure(scenario: Throughput, target: Target, stall_s: float) -> Measurement
         is_durable=scenario.is_durable,
         stall_s=stall_s,
     )
-    watch = BrokerWatch(target)
-    with (
-        RoleProcess(publisher.run, publishing, watch=watch.look) as publishing_process,
-        RoleProcess(subscriber.run, subscribing, watch=watch.look) as subscribing_process,
-    ):
-        publishing_process.wait_stage(Stage.READY)
-        subscribing_process.wait_stage(Stage.READY)
-        watch.restart()
-        publishing_process.tell(Go())
-        published = publishing_process.wait_report()
-        subscribing_process.tell(Expect(published.messages))
-        subscribed = subscribing_process.wait_report()
-        broker_processor_s = watch.broker_processor_s()
-        machine_share, broker_share = watch.machine_share(), watch.broker_share()
+    flow = run_flow(publishing, subscriber.run, subscribing, watch or BrokerWatch(target))
+    published, subscribed = flow.published, flow.subscribed
     raise_if_not_exactly_once(published.messages, subscribed, body_bytes=scenario.body_bytes)
 
     deliveries = sum(subscribed.received)
@@ -71,10 +58,12 @@ def measure(scenario: Throughput, target: Target, stall_s: float) -> Measurement
                 unit=Unit.PER_SECOND,
                 compared_with=None if scenario.name == REFERENCE else FigureKey(scenario.reference, DELIVERIES),
             ),
-            Figure(name="broker per delivery", value=broker_processor_s / deliveries * 1e6, unit=Unit.MICROSECONDS),
+            Figure(
+                name="broker per delivery", value=flow.broker_processor_s / deliveries * 1e6, unit=Unit.MICROSECONDS
+            ),
         ),
-        machine=machine_share,
-        broker=broker_share,
+        machine=flow.machine,
+        broker=flow.broker,
         generators=(
             ProcessorShare("publisher", published.processor_s / (published.finished_at - published.started_at)),
             ProcessorShare("subscriber", subscribed.processor_s / subscribed.busy_s),

@@ -6,7 +6,8 @@ for one message (the "coordinated omission" of generators that wait for an answe
 generator itself was is reported beside it, so that nobody takes its delays for the broker's.
 
 With a durable subscription the publisher asks for a receipt for every message and the subscriber acknowledges each;
-neither waits for the other's answer. One process and one clock, two connections.
+neither waits for the other's answer. One process and one clock, two connections. Told to stop, it publishes no more
+and waits for what it has published.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from benchmarks.broken import Broken
-from benchmarks.durable_identity import numbered_identity
+from benchmarks.durable_identity import DurableIdentity, numbered_identity
 from benchmarks.frame_counting import AckIdReader, FrameCounter, StampReader, stamped_body
 from benchmarks.frames import acknowledge_all, send
-from benchmarks.roles.child_end import ChildEnd, Stage
+from benchmarks.roles.child_end import ChildEnd, Stage, Stop
 from benchmarks.session import Session, raise_if_error, receive
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _SECOND_NS: Final = 1_000_000_000
 #: Before a message is due, the last stretch is spent asking instead of sleeping: waking up takes the kernel about
 #: 0.1 ms, a third of what is measured. It costs a fifth of a core at 1,000 messages a second.
 _SPIN_S: Final = 0.0002
+_SUBSCRIBER: Final = numbered_identity(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +43,19 @@ class PacedAssignment:
     destination: str
     body_bytes: int
     messages_per_s: int
+    #: At most: fewer if it is told to stop.
     messages: int
     is_durable: bool = False
+    #: Who the durable subscriber is: one identity has one destination for good.
+    identity: DurableIdentity = _SUBSCRIBER
     #: Seconds without a message, once all are sent, after which what is missing counts as lost.
     stall_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedReport:
+    #: When the first message was due; number n was due n / rate later, and is the n-th of the latencies.
+    starts_at_ns: int
     sent: int
     received: int
     #: Messages that came again or before an earlier one; a topic with one publisher keeps its order.
@@ -66,7 +73,7 @@ def run(assignment: PacedAssignment, control: ChildEnd) -> PacedReport:
     with (
         Session.open(assignment.host, assignment.port) as publisher,
         Session.open(
-            assignment.host, assignment.port, identity=numbered_identity(0) if assignment.is_durable else None
+            assignment.host, assignment.port, identity=assignment.identity if assignment.is_durable else None
         ) as subscriber,
     ):
         subscriber.subscribe(assignment.destination, ack_mode="client-individual" if assignment.is_durable else "auto")
@@ -75,15 +82,16 @@ def run(assignment: PacedAssignment, control: ChildEnd) -> PacedReport:
         processor_at_start = time.process_time()
         arrivals = Arrivals(subscriber.socket if assignment.is_durable else None)
         schedule = Schedule(assignment, publisher.socket, starts_at_ns=time.monotonic_ns())
-        _keep_schedule(schedule, arrivals, subscriber.socket, assignment.stall_s)
+        _keep_schedule(schedule, arrivals, subscriber.socket, control, assignment.stall_s)
         ended_at_ns = time.monotonic_ns()
         processor_s = time.process_time() - processor_at_start
         receipts = schedule.receipts + publisher.leave()
         extra = subscriber.leave()
-    if assignment.is_durable and receipts != assignment.messages:
-        raise Broken(f"{receipts:,} receipts for {assignment.messages:,} messages")
+    if assignment.is_durable and receipts != schedule.messages:
+        raise Broken(f"{receipts:,} receipts for {schedule.messages:,} messages")
     return PacedReport(
-        sent=assignment.messages,
+        starts_at_ns=schedule.starts_at_ns,
+        sent=schedule.messages,
         received=arrivals.count + extra,
         misplaced=arrivals.misplaced + extra,
         latencies_ns=arrivals.latencies_ns,
@@ -93,15 +101,18 @@ def run(assignment: PacedAssignment, control: ChildEnd) -> PacedReport:
     )
 
 
-def _keep_schedule(schedule: Schedule, arrivals: Arrivals, subscriber: socket.socket, stall_s: float) -> None:
+def _keep_schedule(
+    schedule: Schedule, arrivals: Arrivals, subscriber: socket.socket, control: ChildEnd, stall_s: float
+) -> None:
     """Send what is due and receive what comes, until all is back or nothing comes any more."""
     subscriber.setblocking(False)
+    waited_for: list[socket.socket | ChildEnd] = [subscriber, schedule.socket, control]
     while arrivals.count < schedule.messages:
         schedule.send_due(time.monotonic_ns())
         to_next_s = schedule.seconds_to_next(time.monotonic_ns())
         # `select` waits for microseconds, where `epoll` rounds up to milliseconds.
         readable, _, _ = select.select(
-            [subscriber, schedule.socket],
+            waited_for,
             [schedule.socket] if schedule.has_unsent else [],
             [],
             stall_s if to_next_s is None else max(0.0, to_next_s - _SPIN_S),
@@ -110,9 +121,13 @@ def _keep_schedule(schedule: Schedule, arrivals: Arrivals, subscriber: socket.so
             chunk = receive(subscriber, _RECEIVE_BYTES)
             arrivals.note(chunk, time.monotonic_ns())
             arrivals.acknowledge(chunk)
+        if control in readable:
+            assert isinstance(control.wait_word(), Stop)
+            waited_for.remove(control)
+            schedule.stop()
         if schedule.socket in readable:
             schedule.take_answers(receive(schedule.socket, _RECEIVE_BYTES))
-        elif subscriber not in readable and to_next_s is None and not schedule.has_unsent:
+        elif not readable and to_next_s is None and not schedule.has_unsent:
             return
 
 
@@ -150,6 +165,10 @@ class Schedule:
         if self._next == self.messages:
             return None
         return max(0, self.due_at_ns(self._next) - now_ns) / _SECOND_NS
+
+    def stop(self) -> None:
+        """Nothing more becomes due."""
+        self.messages = self._next
 
     def send_due(self, now_ns: int) -> None:
         while self._next < self.messages and (due_at_ns := self.due_at_ns(self._next)) <= now_ns:

@@ -37,6 +37,8 @@ class PublisherAssignment:
     most_messages: int | None = None
     #: Messages that may be without their RECEIPT at a time; 0 asks for none.
     receipt_window: int
+    #: Which message, counted from 0, is poison; there must be an end then.
+    poison_at: int | None = None
     #: Seconds without progress after which the broker counts as hung.
     stall_s: float
 
@@ -52,11 +54,15 @@ class PublisherReport:
 
 def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
     frames_in_ring = assignment.receipt_window or max(1, _RING_BYTES // (assignment.body_bytes + 64))
+    if assignment.poison_at is not None:
+        assert assignment.most_messages is not None
+        frames_in_ring = max(frames_in_ring, assignment.most_messages)  # once round, so that there is one
     ring = ring_of_sends(
         assignment.destination,
         body_bytes=assignment.body_bytes,
         frames=frames_in_ring,
         with_receipts=assignment.receipt_window > 0,
+        poison_at=assignment.poison_at,
     )
     with Session.open(assignment.host, assignment.port) as session:
         stream = SendStream(

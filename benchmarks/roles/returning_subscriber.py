@@ -1,7 +1,7 @@
 """A role that comes back to a durable subscription and takes what it has missed, acknowledging every message.
 
 Law: the clock starts with the SUBSCRIBE, which is answered before the first message; from then on every buffer is
-counted and acknowledged as `AcknowledgingReceiver` does it. It is owed what the measurement tells it, neither less nor
+counted and acknowledged as `AnsweringReceiver` does it. It is owed what the measurement tells it, neither less nor
 more.
 """
 
@@ -10,16 +10,15 @@ from __future__ import annotations
 import select
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from benchmarks.answering import AcknowledgeAll
 from benchmarks.roles.child_end import ChildEnd, Expect, Stage
-from benchmarks.roles.subscriber import AcknowledgingReceiver
+from benchmarks.roles.subscriber import RECEIVE_BYTES, AnsweringReceiver
 from benchmarks.session import Session
 
 if TYPE_CHECKING:
     from benchmarks.durable_identity import DurableIdentity
-
-_RECEIVE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ def run(assignment: ReturningAssignment, control: ChildEnd) -> ReturningReport:
         processor_at_start, started_at = time.process_time(), time.monotonic()
         session.subscribe(assignment.destination, ack_mode="client-individual")
         session.socket.setblocking(False)
-        receiver = AcknowledgingReceiver(session.socket, bytearray(_RECEIVE_BYTES))
+        receiver = AnsweringReceiver(session.socket, bytearray(RECEIVE_BYTES), AcknowledgeAll())
         first_after_s = _receive_all(session, receiver, word.messages, control, assignment.stall_s) - started_at
         extra = session.leave()
         elapsed_s, processor_s = time.monotonic() - started_at, time.process_time() - processor_at_start
@@ -65,7 +64,7 @@ def run(assignment: ReturningAssignment, control: ChildEnd) -> ReturningReport:
 
 
 def _receive_all(
-    session: Session, receiver: AcknowledgingReceiver, expected: int, control: ChildEnd, stall_s: float
+    session: Session, receiver: AnsweringReceiver, expected: int, control: ChildEnd, stall_s: float
 ) -> float:
     """Receive until all is there, or nothing comes any more; says when the first bytes were there."""
     first_at = time.monotonic() if session.leftover else None
@@ -77,5 +76,5 @@ def _receive_all(
             break
         first_at = first_at or time.monotonic()
         has_unsent = receiver.receive() if readable else receiver.flush()
-        control.progress(receiver.acknowledged)
+        control.progress(receiver.answered)
     return first_at or time.monotonic()

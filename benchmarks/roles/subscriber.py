@@ -1,7 +1,8 @@
 """A role that receives on one or many connections and counts, acknowledging when asked to.
 
 Law: no work per message, except one regular expression match where ids have to be acknowledged. Frames are counted by
-their NULs; every connection is owed what the publisher sent, neither less nor more.
+their NULs; every connection is owed what the publisher sent, neither less nor more. Other roles use the parts, with
+other answers.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from benchmarks.answering import AcknowledgeAll
 from benchmarks.broken import Broken
 from benchmarks.durable_identity import numbered_identity
-from benchmarks.frame_counting import AckIdReader, FrameCounter
-from benchmarks.frames import acknowledge_all
+from benchmarks.frame_counting import FrameCounter
 from benchmarks.roles.child_end import ChildEnd, Expect, Stage
 from benchmarks.session import Session, raise_if_error
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
-_RECEIVE_BYTES: Final = 256 * 1024
+    from benchmarks.answering import Answering
+
+RECEIVE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +72,32 @@ def run(assignment: SubscriberAssignment, control: ChildEnd) -> SubscriberReport
             session.subscribe(assignment.destination, ack_mode=ack_mode)
             session.socket.setblocking(False)
         # One buffer for all connections: a receiver has counted it before the next one fills it.
-        buffer = bytearray(_RECEIVE_BYTES)
-        make_receiver = AcknowledgingReceiver if assignment.acknowledges else CountingReceiver
-        receivers: list[Receiver] = [make_receiver(session.socket, buffer) for session in sessions]
-        control.reach(Stage.READY)
-        started = _receive_all(receivers, control, assignment.stall_s)
+        buffer = bytearray(RECEIVE_BYTES)
+        receivers: list[Receiver] = [
+            AnsweringReceiver(session.socket, buffer, AcknowledgeAll())
+            if assignment.acknowledges
+            else CountingReceiver(session.socket, buffer)
+            for session in sessions
+        ]
+        return receive_and_leave(sessions, receivers, control, assignment.stall_s)
+
+
+def receive_and_leave(
+    sessions: Sequence[Session], receivers: Sequence[Receiver], control: ChildEnd, stall_s: float
+) -> SubscriberReport:
+    """Receive on subscribed sessions what the publisher is said to have sent, and disconnect."""
+    control.reach(Stage.READY)
+    started = _receive_all(receivers, control, stall_s)
+    finished_at = time.monotonic()
+    extra = [session.leave() for session in sessions]
+    if any(isinstance(receiver, AnsweringReceiver) for receiver in receivers):
         finished_at = time.monotonic()
-        extra = [session.leave() for session in sessions]
-        if assignment.acknowledges:
-            finished_at = time.monotonic()
-        processor_s, busy_s = time.process_time() - started.processor_s, time.monotonic() - started.at
     return SubscriberReport(
         received=tuple(receiver.messages + more for receiver, more in zip(receivers, extra, strict=True)),
         byte_count=sum(receiver.byte_count for receiver in receivers),
         finished_at=finished_at,
-        processor_s=processor_s,
-        busy_s=busy_s,
+        processor_s=time.process_time() - started.processor_s,
+        busy_s=time.monotonic() - started.at,
     )
 
 
@@ -93,7 +107,7 @@ class _Start:
     processor_s: float
 
 
-def _receive_all(receivers: list[Receiver], control: ChildEnd, stall_s: float) -> _Start:
+def _receive_all(receivers: Sequence[Receiver], control: ChildEnd, stall_s: float) -> _Start:
     """Receive until every connection has what the publisher sent, or nothing comes any more."""
     start: _Start | None = None
     expected: int | None = None
@@ -165,24 +179,27 @@ class CountingReceiver:
 
 
 @final
-class AcknowledgingReceiver:
-    """Acknowledges every message, all of one buffer in one write.
+class AnsweringReceiver:
+    """Answers every message, all of one buffer in one write.
 
-    Invariant: `_unsent` holds the ACKs, in order, that the kernel has not yet taken.
+    `again` deliveries come beside those of what was published, because something is refused.
+
+    Invariant: `_unsent` holds the answers, in order, that the kernel has not yet taken.
     """
 
-    def __init__(self, connected: socket.socket, buffer: bytearray) -> None:
+    def __init__(self, connected: socket.socket, buffer: bytearray, answering: Answering, *, again: int = 0) -> None:
         self.socket = connected
         self._buffer = buffer
+        self._answering = answering
+        self._again = again
         self._counter = FrameCounter()
-        self._ack_ids = AckIdReader()
         self._unsent = bytearray()
-        self.acknowledged = 0
+        self.answered = 0
 
     @property
     def messages(self) -> int:
-        if self._counter.frames != self.acknowledged:
-            raise Broken(f"{self._counter.frames} messages came with {self.acknowledged} ack headers")
+        if self._counter.frames != self.answered:
+            raise Broken(f"{self._counter.frames} messages came with {self.answered} ack headers")
         return self._counter.frames
 
     @property
@@ -190,21 +207,21 @@ class AcknowledgingReceiver:
         return self._counter.byte_count
 
     def is_waiting_for(self, expected: int) -> bool:
-        return self._counter.frames < expected or bool(self._unsent)
+        return self._counter.frames < expected + self._again or bool(self._unsent)
 
     def receive(self) -> bool:
         return self._take(receive_into(self.socket, self._buffer))
 
     def take_leftover(self, leftover: bytes) -> bool:
-        """Count and acknowledge what came behind the answer to SUBSCRIBE."""
+        """Count and answer what came behind the answer to SUBSCRIBE."""
         self._buffer[: len(leftover)] = leftover
         return self._take(len(leftover))
 
     def _take(self, length: int) -> bool:
         self._counter.count(self._buffer, length)
-        ack_ids = self._ack_ids.read(bytes(memoryview(self._buffer)[:length]))
-        self.acknowledged += len(ack_ids)
-        self._unsent += acknowledge_all(ack_ids)
+        answer = self._answering.answer(bytes(memoryview(self._buffer)[:length]))
+        self.answered += answer.messages
+        self._unsent += answer.frames
         return self.flush()
 
     def flush(self) -> bool:

@@ -1,10 +1,9 @@
 """Many dead letters, one chunk after the other.
 
 Law: as many are moved as were counted before, and the work ends where the last of them lay: letters that arrive
-meanwhile, perhaps because a redriven message died at once, do not keep it going. (Only where counted ones vanish
-meanwhile may the last chunk take as many later ones.) A chunk is one question to the broker and is never cut short; a
-signal ends the work between two of them. Each has a connection of its own, because the broker hangs up on who is silent
-for long.
+meanwhile, perhaps because a redriven message died at once, neither keep it going nor are touched. A chunk is one
+question to the broker and is never cut short; a signal ends the work between two of them. Each has a connection of its
+own, because the broker hangs up on who is silent for long.
 """
 
 from __future__ import annotations
@@ -202,7 +201,8 @@ class _Mover:
         params = {"topic": self._selection.topic, **self._selection.filters, **self._move.params}
         try:
             async with connect(self._directory) as control:
-                return await control.call(self._move.method, after=after, limit=limit, **params)
+                up_to = self._extent.last_offset
+                return await control.call(self._move.method, after=after, up_to=up_to, limit=limit, **params)
         except (ControlRefused, NoBroker) as error:
             extent = f"  {counted(self.outcome.moved, 'letter')} had been {self._move.done}"
             # A broker that refuses has done nothing; one that does not answer may have.

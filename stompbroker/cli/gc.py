@@ -82,15 +82,16 @@ def _read_topic(given: str | None) -> str | None:
 
 
 async def _ask(directory: Path, topic: str | None) -> list[dict[str, Any]]:
-    from stompbroker.control_client import connect
+    from stompbroker.control_client import SEARCH_TIMEOUT_S, connect
 
     found: list[dict[str, Any]] = []
-    async with connect(directory) as control:
+    async with connect(directory, timeout_s=SEARCH_TIMEOUT_S) as control:
         if topic is not None:
             answer = await control.call("explain_collection", topic=topic)
             return list(answer["topics"])
         while True:
-            answer = await control.call("explain_collection", after=found[-1]["topic"] if found else "", limit=PAGE)
+            after = found[-1]["topic"] if found else ""
+            answer = await control.call("explain_collection", after=after, limit=PAGE)
             found += answer["topics"]
             # Some may have gone since the first answer, so an answer without any is an end, too.
             if not answer["topics"] or len(found) >= answer["total"]:

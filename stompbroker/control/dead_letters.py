@@ -34,7 +34,7 @@ __all__ = ["DeadLetterMethods"]
 MAX_LISTED: Final = 1000
 MAX_CHANGED: Final = 100
 _FILTER: Final = frozenset({"subscription", "reason", "message_id", "offset"})
-_PIECE: Final = frozenset({"topic", "after", "limit"})
+_PIECE: Final = frozenset({"topic", "after", "up_to", "limit"})
 
 
 class Letter(NamedTuple):
@@ -228,16 +228,19 @@ class DeadLetterMethods:
         return topic
 
     async def _look(self, topic: Topic, params: Mapping[str, Any], limit: int) -> _Piece:
-        """The next letters that are meant, behind `after`: one page is looked at."""
+        """The next letters that are meant, behind `after` and not behind `up_to`: one page is looked at."""
         wanted = _Filter.read(params)
         after = number("after", params.get("after", -1), -1, 1 << 62)
         if wanted.offset is not None:
             after = max(after, wanted.offset - 1)
+        up_to = params.get("up_to")
         end = topic.log.end_offset
+        if up_to is not None:
+            end = min(end, Offset(number("up_to", up_to, 0, 1 << 62) + 1))
         page = await self._kept.page(topic, after + 1, end)
         letters: list[Letter] = []
         for offset, message in page:
-            if offset <= after:
+            if not after < offset < end:
                 continue
             provenance = provenance_of(message)
             if provenance is not None and wanted.takes(letter := Letter(offset, message, provenance)):

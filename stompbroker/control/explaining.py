@@ -90,7 +90,7 @@ class CollectionMethods:
             },
             "pinned_by": pinned_by,
             "collectable": {"messages": collectable},
-            "why": _why(topic, pinned_by, collectable, 0 if stored is None else stored.messages),
+            "why": _why(topic, pinned_by, len(pinning), collectable, 0 if stored is None else stored.messages),
         }
 
     async def _pinning(self, reading: Reading) -> dict[str, Any]:
@@ -109,13 +109,14 @@ class CollectionMethods:
         }
 
 
-def _why(topic: Topic, pinned_by: list[dict[str, Any]], collectable: int, stored: int) -> str:
+def _why(topic: Topic, pinned_by: list[dict[str, Any]], pins: int, collectable: int, stored: int) -> str:
     """One sentence: what keeps most of it."""
     if not stored and not topic.log.message_count:
         return "nothing is kept"
     if pinned_by:
         first = pinned_by[0]
-        others = f", and {len(pinned_by) - 1} more have not settled everything" if len(pinned_by) > 1 else ""
+        others = "" if pins == 1 else f", and {pins - 1} more have not settled everything"
+        count = first["unsettled"]
         kind = "durable" if first["durable"] else "transient"
         state = (
             "which is connected"
@@ -123,7 +124,8 @@ def _why(topic: Topic, pinned_by: list[dict[str, Any]], collectable: int, stored
             else f"which nobody has attached to since {first['last_seen_at']}"
         )
         return (
-            f"{first['unsettled']} messages from offset {first['lowest_unsettled']} on are kept for the {kind} "
+            f"{count} {'message is' if count == 1 else 'messages are'} kept, from offset "
+            f"{first['lowest_unsettled']} on, for the {kind} "
             f"subscription {first['subscription']!r}, {state}{others}"
         )
     if topic.is_retaining and stored > collectable:

@@ -43,8 +43,12 @@ class TraceMethods:
     async def _at(self, place: Place) -> dict[str, Any] | None:
         topic, offset = place
         message = await self._kept.get(topic, offset)
-        if message is None:
-            return None  # gone in the meantime
+        is_kept = topic.is_in_store or any(
+            offset >= reading.cursor.next_offset or not reading.cursor.is_settled(offset, offset + 1)
+            for reading in topic.readings.values()
+        )
+        if message is None or not is_kept:
+            return None  # gone in the meantime, or about to be
         expires_at_ns = message.expires_at_ns
         return {
             "topic": topic.name,

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_collected", "add_unsaved", "find_positions"]
 
-#: Messages that are deleted in one batch: 5,000 take about 10 ms of the journal's thread.
+#: Messages that are deleted in one batch, beside others' and alone: 500 take about 1 ms of the journal's thread.
+MAX_DELETED_BESIDE: Final = 500
 MAX_DELETED: Final = 5_000
 #: Fewer of one topic are left until there is nothing else to do.
-MIN_DELETED: Final = 1_000
+MIN_DELETED: Final = 500
 #: The same between holes; and the most ranges in one batch, since each is a condition of its own to the database.
 MIN_BETWEEN_HOLES: Final = 16
 MAX_RANGES: Final = 256
@@ -63,7 +64,7 @@ def add_unsaved(batch: Batch, registry: Registry) -> Iterator[None]:
 def add_collected(batch: Batch, registry: Registry, now_ns: int, *, is_idle: bool) -> Iterator[None]:
     """What nobody needs any more goes. The cursors that allow it are in this batch, or were in one before; one that
     moved between two steps will be in the next, and if that is never written, one more delivery is spared."""
-    left, ranges_left = MAX_DELETED, MAX_RANGES
+    left, ranges_left = MAX_DELETED if is_idle else MAX_DELETED_BESIDE, MAX_RANGES
     for number, topic in enumerate(list(registry.unsaved.collectable)):
         if number % STEP == STEP - 1:
             yield

@@ -244,7 +244,7 @@ class Consumer:
 
     def _next_reading(self) -> Reading | None:
         """The reading whose turn it is: each gets a slice in turn."""
-        only_again = self.subscription.waiting >= self.credit.max_waiting
+        only_again = self._expects_acks and self._room_to_wait <= 0
         if self.subscription.is_ordered:
             only_again = only_again or any(reading.cursor.free_count for reading in self._backlog)
         for _ in range(len(self._backlog)):
@@ -257,7 +257,14 @@ class Consumer:
                 return reading
         return None
 
+    @property
+    def _room_to_wait(self) -> int:
+        """How many new messages may be sent: all that is in flight may be refused, and then waits."""
+        return self.credit.max_waiting - self.subscription.waiting - self.in_flight
+
     def _deliver_new(self, reading: Reading, limit: int, now_ns: int) -> None:
+        if self._expects_acks:
+            limit = min(limit, self._room_to_wait)
         first, messages = reading.take_new(limit, SLICE_BYTES, now_ns)
         if not messages:
             return

@@ -143,8 +143,7 @@ class Reading:
         over, and the next call goes on behind them; or what comes next is `missing`.
         """
         cursor = self.cursor
-        if self._given_up_ahead is not None:
-            limit = self._step_over_given_up(limit)
+        stop = self.topic.log.end_offset if self._given_up_ahead is None else self._step_over_given_up()
         source = self.topic.source(cursor.next_offset)
         if source is None:
             self.missing = cursor.next_offset
@@ -152,6 +151,8 @@ class Reading:
         first, messages = source.read(cursor.next_offset, limit)
         if source is not self.topic.log:
             first, messages = self._within_page(first, messages)
+        if first + len(messages) > stop:
+            messages = messages[: max(0, stop - first)]
         self._step_over(first)
         if self.topic.is_choosy or self.subscription.is_no_local or source is not self.topic.log or self.replay:
             messages = self._selected(messages, now_ns)
@@ -266,7 +267,7 @@ class Reading:
                 self._given_up_ahead = OffsetRanges()
             is_given_up = self._given_up_ahead.add(offset, offset + 1) > 0
             if offset == self.cursor.next_offset:
-                self._step_over_given_up(1)
+                self._step_over_given_up()
             return is_given_up
         if self.cursor.is_settled(offset, offset + 1) or self.cursor.is_in_flight(offset):
             return False
@@ -365,7 +366,6 @@ class Reading:
         """Give up what is unsent below `stop`; returns how many messages that were."""
         before = self.unsent
         self._step_over(stop)
-        self._forget_given_up_behind()
         return max(before - self.unsent, 0)
 
     def drop_newest(self, start: Offset) -> int:
@@ -380,13 +380,12 @@ class Reading:
         self.held_bytes = 0
         self._held.clear()
 
-    def _step_over_given_up(self, limit: int) -> int:
-        """Move past what was dropped; returns how many messages may be read before the next dropped one."""
+    def _step_over_given_up(self) -> Offset:
+        """Move past what was given up; returns where the next of that begins, or the end."""
         ranges = self._unsent_ranges()
         start, stop = ranges[0] if ranges else (self.topic.log.end_offset, self.topic.log.end_offset)
         self._step_over(Offset(start))
-        self._forget_given_up_behind()
-        return min(limit, stop - start)
+        return Offset(stop)
 
     def _forget_given_up_behind(self) -> None:
         if self._given_up_ahead is not None:
@@ -397,6 +396,7 @@ class Reading:
         """What is unsent below `stop` will never be sent: it is settled."""
         if stop > self.cursor.next_offset:
             self.cursor.step_over(stop)
+            self._forget_given_up_behind()
             if self.topic.is_in_store:
                 self.topic.unsaved.note_reading(self, 1)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, final
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.signals import Signal
+from stompbroker.topics.delivery_policy import WhenUsedUp
 from stompbroker.topics.failure import Refusal
 from stompbroker.topics.neighbourhood import Neighbourhood
 from stompbroker.topics.pages import Pages
@@ -26,7 +27,7 @@ from stompbroker.topics.topic import Topic
 from stompbroker.topics.unsaved import Unsaved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.topics.consumer import Consumer
@@ -52,6 +53,10 @@ class Leaving(Enum):
     LOST = "lost"
 
 
+def _do_not_bury(used_up: Sequence[Waiting]) -> None:
+    """Without a journal there is nowhere to put them."""
+
+
 def _still_waits(entry: Waiting) -> bool:
     return entry.reading.is_waiting(entry.offset)
 
@@ -75,6 +80,7 @@ class Registry:
         "_totals",
         "blocked",
         "budget",
+        "bury",
         "deadlines",
         "durable",
         "pages",
@@ -121,6 +127,8 @@ class Registry:
             can_store=can_store,
         )
         self.policies = policies
+        #: Does with messages that are not tried again what their policies say; set by the composition root.
+        self.bury: Callable[[Sequence[Waiting]], None] = _do_not_bury
         self._max_topics = max_topics
         self._totals = totals
 
@@ -227,6 +235,7 @@ class Registry:
             if subscription.consumer is not consumer:
                 continue
             if not subscription.is_durable:
+                self._bury_before(subscription)
                 consumer.close()
                 subscription.consumer = None
                 transient.append(subscription)
@@ -245,6 +254,19 @@ class Registry:
             self._note_seen(subscription, now_ns)
             affected.update(self.blocked)
         self._close(transient, affected, now_ns)
+
+    def _bury_before(self, subscription: Subscription) -> None:
+        """What this subscription has refused for good is on its way to the dead letters, and gets there without it."""
+        used_up = [
+            Waiting(reading, offset)
+            for reading in subscription.readings.values()
+            for offset, failure in reading.failures.items()
+            if reading.is_used_up(offset)
+            and reading.is_waiting(offset)
+            and (failure.is_final or reading.policy.when_used_up is not WhenUsedUp.EVICT)
+        ]
+        if used_up:
+            self.bury(used_up)
 
     def _close(self, subscriptions: Iterable[Subscription], affected: dict[Topic, None], now_ns: int) -> None:
         """These subscriptions are gone, with everything that was in flight or waiting for them.

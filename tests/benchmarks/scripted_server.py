@@ -11,6 +11,7 @@ import selectors
 import socket
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Self, final
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class ScriptedServer:
             opened.close()
 
     started_in_s = 0.5
+    #: It keeps no files.
+    data = Path()
 
     def restart(self, *, is_killed: bool = False) -> None:
         self.restarts.append(is_killed)

@@ -19,6 +19,29 @@ def test_acknowledgements_are_whole_frames_joined() -> None:
     assert frames.acknowledge_all([]) == b""
 
 
+def test_refusals_are_whole_frames_joined() -> None:
+    assert frames.refuse_all([b"1", b"2"]) == b"NACK\nid:1\n\n\0NACK\nid:2\n\n\0"
+    assert frames.refuse_all([]) == b""
+
+
+def test_an_acknowledgement_can_ask_for_a_receipt() -> None:
+    assert frames.acknowledge(b"1", receipt="r") == b"ACK\nid:1\nreceipt:r\n\n\0"
+
+
+def test_a_subscriber_can_ask_for_a_policy_of_its_own() -> None:
+    frame = frames.subscribe("/topic/a", subscription=0, headers={"max-attempts": "3"}, receipt="r")
+
+    assert frame == b"SUBSCRIBE\nid:0\ndestination:/topic/a\nack:auto\nreceipt:r\nmax-attempts:3\n\n\0"
+
+
+def test_one_frame_of_a_ring_can_be_poison_and_has_the_size_of_the_others() -> None:
+    ring = frames.ring_of_sends("/topic/a", body_bytes=10, frames=5, with_receipts=True, poison_at=2)
+
+    encoded = ring.data.split(b"\0")[:-1]
+    assert {len(frame) + 1 for frame in encoded} == {ring.frame_bytes}
+    assert [b"\n\n" + frames.POISON in frame for frame in encoded] == [False, False, True, False, False]
+
+
 @pytest.mark.parametrize("with_receipts", [False, True])
 def test_all_frames_of_a_ring_have_one_size(with_receipts: bool) -> None:
     ring = frames.ring_of_sends("/topic/a", body_bytes=10, frames=1000, with_receipts=with_receipts)

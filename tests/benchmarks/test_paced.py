@@ -50,6 +50,20 @@ def test_nothing_is_due_after_the_last_message() -> None:
         assert [number for number, _ in StampReader().read(theirs.recv(65536))] == [0, 1, 2, 3, 4]
 
 
+def test_nothing_is_due_any_more_once_it_is_told_to_stop() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        schedule = Schedule(ASSIGNMENT, ours, starts_at_ns=START_NS)
+        schedule.send_due(START_NS + MILLISECOND_NS)
+
+        schedule.stop()
+
+        schedule.send_due(START_NS + 1000 * MILLISECOND_NS)
+        assert schedule.messages == 2
+        assert schedule.seconds_to_next(START_NS) is None
+        assert [number for number, _ in StampReader().read(theirs.recv(65536))] == [0, 1]
+
+
 def test_a_publisher_that_is_held_back_is_charged_from_the_due_time() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -172,8 +172,10 @@ def test_the_server_outlives_the_thread_that_started_it(own_postgres: PostgresSe
 def abandoned(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that starts a server, says its number and waits, without having arranged for anything."""
     program = (
-        "import pathlib, sys\n"
+        "import pathlib, signal, sys\n"
         "from tests.support.postgres import PostgresServer\n"
+        # A shell's `&` has it ignored, in us and in whomever we start.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "server = PostgresServer(pathlib.Path(sys.argv[1]))\n"
         "server.start()\n"
         "print(server.process.pid, flush=True)\n"

@@ -1,0 +1,81 @@
+"""What a subscriber answers to the messages it gets.
+
+Law: bytes in, bytes out; what comes out does not depend on where the stream is cut into buffers. Poison is a message
+whose body begins as `frames.POISON` says. Whoever looks for it looks into a frame only when a buffer has any: the rest
+of the time it costs a search of the buffer, which is nothing beside finding the ids.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol, final
+
+from benchmarks.frame_counting import AckIdReader, CompleteFrames, ack_ids_in
+from benchmarks.frames import POISON, acknowledge_all, refuse_all
+
+_POISONED_BODY: Final = b"\n\n" + POISON
+_REDELIVERED: Final = b"\nredelivered:true\n"
+
+
+class Answer(NamedTuple):
+    #: Messages that it answers.
+    messages: int
+    frames: bytes
+
+
+class Answering(Protocol):
+    def answer(self, chunk: bytes) -> Answer:
+        """To the messages that `chunk` completes."""
+
+
+@final
+class AcknowledgeAll:
+    __slots__ = ("_ack_ids",)
+
+    def __init__(self) -> None:
+        self._ack_ids = AckIdReader()
+
+    def answer(self, chunk: bytes) -> Answer:
+        ack_ids = self._ack_ids.read(chunk)
+        return Answer(len(ack_ids), acknowledge_all(ack_ids))
+
+
+@final
+class RefuseAll:
+    __slots__ = ("_ack_ids",)
+
+    def __init__(self) -> None:
+        self._ack_ids = AckIdReader()
+
+    def answer(self, chunk: bytes) -> Answer:
+        ack_ids = self._ack_ids.read(chunk)
+        return Answer(len(ack_ids), refuse_all(ack_ids))
+
+
+@final
+class NoticePoison:
+    """Acknowledges everything, or everything but poison, which it then refuses each time it comes.
+
+    `poisoned` counts deliveries of poison, `redelivered` those of anything that the broker says has come before.
+    """
+
+    __slots__ = ("_frames", "_refuses", "poisoned", "redelivered")
+
+    def __init__(self, *, refuses: bool) -> None:
+        self._frames = CompleteFrames()
+        self._refuses = refuses
+        self.poisoned = 0
+        self.redelivered = 0
+
+    def answer(self, chunk: bytes) -> Answer:
+        frames = self._frames.take(chunk)
+        ack_ids = ack_ids_in(frames)
+        self.redelivered += frames.count(_REDELIVERED)
+        if _POISONED_BODY not in frames:
+            return Answer(len(ack_ids), acknowledge_all(ack_ids))
+        poisoned = [frame for frame in frames.split(b"\0") if _POISONED_BODY in frame]
+        self.poisoned += len(poisoned)
+        if not self._refuses:
+            return Answer(len(ack_ids), acknowledge_all(ack_ids))
+        refused = [ack_id for frame in poisoned for ack_id in ack_ids_in(frame)]
+        taken = [ack_id for ack_id in ack_ids if ack_id not in refused]
+        return Answer(len(ack_ids), acknowledge_all(taken) + refuse_all(refused))

@@ -1,0 +1,63 @@
+"""One publisher and those who receive from it, each a process, from the first byte to the last answer.
+
+Law: begins when both are ready; is over when the publisher has reported and the subscribers have what it sent. What the
+broker and the machine used is of that time alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from benchmarks.role_process import RoleProcess
+from benchmarks.roles import publisher
+from benchmarks.roles.child_end import Expect, Go, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.broker_watch import BrokerWatch
+    from benchmarks.measurement import ProcessorShare
+    from benchmarks.roles.child_end import ChildEnd
+    from benchmarks.roles.publisher import PublisherAssignment, PublisherReport
+
+Assignment = TypeVar("Assignment")
+Report = TypeVar("Report")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow(Generic[Report]):
+    published: PublisherReport
+    subscribed: Report
+    broker_processor_s: float
+    machine: ProcessorShare
+    broker: ProcessorShare
+
+
+def run_flow(
+    publishing: PublisherAssignment,
+    subscribing_role: Callable[[Assignment, ChildEnd], Report],
+    subscribing: Assignment,
+    watch: BrokerWatch,
+    *,
+    show_progress: Callable[[int], None] = lambda _messages: None,
+) -> Flow[Report]:
+    """`show_progress` is told now and then how many messages have been published."""
+    with (
+        RoleProcess(publisher.run, publishing, watch=watch.look, show_progress=show_progress) as publishing_process,
+        RoleProcess(subscribing_role, subscribing, watch=watch.look) as subscribing_process,
+    ):
+        publishing_process.wait_stage(Stage.READY)
+        subscribing_process.wait_stage(Stage.READY)
+        watch.restart()
+        publishing_process.tell(Go())
+        published = publishing_process.wait_report()
+        subscribing_process.tell(Expect(published.messages))
+        subscribed = subscribing_process.wait_report()
+        return Flow(
+            published=published,
+            subscribed=subscribed,
+            broker_processor_s=watch.broker_processor_s(),
+            machine=watch.machine_share(),
+            broker=watch.broker_share(),
+        )

@@ -1,0 +1,63 @@
+"""What clients write does nothing to a terminal, and lines are broken where one would break them."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from stompbroker.cli.readable_text import counted, in_one_piece, labelled, readable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a b/c%20 [red]", "a b/c%20 [red]"),
+        ("\x1b[31m", r"\x1b[31m"),
+        ("a\r\nb\tc", r"a\x0d\x0ab\x09c"),
+        ("\x9b2J\x7f", r"\x9b2J\x7f"),
+        ("\u202egnp.exe", r"\u202egnp.exe"),
+        ("\u2028", r"\u2028"),
+        ("می‌خواهم €", "می‌خواهم €"),
+    ],
+)
+def test_what_moves_the_cursor_is_escaped_and_nothing_else(text: str, shown: str) -> None:
+    assert readable(text) == shown
+    assert readable(shown) == shown
+
+
+def test_no_control_character_is_left() -> None:
+    everything = "".join(map(chr, range(0x3000)))
+
+    assert {unicodedata.category(sign) for sign in readable(everything)}.isdisjoint({"Cc", "Zl", "Zp"})
+
+
+def test_lines_can_be_kept() -> None:
+    assert readable("a\r\n\tb\n\rc", keeps_lines=True) == "a\n\tb\n\\x0dc"
+
+
+def test_values_stand_below_each_other_and_go_on_there() -> None:
+    pairs = [
+        ("a", "one two three four five"),
+        ("long", "x"),
+        ("", in_one_piece("five six seven eight nine")),
+        ("b", ""),
+    ]
+
+    assert labelled(pairs, width=20) == [
+        "  a     one two",
+        "        three four",
+        "        five",
+        "  long  x",
+        "        five six seven eight nine",
+        "  b",
+    ]
+
+
+def test_without_a_width_no_line_is_broken() -> None:
+    assert labelled([("a", "word " * 100 + "end")], width=None) == ["  a  " + "word " * 100 + "end"]
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 letters"), (1, "1 letter"), (1234, "1,234 letters")])
+def test_things_are_counted(number: int, words: str) -> None:
+    assert counted(number, "letter") == words
