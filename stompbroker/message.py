@@ -52,7 +52,7 @@ class Origin:
         self.is_plain = is_plain
         #: Whether it is stored where its topic is; the publisher may opt out.
         self.is_persistent = is_persistent
-        #: How long after its publication it may still be delivered, or until when; both None means for ever.
+        #: How long after its publication it may still be delivered, and until when; None means for ever.
         self.lifetime_ns = lifetime_ns
         self.expires_at_ns = expires_at_ns
         #: The number in the store of the one durable subscription that it is for; None means for everybody.
@@ -91,8 +91,11 @@ class Message:
     @property
     def expires_at_ns(self) -> int | None:
         """From when on it is not delivered any more."""
-        lifetime_ns = self.origin.lifetime_ns
-        return self.origin.expires_at_ns if lifetime_ns is None else self.published_at_ns + lifetime_ns
+        lifetime_ns, expires_at_ns = self.origin.lifetime_ns, self.origin.expires_at_ns
+        if lifetime_ns is None:
+            return expires_at_ns
+        ends_at_ns = self.published_at_ns + lifetime_ns
+        return ends_at_ns if expires_at_ns is None else min(ends_at_ns, expires_at_ns)
 
     def has_expired(self, now_ns: int) -> bool:
         expires_at_ns = self.expires_at_ns

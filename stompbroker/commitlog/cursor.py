@@ -113,6 +113,10 @@ class Cursor:
         index = bisect_left(self._free, offset)
         return index == len(self._free) or self._free[index] != offset
 
+    def is_free(self, offset: int) -> bool:
+        index = bisect_left(self._free, offset)
+        return index < len(self._free) and self._free[index] == offset
+
     def unsettled(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The ranges of sent and unsettled offsets within [start, stop)."""
         return self._settled.gaps(max(start, self.ack_floor), min(stop, self.next_offset))

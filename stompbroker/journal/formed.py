@@ -198,7 +198,9 @@ class _Proposal:
                 self._batch.settled_redeliveries += [redelivery_key(reading, offset) for offset in failed]
                 continue
             for offset in map(Offset, range(start, stop)):
-                if not reading.cursor.is_settled(offset, offset + 1):
+                # Only where it will be set aside: an answer that is late by then counts nothing.
+                is_open = answer.consumer.is_open
+                if reading.cursor.is_in_flight(offset) if is_open else reading.cursor.is_free(offset):
                     failure = reading.failure_after(offset, answer.refusal, sent_at_ns)
                     self._batch.redeliveries.append(redelivery_row(reading, offset, failure))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
-from stompbroker.journal.rows import read_wishes
+from stompbroker.journal.rows import ATTACHED, read_wishes
 from stompbroker.topics import (
     AckMode,
     Durability,
@@ -29,7 +29,7 @@ __all__ = ["restore"]
 
 def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
     """Build everything that is kept into the registry."""
-    subscriptions = {row.id: _subscription(row) for row in kept.subscriptions}
+    subscriptions = {row.id: _subscription(row, now_ns) for row in kept.subscriptions}
     for subscription in subscriptions.values():
         registry.add_durable(subscription)
     cursors = {(row.subscription_id, row.topic_id): row for row in kept.cursors}
@@ -48,7 +48,7 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
         _restore_failure(failed, subscriptions, topics, registry)
 
 
-def _subscription(row: SubscriptionRow) -> Subscription:
+def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:
     wishes, starts_at = read_wishes(row.delivery)
     subscription = Subscription(
         name=row.name,
@@ -62,7 +62,7 @@ def _subscription(row: SubscriptionRow) -> Subscription:
             Identity(row.owner, IdentityKind(row.kind), row.scope, row.name),
             row.id,
             created_at_ns=row.created_at_ns,
-            last_seen_at_ns=row.last_seen_at_ns,
+            last_seen_at_ns=now_ns if row.last_seen_at_ns >= ATTACHED else row.last_seen_at_ns,
         ),
     )
     subscription.starts_at = starts_at

@@ -6,7 +6,7 @@ Law: reads and writes down; changes nothing.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.storage import CursorRow, RedeliveryKey, RedeliveryRow, SubscriptionRow
 from stompbroker.topics import DeliveryWishes, Replay
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from stompbroker.ids import Offset
     from stompbroker.topics import Failure, Reading, Subscription
 
-__all__ = ["Numbers", "cursor_row", "read_wishes", "redelivery_key", "redelivery_row", "subscription_row"]
+__all__ = ["ATTACHED", "Numbers", "cursor_row", "read_wishes", "redelivery_key", "redelivery_row", "subscription_row"]
+
+
+#: Stands for the time when a subscription was last seen while somebody is attached to it: if we are killed then, it was
+#: seen until the end. Later than every time.
+ATTACHED: Final = 1 << 62
 
 
 @final
@@ -49,7 +54,7 @@ def subscription_row(subscription: Subscription) -> SubscriptionRow:
         ack_mode=subscription.ack_mode.value,
         is_no_local=subscription.is_no_local,
         created_at_ns=durability.created_at_ns,
-        last_seen_at_ns=durability.last_seen_at_ns,
+        last_seen_at_ns=ATTACHED if subscription.consumer is not None else durability.last_seen_at_ns,
         is_ordered=subscription.is_ordered,
         delivery=_wishes_text(subscription),
     )

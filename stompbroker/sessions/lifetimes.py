@@ -13,7 +13,6 @@ later than any end; so is what lies beyond the year 2262.
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompbroker.sessions.header_values import whole_number
@@ -34,7 +33,7 @@ _LAST_NS: Final = 2**63 - 1
 
 
 class Lifetime(NamedTuple):
-    """At most one of the two is not None; neither means for ever."""
+    """Where there are two ends, the earlier one counts, message by message; none means for ever."""
 
     #: From the moment it is published.
     lifetime_ns: int | None = None
@@ -42,27 +41,25 @@ class Lifetime(NamedTuple):
     expires_at_ns: int | None = None
 
 
-_FOR_EVER: Final = Lifetime()
-#: The end of what lives for ever: no other end that can be kept is later.
-_NEVER: Final = (_LAST_NS, _FOR_EVER)
-
-
 def read_lifetime(headers: Mapping[str, str], now_ns: int, default_ms: int) -> Lifetime:
     """What a SEND says, or else `default_ms`, where 0 means for ever. `now_ns` is since 1970. Raises PeerViolation.
 
     An end that has passed already is told as it is.
     """
-    ends: list[tuple[int, Lifetime]] = []
-    if _ABSOLUTE in headers:
-        at_ns = _NS_PER_MS * _milliseconds(_ABSOLUTE, headers[_ABSOLUTE], "since 1970")
-        ends.append((at_ns, Lifetime(expires_at_ns=at_ns)) if at_ns else _NEVER)
-    for header in _RELATIVE:
-        if header in headers:
-            lifetime_ns = _NS_PER_MS * _milliseconds(header, headers[header], "from now")
-            ends.append((now_ns + lifetime_ns, Lifetime(lifetime_ns)) if lifetime_ns else _NEVER)
-    if not ends:
-        return Lifetime(default_ms * _NS_PER_MS) if default_ms else _FOR_EVER
-    return min(_NEVER, *ends, key=itemgetter(0))[1]
+    absolute = [
+        _NS_PER_MS * _milliseconds(header, headers[header], "since 1970")
+        for header in (_ABSOLUTE,)
+        if header in headers
+    ]
+    relative = [
+        _NS_PER_MS * _milliseconds(header, headers[header], "from now") for header in _RELATIVE if header in headers
+    ]
+    if not absolute and not relative:
+        return Lifetime(default_ms * _NS_PER_MS) if default_ms else Lifetime()
+    return Lifetime(
+        min((lifetime_ns for lifetime_ns in relative if lifetime_ns and now_ns + lifetime_ns < _LAST_NS), default=None),
+        min((at_ns for at_ns in absolute if at_ns and at_ns < _LAST_NS), default=None),
+    )
 
 
 def _milliseconds(header: str, value: str, since: str) -> int:

@@ -274,6 +274,8 @@ class Consumer:
         first_number = self.sent.next_number
         if reading.topic.is_retaining:
             missing_before, reading.replay = reading.missing_before, None
+            if missing_before is not None:
+                reading.told_missing = first, missing_before
             data = self._rendering.with_offsets(messages, first_number, first, missing_before)
         else:
             data = self._rendering.first_time(messages, first_number)
@@ -294,7 +296,14 @@ class Consumer:
                 failure.last_number = self.sent.next_number
             shown_offset = offset if reading.topic.is_retaining else None
             first_sent_ns = reading.first_sent_ns(offset)
-            data = self._rendering.again(message, self.sent.next_number, failure, first_sent_ns, shown_offset)
+            data = self._rendering.again(
+                message,
+                self.sent.next_number,
+                failure,
+                first_sent_ns,
+                shown_offset,
+                reading.missing_told_with(offset),
+            )
             count += 1
             if not self._expects_acks:
                 self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + 1)))
@@ -362,7 +371,18 @@ class Consumer:
             answered = self.sent.parts(first, last + 1)
             # A number that no run holds any more was settled long ago.
             counters.late += last + 1 - first - sum(part.stop - part.start for part in answered)
+            counters.late += self._sent_again_since(answered, last)
         return answered
+
+    @staticmethod
+    def _sent_again_since(answered: list[Part], number: int) -> int:
+        """How many of these were sent again under a number higher than that, and are in flight so."""
+        return sum(
+            part.reading.was_sent_again(offset, after=number) and part.reading.cursor.is_in_flight(offset)
+            for part in answered
+            if part.reading.failures
+            for offset in range(part.start, part.stop)
+        )
 
     def take_refused(self, number: int) -> list[Part]:
         """What a NACK of that delivery means; it is answered from now on."""

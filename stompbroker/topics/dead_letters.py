@@ -49,7 +49,7 @@ log = structlog.get_logger()
 class DeadLetters:
     """
     Invariants:
-        a message is on its way to the dead letters at most once at a time: it waits, and is not in the timetable
+        a message is on its way to the dead letters at most once at a time: it waits, and its failure `is_dying`
     """
 
     __slots__ = ("_clock", "_journal", "_message_ids", "_registry")
@@ -70,6 +70,8 @@ class DeadLetters:
             if not reading.is_waiting(offset):
                 continue  # settled in the meantime, or gone with its subscription, perhaps just now
             failure = reading.failures[offset]
+            if failure.is_dying:
+                continue
             what = reading.policy.when_used_up
             if what is WhenUsedUp.EVICT and not failure.is_final:
                 self._evict(reading, failure.count)
@@ -96,6 +98,7 @@ class DeadLetters:
                 destination=f"/topic/{topic.name}",
                 now_ns=self._clock.now_ns(),
             )
+            failure.is_dying = True
             publications.setdefault(topic, []).append(letter)
             burials.append(Burial(reading, offset))
             size_bytes += letter.size_bytes
@@ -119,6 +122,9 @@ class DeadLetters:
 
     def _note_refused(self, burials: list[Burial], reason: str) -> None:
         """The store cannot take one of them: each is tried alone, and one that is alone waits."""
+        for reading, offset in burials:
+            if offset in reading.failures:
+                reading.failures[offset].is_dying = False
         if len(burials) > 1:
             for reading, offset in burials:
                 self.give_up([Waiting(reading, offset)])

@@ -43,7 +43,7 @@ class IdleSubscriptions:
         if 0 < policy.delete_after_s <= idle_s:
             if subscription.identity not in self._registry.durable:
                 return  # it is on its way out
-            if not subscription.unsettled or policy.deletes_unsettled:
+            if policy.deletes_unsettled or not (subscription.unsettled or self._is_sent_to(subscription)):
                 self._delete(subscription)
                 return
         if 0 < policy.warn_after_s <= idle_s and not durability.is_warned_of:
@@ -55,6 +55,13 @@ class IdleSubscriptions:
                 last_seen_at=iso_time(durability.last_seen_at_ns),
                 unsettled=subscription.unsettled,
             )
+
+    def _is_sent_to(self, subscription: Subscription) -> bool:
+        """Whether something for it is on its way through the journal."""
+        pattern = subscription.pattern
+        return any(
+            topic.pending_units > 0 and pattern.matches(topic.segments) for topic in self._registry.topics.values()
+        )
 
     def _delete(self, subscription: Subscription) -> None:
         key, unsettled = subscription.key, subscription.unsettled

@@ -66,6 +66,7 @@ class Reading:
         "missing",
         "replay",
         "subscription",
+        "told_missing",
         "topic",
     )
 
@@ -84,6 +85,8 @@ class Reading:
         self.held_bytes = 0
         #: Where it was asked to begin, until its first message has been sent; None if with what comes.
         self.replay: Replay | None = None
+        #: With which message it was told that something is missing, and below what.
+        self.told_missing: tuple[Offset, Offset] | None = None
         #: Unsent offsets that will never be sent: the window was full (`drop-newest`), or they have expired.
         self._given_up_ahead: OffsetRanges | None = None
         #: The backlog that holds this reading; its consumer's to set.
@@ -316,6 +319,12 @@ class Reading:
         else:
             is_missing = replay.since_ns > 0 and not replay.is_whole and start >= replay.start > 0
         return start if is_missing else None
+
+    def missing_told_with(self, offset: Offset) -> Offset | None:
+        """What a message said that was missing, for when it is sent again."""
+        if self.told_missing is None or self.told_missing[0] != offset:
+            return None
+        return self.told_missing[1]
 
     def first_sent_ns(self, offset: Offset) -> int | None:
         """When an unsettled message was sent for the first time, if that is known."""

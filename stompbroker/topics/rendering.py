@@ -52,7 +52,13 @@ class Rendering:
         return b"".join(parts)
 
     def again(
-        self, message: Message, number: int, failure: Failure | None, first_sent_ns: int | None, offset: int | None
+        self,
+        message: Message,
+        number: int,
+        failure: Failure | None,
+        first_sent_ns: int | None,
+        offset: int | None,
+        missing_before: int | None,
     ) -> bytes:
         """A message that has been sent before, with what is known of that."""
         history = []
@@ -62,6 +68,8 @@ class Rendering:
             history.append(("first-delivered-at", iso_time(first_sent_ns)))
         if offset is not None:
             history.append(("offset", str(offset)))
+        if missing_before is not None:
+            history.append(("missing-before", str(missing_before)))
         delivery_count = 1 if failure is None else failure.count + 1
         prefix = delivery_prefix(
             self._subscription_name, self._version, delivery_count=delivery_count, is_redelivery=True, history=history

@@ -129,7 +129,7 @@ class Retained:
             is_old = bool(retention.age_s) and mark.published_at_ns < oldest_ns
             is_one_too_many = bool(retention.max_messages) and messages - mark.messages >= retention.max_messages
             is_too_much = bool(retention.max_bytes) and size_bytes > retention.max_bytes
-            if not (is_old or is_one_too_many or is_too_much):
+            if mark.messages and not (is_old or is_one_too_many or is_too_much):
                 break
             messages -= mark.messages
             size_bytes -= mark.size_bytes
