@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from stompbroker.journal.rows import Numbers
     from stompbroker.message import Message
-    from stompbroker.storage import Batch, RedeliveryKey
+    from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
     from stompbroker.topics import Burial, Decision, Pattern, Reading, Registry, Subscription, Topic, Unit
 
 __all__ = ["Formed", "Positions"]
@@ -98,7 +98,7 @@ class Formed:
 class _Proposal:
     """The units of one batch, while they are being written down."""
 
-    __slots__ = ("_batch", "_buried", "_cursors", "_id_of", "_next_offsets", "_positions", "_registry")
+    __slots__ = ("_batch", "_cursors", "_done_with", "_id_of", "_next_offsets", "_positions", "_refused", "_registry")
 
     def __init__(
         self,
@@ -115,7 +115,9 @@ class _Proposal:
         #: Where transactions of this batch leave the cursors they move.
         self._cursors: dict[Reading, Cursor] = {}
         #: Failures that may be in this batch too, and whose messages are settled with it.
-        self._buried: set[RedeliveryKey] = set()
+        self._done_with: set[RedeliveryKey] = set()
+        #: What its transactions refuse, each once: a second NACK of a delivery is late.
+        self._refused: dict[tuple[Reading, Offset], RedeliveryRow] = {}
 
     def add(self, unit: Unit) -> None:
         if unit.created is not None:
@@ -140,9 +142,14 @@ class _Proposal:
         for topic, next_offset in self._next_offsets.items():
             batch.topics.append(TopicRow(self._id_of(topic), topic.name, next_offset))
         batch.cursors += [cursor_row(reading, cursor) for reading, cursor in self._cursors.items()]
-        if self._buried:
-            batch.redeliveries = [row for row in batch.redeliveries if row[:3] not in self._buried]
-            batch.settled_redeliveries += self._buried
+        if self._done_with:
+            batch.redeliveries = [row for row in batch.redeliveries if row[:3] not in self._done_with]
+            batch.settled_redeliveries += self._done_with
+        batch.redeliveries += [
+            row
+            for (reading, offset), row in self._refused.items()
+            if reading not in self._cursors or not self._cursors[reading].is_settled(offset, offset + 1)
+        ]
         if batch.removed_subscriptions:
             # They may have moved just before, or have been created by an earlier unit of this very batch.
             removed = set(batch.removed_subscriptions)
@@ -195,14 +202,14 @@ class _Proposal:
             if answer.verdict is Verdict.ACK:
                 cursor.settle(start, stop)
                 failed = [offset for offset in reading.failures if start <= offset < stop]
-                self._batch.settled_redeliveries += [redelivery_key(reading, offset) for offset in failed]
+                self._done_with.update(redelivery_key(reading, offset) for offset in failed)
                 continue
             for offset in map(Offset, range(start, stop)):
                 # Only where it will be set aside: an answer that is late by then counts nothing.
                 is_open = answer.consumer.is_open
                 if reading.cursor.is_in_flight(offset) if is_open else reading.cursor.is_free(offset):
                     failure = reading.failure_after(offset, answer.refusal, sent_at_ns)
-                    self._batch.redeliveries.append(redelivery_row(reading, offset, failure))
+                    self._refused.setdefault((reading, offset), redelivery_row(reading, offset, failure))
 
     def _bury(self, burial: Burial) -> None:
         """It is settled in the same transaction in which it comes to lie with the dead letters."""
@@ -211,7 +218,7 @@ class _Proposal:
             return
         if reading.topic.store_id is not None and not reading.topic.is_removed:
             self._cursor(reading).settle(offset, offset + 1)
-            self._buried.add(redelivery_key(reading, offset))
+            self._done_with.add(redelivery_key(reading, offset))
 
     def _cursor(self, reading: Reading) -> Cursor:
         if reading not in self._cursors:
