@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from stompbroker.cli.instants import duration
 from stompbroker.visible_text import visible
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ MAX_WIDTH = 1_000_000
 FOLDED_WIDTH, COLUMN_GAP = 12, 2
 
 _FOLDING = {"destination", "ack", "state"}
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def table_of(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> Table:
@@ -73,12 +73,4 @@ def _state(one: Mapping[str, Any], now: datetime) -> str:
     if one["connected"]:
         return f"connected ({one['peer']})"
     unseen_s = (now - datetime.fromisoformat(one["last_seen_at"])).total_seconds()
-    return f"last seen {_age(unseen_s)} ago"
-
-
-def _age(seconds: float) -> str:
-    """In the largest unit of which there is at least one."""
-    for length, unit in _UNITS:
-        if seconds >= length:
-            return f"{seconds // length:.0f} {unit}"
-    return "0 s"
+    return f"last seen {duration(unseen_s)} ago"

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(30)
 
-BURIED_TWICE = pytest.mark.xfail(
-    strict=True, reason="a transient subscription that ends buries what is on its way to the dead letters already"
-)
-
 
 async def until(is_so: Callable[[], object]) -> None:
     """Wait for what a thread does; on the clock that the test moves, or on the real one."""
@@ -319,7 +315,6 @@ async def test_an_ack_comes_when_the_redelivery_of_its_message_becomes_due(
         await subscriber.vanish()
 
 
-@pytest.mark.xfail(strict=True, reason="what is in flight again counts as answered in time")
 async def test_an_ack_of_an_earlier_delivery_is_late_although_its_message_is_in_flight_again(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
@@ -468,10 +463,9 @@ async def test_a_subscription_is_deleted_while_a_message_of_it_dies(gathers: boo
         assert (broker.count("cursors"), broker.count("redeliveries")) == (1, 0)
 
 
-@BURIED_TWICE
 @pytest.mark.parametrize("ending", ["UNSUBSCRIBE", "loss"])
 async def test_a_transient_subscription_ends_while_a_message_of_it_dies(ending: str, store_directory: Path) -> None:
-    """One letter. Guard: what is on its way to the dead letters is not sent there once more."""
+    """One letter. Guard: what is on its way to the dead letters is not sent there once more (`Failure.is_dying`)."""
     async with running_broker(store_in=store_directory) as broker:
         subscriber = await broker.subscriber(ack="client-individual")
         await broker.store_messages(b"1")
@@ -489,7 +483,7 @@ async def test_a_transient_subscription_ends_while_a_message_of_it_dies(ending: 
         assert [letter.body for letter in await letters_of(broker)] == [b"1"]
 
 
-@pytest.mark.parametrize("ending", ["UNSUBSCRIBE", pytest.param("loss", marks=BURIED_TWICE)])
+@pytest.mark.parametrize("ending", ["UNSUBSCRIBE", "loss"])
 async def test_a_transient_subscription_ends_in_the_chunk_in_which_it_refuses_a_message_for_good(
     ending: str, store_directory: Path
 ) -> None:

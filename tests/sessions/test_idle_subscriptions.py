@@ -299,16 +299,7 @@ async def test_an_absence_goes_on_over_a_restart(
         assert there_are(broker) == 0
 
 
-@pytest.mark.parametrize(
-    "is_killed",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(strict=True, reason="when it was last seen is written only when it comes or goes"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("is_killed", [True, False])
 async def test_who_was_attached_when_the_broker_ended_is_not_absent_since_it_had_come(
     is_killed: bool, store_directory: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,7 +321,6 @@ async def test_who_was_attached_when_the_broker_ended_is_not_absent_since_it_had
 # Races ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="what is on its way through the journal does not count as unsettled")
 async def test_a_message_that_is_being_stored_when_its_time_comes_is_not_lost(
     store_directory: Path, mock_clock: MockClock
 ) -> None:

@@ -429,7 +429,6 @@ async def test_a_topic_whose_newest_message_has_expired_goes_with_the_rest(
         assert not broker.registry.topics
 
 
-@pytest.mark.xfail(strict=True, reason="a mark of which nothing is left stays until it is too old")
 async def test_a_topic_whose_messages_have_all_expired_goes_though_it_retains(
     store_directory: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

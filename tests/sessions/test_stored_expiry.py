@@ -349,7 +349,6 @@ async def test_who_does_not_want_its_own_messages_does_not_count_them(
         assert counters(broker).expired == 1
 
 
-@pytest.mark.xfail(strict=True, reason="which end is the earlier one is decided once per header block")
 async def test_of_two_ends_the_earlier_counts_for_every_message_with_that_header_block(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
