@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, final
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.signals import Signal
+from stompbroker.topics.delivery_times import DeliveryTimes
 from stompbroker.topics.failure import Refusal
 from stompbroker.topics.neighbourhood import Neighbourhood
 from stompbroker.topics.pages import Pages
@@ -75,6 +76,7 @@ class Registry:
         "_totals",
         "blocked",
         "budget",
+        "collection_wanted",
         "deadlines",
         "durable",
         "pages",
@@ -82,6 +84,7 @@ class Registry:
         "ready",
         "redeliveries",
         "subscriptions",
+        "times",
         "topics",
         "unsaved",
     )
@@ -107,6 +110,9 @@ class Registry:
         self.redeliveries: Timetable[Waiting] = Timetable(_still_waits, changed)
         self.deadlines: Timetable[Unanswered] = Timetable(_is_unanswered, changed)
         self.pages = Pages(budget)
+        self.times = DeliveryTimes()
+        #: Woken when somebody wants the garbage collector to look now.
+        self.collection_wanted = Signal()
         self.unsaved = Unsaved()
         self.budget = budget
         self._around = Neighbourhood(
@@ -118,6 +124,7 @@ class Registry:
             unsaved=self.unsaved,
             redeliveries=self.redeliveries,
             deadlines=self.deadlines,
+            times=self.times,
             can_store=can_store,
         )
         self.policies = policies

@@ -109,6 +109,7 @@ class Subscription:
         "is_closed",
         "is_no_local",
         "is_ordered",
+        "is_paused",
         "name",
         "pattern",
         "peer",
@@ -160,6 +161,8 @@ class Subscription:
         #: Whether it has readings where it matches: what is published from then on is for it.
         self.has_begun = False
         self.is_closed = False
+        #: Whether an operator wants nothing to be sent to it for now; not kept over a restart.
+        self.is_paused = False
 
     @property
     def is_durable(self) -> bool:
@@ -183,6 +186,15 @@ class Subscription:
     def backlog(self) -> int:
         """How many messages it has still to get, for the first time or again."""
         return sum(reading.backlog for reading in self.readings.values())
+
+    def pause(self) -> None:
+        """Nothing is sent until it is resumed."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+        if self.consumer is not None:
+            self.consumer.wake()
 
     @property
     def unsettled(self) -> int:
