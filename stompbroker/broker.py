@@ -42,6 +42,7 @@ from stompbroker.actors import (
     listener,
     pacemaker,
     page_reader,
+    sampler,
     upkeep,
     worker,
 )
@@ -177,6 +178,7 @@ class Broker:
             self.clock,
             self.stretches,
         )
+        await nursery.start(sampler.run, self.control.sampler)
         await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
 
     async def serve_connection(self, stream: trio.abc.Stream, peer: str) -> None:

@@ -6,5 +6,6 @@ Neighbours import from here only.
 
 from stompbroker.control.control import Control
 from stompbroker.control.errors import ControlError
+from stompbroker.control.sampling import Sampler
 
-__all__ = ["Control", "ControlError"]
+__all__ = ["Control", "ControlError", "Sampler"]

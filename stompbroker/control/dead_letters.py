@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import trio
 
 from stompbroker.control.asking import named_topic, number, optional_text
+from stompbroker.control.doing import Completion
 from stompbroker.control.errors import ControlError
 from stompbroker.ids import Offset
 from stompbroker.stomp import tail_headers
@@ -203,18 +204,10 @@ class DeadLetterMethods:
         """Returns when it is durable. Raises ControlError if it cannot be."""
         if self._journal.gate.is_blocked:
             raise ControlError(f"{self._journal.gate.why}; try again later")
-        done = trio.Event()
-        refusals: list[str] = []
-
-        def refuse(reason: str) -> None:
-            refusals.append(reason)
-            done.set()
-
-        unit.then, unit.refused = done.set, refuse
+        completion = Completion("take it")
+        unit.then, unit.refused = completion.finish, completion.refuse
         self._journal.submit(unit)
-        await done.wait()
-        if refusals:
-            raise ControlError(f"the store does not take it: {refusals[0]}")
+        await completion.wait()
 
     # Finding ---------------------------------------------------------------------------------------------------------
 

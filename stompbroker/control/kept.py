@@ -63,6 +63,22 @@ class KeptMessages:
         _, found = page.read(offset, 1)
         return found[0] if found else None
 
+    async def first_since(self, topic: Topic, since_ns: int) -> Offset:
+        """The offset of the first message that was published at or after that time; the next one's if there is none."""
+        store, topic_id, end = self._store, topic.store_id, topic.log.end_offset
+        if store is None or topic_id is None:
+            return next((offset for offset, message in topic.log if message.published_at_ns >= since_ns), end)
+        start = topic.collected_up_to
+        if topic.retained is not None:
+            start = max(start, topic.retained.offset_before(since_ns))
+        while start < end:
+            page = await self.page(topic, start, end)
+            for offset, message in page:
+                if message.published_at_ns >= since_ns:
+                    return offset
+            start = page.end_offset
+        return end
+
     async def extent(self, topic: Topic, start: int, stop: int) -> Extent | None:
         """How much the store has of a topic; None if it is not there."""
         store, topic_id = self._store, topic.store_id

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stompbroker.message_ids import MessageIds
     from stompbroker.topics import Reading, Registry
 
-__all__ = ["TraceMethods"]
+__all__ = ["TraceMethods", "describe_delivery"]
 
 
 @final
@@ -70,16 +70,25 @@ class TraceMethods:
 
 
 def _described(reading: Reading, offset: Offset, message: Message) -> dict[str, Any]:
-    subscription, failure = reading.subscription, reading.failures.get(offset)
-    state = _state(reading, offset, message)
+    subscription = reading.subscription
+    is_for_it = message.origin.only_for in (None, subscription.store_id)
+    return {
+        "subscription": subscription.key,
+        "durable": subscription.is_durable,
+        "connected": subscription.consumer is not None,
+        **describe_delivery(reading, offset, is_for_it=is_for_it),
+    }
+
+
+def describe_delivery(reading: Reading, offset: Offset, *, is_for_it: bool = True) -> dict[str, Any]:
+    """How one subscription stands to one message."""
+    failure = reading.failures.get(offset)
+    state = _state(reading, offset) if is_for_it else "not for it"
     is_in_flight = state == "in flight"
     attempts = None if state in ("settled", "not for it") else (0 if failure is None else failure.count) + is_in_flight
     first_sent_ns = reading.first_sent_ns(offset)
     last_sent_ns = reading.last_sent_ns(offset)
     return {
-        "subscription": subscription.key,
-        "durable": subscription.is_durable,
-        "connected": subscription.consumer is not None,
         "state": state,
         "attempts": attempts,
         "first_attempt_at": _time(first_sent_ns or last_sent_ns),
@@ -89,10 +98,8 @@ def _described(reading: Reading, offset: Offset, message: Message) -> dict[str, 
     }
 
 
-def _state(reading: Reading, offset: Offset, message: Message) -> str:
+def _state(reading: Reading, offset: Offset) -> str:
     cursor = reading.cursor
-    if message.origin.only_for not in (None, reading.subscription.store_id):
-        return "not for it"
     if offset >= cursor.next_offset:
         return "not sent"
     if cursor.is_settled(offset, offset + 1):

@@ -191,6 +191,7 @@ class Registry:
         topic.is_removed = True
         del self.topics[topic.name]
         self._totals.published += topic.published
+        self._totals.published_bytes += topic.published_bytes
         if topic.store_id is not None:
             self.unsaved.note_removed_topic(topic)
         return True
@@ -263,7 +264,7 @@ class Registry:
             subscription.is_closed = True
             subscription.consumer = None
             self.subscriptions.pop(subscription, None)
-            self._totals.delivered += subscription.counters.delivered
+            self._totals.counters.update(subscription.counters.as_dict())
             if not subscription.has_begun:
                 continue
             if subscription.pattern.is_exact:

@@ -69,6 +69,9 @@ class Counters:
         #: Answers that came late: to a message that waited, had been sent again or was settled already.
         self.late = 0
 
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @final
 class Durability:
@@ -171,6 +174,13 @@ class Subscription:
     @property
     def identity(self) -> Identity | None:
         return None if self.durability is None else self.durability.identity
+
+    @property
+    def public_id(self) -> str:
+        """How programs name it: unlike any other, and fit for an address."""
+        if self.durability is not None:
+            return f"d{self.durability.store_id:x}"
+        return f"t{self.connection_id}-{0 if self.consumer is None else self.consumer.ordinal}"
 
     @property
     def store_id(self) -> int | None:
