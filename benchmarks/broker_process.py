@@ -38,7 +38,18 @@ _SHOWN_LOG_BYTES: Final = 1500
 def running_broker(settings: str) -> Iterator[Target]:
     """Run stompbroker with `settings` (TOML, may be empty) for the length of the block."""
     with disk_directory("stompbroker-benchmark-") as directory:
-        command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(directory / "data")]
+        command = [
+            sys.executable,
+            "-m",
+            "stompbroker",
+            "serve",
+            "--port",
+            "0",
+            "--http-port",
+            "0",
+            "--data",
+            str(directory / "data"),
+        ]
         if settings:
             config = Path(directory, "broker.toml")
             config.write_text(settings)

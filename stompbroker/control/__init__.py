@@ -5,7 +5,7 @@ Neighbours import from here only.
 """
 
 from stompbroker.control.control import Control
-from stompbroker.control.errors import ControlError
+from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.control.sampling import Sampler
 
-__all__ = ["Control", "ControlError", "Sampler"]
+__all__ = ["Control", "ControlError", "NotFound", "Sampler", "Unavailable"]

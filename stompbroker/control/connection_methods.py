@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.errors import ControlError
+from stompbroker.control.errors import NotFound
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
 from stompbroker.errors import PeerViolation
 
@@ -61,7 +61,7 @@ class ConnectionMethods:
         for session in self._sessions.values():
             if session.connection_id == connection_id:
                 return session
-        raise ControlError(f"there is no connection {connection_id!r}")
+        raise NotFound(f"there is no connection {connection_id!r}")
 
 
 def _described(session: Session) -> dict[str, Any]:

@@ -23,9 +23,11 @@ from stompbroker.control.errors import ControlError
 from stompbroker.control.explaining import CollectionMethods
 from stompbroker.control.kept import KeptMessages
 from stompbroker.control.sampling import Sampler
+from stompbroker.control.seen import Seen
 from stompbroker.control.subscription_methods import SubscriptionMethods
 from stompbroker.control.topic_methods import TopicMethods
 from stompbroker.control.tracing import TraceMethods
+from stompbroker.topics import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -56,6 +58,7 @@ class Control:
         "_totals",
         "is_stopping",
         "sampler",
+        "seen",
     )
 
     def __init__(
@@ -80,6 +83,8 @@ class Control:
         #: Set by the composition root when the broker has been asked to stop.
         self.is_stopping = False
         self.sampler = Sampler(registry, sessions, totals, clock)
+        #: For whoever turns numbers into metrics.
+        self.seen = Seen(registry, sessions, journal, self.sampler, stretches)
         kept = KeptMessages(registry, store)
         self._methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
             "statistics": (self.statistics, frozenset()),
@@ -145,6 +150,13 @@ class Control:
             },
             "store": self.describe_store(),
         }
+
+    def why_not_ready(self) -> str | None:
+        """Why no messages should be sent here now; None if they may."""
+        if self.is_stopping:
+            return "the broker is stopping"
+        store = self._journal.statistics()
+        return None if store.state is StoreState.OK else f"the store is {store.state.value}: {store.reason}"
 
     async def _run_collector(self) -> dict[str, Any]:
         """The garbage collector looks now, and not only at its next round."""

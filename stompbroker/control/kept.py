@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
-from stompbroker.control.errors import ControlError
+from stompbroker.control.errors import Unavailable
 from stompbroker.storage import StoreFailing
 
 if TYPE_CHECKING:
@@ -117,4 +117,4 @@ class KeptMessages:
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
         except StoreFailing as failure:
-            raise ControlError(f"the store cannot be read: {failure}") from failure
+            raise Unavailable(f"the store cannot be read: {failure}") from failure

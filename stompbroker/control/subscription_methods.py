@@ -14,7 +14,7 @@ from stompbroker.clock import NANOSECONDS, iso_time
 from stompbroker.control.asking import optional_text
 from stompbroker.control.describing import MAX_ENTRIES, describe_durable, described
 from stompbroker.control.doing import Completion
-from stompbroker.control.errors import ControlError
+from stompbroker.control.errors import ControlError, NotFound
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
 from stompbroker.control.tracing import describe_delivery
 from stompbroker.errors import PeerViolation
@@ -168,7 +168,7 @@ class SubscriptionMethods:
         for subscription in self._registry.subscriptions:
             if subscription.public_id == public_id:
                 return subscription
-        raise ControlError(f"there is no subscription {public_id!r}")
+        raise NotFound(f"there is no subscription {public_id!r}")
 
     # Changing --------------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class SubscriptionMethods:
     async def _remove_by_key(self, key: object = None) -> dict[str, Any]:
         subscription = next((each for each in self._registry.durable.values() if each.key == key), None)
         if subscription is None:
-            raise ControlError(f"there is no durable subscription {key!r}; list them with: stompbroker subscriptions")
+            raise NotFound(f"there is no durable subscription {key!r}; list them with: stompbroker subscriptions")
         return await self._delete(subscription)
 
     async def _delete(self, subscription: Subscription) -> dict[str, Any]:

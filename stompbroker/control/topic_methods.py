@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import iso_time
 from stompbroker.control.asking import named_topic
-from stompbroker.control.errors import ControlError
+from stompbroker.control.errors import NotFound
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class TopicMethods:
         pattern = named_topic(name)
         topic = self._registry.topics.get(pattern.name)
         if topic is None:
-            raise ControlError(f"there is no topic {pattern.name!r}")
+            raise NotFound(f"there is no topic {pattern.name!r}")
         extent = await self._kept.extent(topic, topic.collected_up_to, topic.log.end_offset)
         policy = topic.policy
         return {

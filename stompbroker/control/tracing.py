@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.errors import ControlError
+from stompbroker.control.asking import named_topic
+from stompbroker.control.errors import ControlError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -30,13 +31,20 @@ class TraceMethods:
         self._kept = kept
         self._message_ids = message_ids
         self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
-            "trace": (self._trace, frozenset({"message_id"})),
+            "trace": (self._trace, frozenset({"message_id", "topic"})),
         }
 
-    async def _trace(self, message_id: object = None) -> dict[str, Any]:
+    async def _trace(self, message_id: object = None, topic: object = None) -> dict[str, Any]:
+        """Wherever it lies; or, if a topic is named, there and among its dead letters, and it must be there."""
         if not isinstance(message_id, str) or not message_id:
             raise ControlError("message_id is the id of a message, as its MESSAGE frame has it")
         places = await self._kept.find(message_id)
+        if topic is not None:
+            name = named_topic(topic)
+            wanted = {name.name, name.dead_letters.name}
+            places = [place for place in places if place.topic.name in wanted]
+            if not places:
+                raise NotFound(self._why_not(message_id))
         found = [described for place in places if (described := await self._at(place)) is not None]
         return {"message_id": message_id, "found": found, "note": None if found else self._why_not(message_id)}
 
