@@ -6,6 +6,8 @@ Neighbours import from here only.
 
 from stompbroker.control.control import Control
 from stompbroker.control.errors import ControlError, NotFound, Unavailable
-from stompbroker.control.sampling import Sampler
+from stompbroker.control.kept import stored_messages
+from stompbroker.control.sampling import Sample, Sampler
+from stompbroker.control.seen import Seen
 
-__all__ = ["Control", "ControlError", "NotFound", "Sampler", "Unavailable"]
+__all__ = ["Control", "ControlError", "NotFound", "Sample", "Sampler", "Seen", "Unavailable", "stored_messages"]

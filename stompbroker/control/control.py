@@ -21,7 +21,7 @@ from stompbroker.control.describing import (
 )
 from stompbroker.control.errors import ControlError
 from stompbroker.control.explaining import CollectionMethods
-from stompbroker.control.kept import KeptMessages
+from stompbroker.control.kept import KeptMessages, stored_messages
 from stompbroker.control.sampling import Sampler
 from stompbroker.control.seen import Seen
 from stompbroker.control.subscription_methods import SubscriptionMethods
@@ -112,10 +112,9 @@ class Control:
     # The whole -------------------------------------------------------------------------------------------------------
 
     async def overview(self) -> dict[str, Any]:
-        """What flows and how the broker is, as of the latest sample."""
-        registry, sample, now_ns = self._registry, self.sampler.latest, self._clock.now_ns()
-        if not sample.totals:
-            sample = await self.sampler.take()
+        """What flows and how the broker is, as of a moment ago."""
+        sample = await self.sampler.recent()
+        registry, now_ns = self._registry, self._clock.now_ns()
         letters = [topic for topic in registry.topics.values() if topic.is_of_dead_letters]
         return {
             "broker": {
@@ -136,7 +135,7 @@ class Control:
                 "waiting": sample.waiting,
                 "backlog": sample.backlog,
                 "blocked_topics": len(registry.blocked),
-                "dead_letters": sum(topic.stored_messages or topic.log.message_count for topic in letters),
+                "dead_letters": sum(stored_messages(topic) or topic.log.message_count for topic in letters),
             },
             "memory": {
                 "used_bytes": registry.budget.used_bytes,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stompbroker.storage import Extent, Store
     from stompbroker.topics import Registry, Topic
 
-__all__ = ["KeptMessages", "Place"]
+__all__ = ["KeptMessages", "Place", "stored_messages"]
 
 #: How long logs are searched between two checkpoints, and how many messages between two looks at the time.
 STEP_S: Final = 0.001
@@ -35,6 +35,13 @@ T = TypeVar("T")
 class Place(NamedTuple):
     topic: Topic
     offset: Offset
+
+
+def stored_messages(topic: Topic) -> int:
+    """How many messages the store has of a topic, as far as that is known without asking it: what was taken out from
+    among others, as purged dead letters are, is known of topics only that count what they retain."""
+    retained = topic.retained
+    return topic.stored_messages if retained is None or not retained.is_counted else retained.messages
 
 
 @final

@@ -30,6 +30,7 @@ DEFAULT_LIMIT: Final = 100
 #: Rows looked at between two looks at the time, and how long they are between two checkpoints.
 STEP_ROWS: Final = 100
 STEP_S: Final = 0.001
+_NO_CURSOR: Final = "cursor is the next_cursor of an answer with the same sort"
 
 Item = TypeVar("Item")
 Key = tuple[Any, str]
@@ -91,7 +92,7 @@ async def take_page(
         if not wanted.text or any(wanted.text in text.lower() for text in searched):
             total += 1
             key = value(item), searched[0]
-            if wanted.after is None or (key < wanted.after if wanted.is_descending else key > wanted.after):
+            if wanted.after is None or _is_behind(key, wanted.after, is_descending=wanted.is_descending):
                 rows.append((key, len(found)))
                 found.append(item)
         if index % STEP_ROWS == 0 and perf_counter() - began_at_s > STEP_S:
@@ -107,6 +108,12 @@ async def take_page(
     )
 
 
+def _is_behind(key: Key, after: Key, *, is_descending: bool) -> bool:
+    if isinstance(key[0], str) != isinstance(after[0], str):
+        raise ControlError(_NO_CURSOR)  # made by somebody else
+    return key < after if is_descending else key > after
+
+
 def _read_cursor(cursor: str | None, sort: str) -> Key | None:
     if cursor is None:
         return None
@@ -114,6 +121,6 @@ def _read_cursor(cursor: str | None, sort: str) -> Key | None:
         made_for, value, name = json.loads(urlsafe_b64decode(cursor))
         if made_for == sort and isinstance(name, str) and isinstance(value, (int, float, str)):
             return value, name
-    except ValueError:
-        pass
-    raise ControlError("cursor is the next_cursor of an answer with the same sort")
+    except (ValueError, TypeError, RecursionError):
+        pass  # whatever it is, it is none of ours
+    raise ControlError(_NO_CURSOR)

@@ -1,12 +1,13 @@
 """What flows, measured from time to time.
 
 Law: the counters on the hot path only grow; here they are looked at every few seconds, in short steps, and the
-difference is a rate. One sample serves everybody who asks until the next.
+difference is a rate. One sample serves everybody who asks until the next, and what is counted in between for whoever
+wants to know serves everybody for a while. No total ever falls: what goes while we look is counted once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
@@ -15,7 +16,7 @@ import trio
 from stompbroker.clock import NANOSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from stompbroker.clock import Clock
     from stompbroker.ids import ConnectionId
@@ -27,6 +28,8 @@ __all__ = ["Flow", "Sample", "Sampler"]
 
 #: How long counters are read between two checkpoints.
 STEP_S: Final = 0.001
+#: How old counts may be for whoever asks.
+RECENT_NS: Final = NANOSECONDS
 #: Counters of subscriptions that are added up.
 COUNTERS: Final = (
     "delivered",
@@ -70,7 +73,7 @@ class Sample:
 
 @final
 class Sampler:
-    __slots__ = ("_clock", "_registry", "_sessions", "_totals", "lag_s", "latest", "watchers")
+    __slots__ = ("_clock", "_counted", "_registry", "_sessions", "_totals", "_turn", "lag_s", "latest", "watchers")
 
     def __init__(
         self, registry: Registry, sessions: Mapping[ConnectionId, Session], totals: Totals, clock: Clock
@@ -80,6 +83,10 @@ class Sampler:
         self._totals = totals
         self._clock = clock
         self.latest = Sample(at_ns=clock.now_ns(), totals={}, rates={})
+        #: What was counted for whoever asked, if that is newer.
+        self._counted = self.latest
+        #: One looks at a time, so that what was looked at later is never replaced by what was earlier.
+        self._turn = trio.Lock()
         #: How many look at it live: then it is taken more often.
         self.watchers = 0
         #: How late the event loop last came to something that was due.
@@ -87,20 +94,39 @@ class Sampler:
 
     async def take(self) -> Sample:
         """A new one."""
-        before, now_ns = self.latest, self._clock.now_ns()
+        async with self._turn:
+            self.latest = await self._look(self.latest)
+            return self.latest
+
+    async def recent(self) -> Sample:
+        """What has been counted up to now, or a moment ago; its rates are those of the latest sample, since over a
+        moment there are none."""
+        async with self._turn:
+            newest = max(self.latest, self._counted, key=lambda sample: sample.at_ns)
+            if not newest.totals:
+                self.latest = newest = await self._look(self.latest)
+            elif self._clock.now_ns() - newest.at_ns >= RECENT_NS:
+                fresh = await self._look(self.latest)
+                self._counted = newest = replace(fresh, rates=self.latest.rates, topics={}, subscriptions={})
+            return newest
+
+    async def _look(self, before: Sample) -> Sample:
+        now_ns = self._clock.now_ns()
         elapsed_s = max((now_ns - before.at_ns) / NANOSECONDS, 1e-9)
+        # Read together with the lists: what goes while we go through them adds to these, and is in the lists too.
+        all_topics, all_subscriptions = list(self._registry.topics.values()), list(self._registry.subscriptions)
         sums = dict.fromkeys(COUNTERS, 0)
         topics: dict[Topic, Flow] = {}
         subscriptions: dict[Subscription, Flow] = {}
         published = published_bytes = in_flight = waiting = backlog = 0
         pause = _Pause()
-        for topic in list(self._registry.topics.values()):
+        for topic in all_topics:
             published += topic.published
             published_bytes += topic.published_bytes
             topics[topic] = _flow((topic.published, topic.published_bytes), before.topics.get(topic), elapsed_s)
             if pause.is_due:
                 await pause.make()
-        for subscription in list(self._registry.subscriptions):
+        for subscription in all_subscriptions:
             counters = subscription.counters
             for name in COUNTERS:
                 sums[name] += getattr(counters, name)
@@ -111,16 +137,12 @@ class Sampler:
             subscriptions[subscription] = _flow(counts, before.subscriptions.get(subscription), elapsed_s)
             if pause.is_due:
                 await pause.make()
-        totals = {
-            "published": self._totals.published + published,
-            "published_bytes": self._totals.published_bytes + published_bytes,
-            **{name: count + self._totals.counters[name] for name, count in sums.items()},
-            "bytes_in": self._totals.bytes_in + _sum(session.bytes_in for session in self._sessions.values()),
-            "bytes_out": self._totals.bytes_out
-            + _sum(session.outbox.sent_bytes for session in self._sessions.values()),
-            "connections_opened": self._totals.connections_opened,
-        }
-        self.latest = Sample(
+        totals = self._sums_of_the_gone()
+        totals["published"] += published
+        totals["published_bytes"] += published_bytes
+        for name, count in sums.items():
+            totals[name] += count
+        return Sample(
             at_ns=now_ns,
             totals=totals,
             rates={name: (count - before.totals.get(name, count)) / elapsed_s for name, count in totals.items()},
@@ -130,7 +152,18 @@ class Sampler:
             topics=topics,
             subscriptions=subscriptions,
         )
-        return self.latest
+
+    def _sums_of_the_gone(self) -> dict[str, int]:
+        """Of topics and subscriptions that are gone; and of connections, also of those that are there."""
+        gone, sessions = self._totals, self._sessions.values()
+        return {
+            "published": gone.published,
+            "published_bytes": gone.published_bytes,
+            **{name: gone.counters[name] for name in COUNTERS},
+            "bytes_in": gone.bytes_in + sum(session.bytes_in for session in sessions),
+            "bytes_out": gone.bytes_out + sum(session.outbox.sent_bytes for session in sessions),
+            "connections_opened": gone.connections_opened,
+        }
 
 
 class _Pause:
@@ -154,7 +187,3 @@ def _flow(counts: tuple[int, ...], before: Flow | None, elapsed_s: float) -> Flo
     if before is None:
         return Flow(counts, tuple(0.0 for _ in counts))
     return Flow(counts, tuple((now - then) / elapsed_s for now, then in zip(counts, before.counts, strict=True)))
-
-
-def _sum(numbers: Iterable[int]) -> int:
-    return sum(numbers)

@@ -11,16 +11,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import NANOSECONDS, iso_time
-from stompbroker.control.asking import optional_text
+from stompbroker.control.asking import named_topic, optional_text
 from stompbroker.control.describing import MAX_ENTRIES, describe_durable, described
 from stompbroker.control.doing import Completion
-from stompbroker.control.errors import ControlError, NotFound
+from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
 from stompbroker.control.tracing import describe_delivery
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start
-from stompbroker.topics import removal
+from stompbroker.topics import StoreState, removal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -73,13 +73,14 @@ class SubscriptionMethods:
 
     async def _list(self, **params: Any) -> dict[str, Any]:
         wanted = Wanted.read(params, tuple(self._fields))
-        durable, topic = params.get("durable"), optional_text("topic", params.get("topic"))
+        durable, name = params.get("durable"), optional_text("topic", params.get("topic"))
         if durable not in (None, True, False):
             raise ControlError(f"durable is true or false, not {durable!r}")
+        topic = None if name is None else self._registry.topics.get(named_topic(name).name)
         chosen = [
             one
             for one in self._registry.subscriptions
-            if durable in (None, one.is_durable) and (topic is None or any(each.name == topic for each in one.readings))
+            if durable in (None, one.is_durable) and (name is None or topic in one.readings)
         ]
         page = await take_page(
             wanted, chosen, lambda one: [one.public_id, one.key, one.destination], self._fields[wanted.field]
@@ -193,6 +194,9 @@ class SubscriptionMethods:
         except PeerViolation as violation:
             raise ControlError(f"to: {violation.detail}") from None
         assert start is not None
+        self._check_store()
+        if not subscription.has_begun:
+            raise ControlError("it is only just being made; try again")
         (reading,) = subscription.readings.values()
         self._detach(subscription, "was moved by an operator")
         kept_from, end = reading.topic.collected_up_to, reading.topic.log.end_offset
@@ -202,12 +206,14 @@ class SubscriptionMethods:
             case StartKind.LATEST:
                 position = end
             case StartKind.OFFSET:
-                position = Offset(min(max(start.offset, kept_from), end))
+                position = Offset(min(start.offset, end))
             case _:
                 since_ns = start.at_ns if start.kind is StartKind.TIME else self._clock.now_ns() - start.age_ns
                 position = await self._kept.first_since(reading.topic, since_ns)
         if subscription.is_closed or subscription.consumer is not None:
             raise ControlError("somebody attached to it, or deleted it, in the meantime; try again")
+        # There is nothing below; and more may have been collected while we looked.
+        position = max(position, reading.topic.collected_up_to)
         reading.move_to(position)
         await self._journal.wait_idle()
         return {"id": subscription.public_id, "offset": position, **await self._described(subscription)}
@@ -223,7 +229,10 @@ class SubscriptionMethods:
         return await self._delete(subscription)
 
     async def _delete(self, subscription: Subscription) -> dict[str, Any]:
-        backlog = subscription.backlog
+        # A transient one is known by its consumer, and has none when it has gone.
+        described = {"id": subscription.public_id, "key": subscription.key, "backlog": subscription.backlog}
+        if subscription.is_durable:
+            self._check_store()
         self._detach(subscription, "was deleted by an operator")
         if subscription.is_durable and subscription.identity in self._registry.durable:
             completion = Completion(f"let {subscription.key!r} go")
@@ -237,7 +246,13 @@ class SubscriptionMethods:
                 )
             )
             await completion.wait()
-        return {"id": subscription.public_id, "key": subscription.key, "backlog": backlog}
+        return described
+
+    def _check_store(self) -> None:
+        """While the store fails, what must be durable would wait for it to come back. Where it is only full, what is
+        deleted makes room. Raises Unavailable."""
+        if self._journal.statistics().state is StoreState.FAILING:
+            raise Unavailable(f"{self._journal.gate.why}; try again later")
 
     def _detach(self, subscription: Subscription, why: str) -> None:
         consumer = subscription.consumer

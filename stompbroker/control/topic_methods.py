@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from stompbroker.clock import iso_time
 from stompbroker.control.asking import named_topic
 from stompbroker.control.errors import NotFound
+from stompbroker.control.kept import stored_messages
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class TopicMethods:
             "publishers": lambda topic: len(topic.publishers),
             "kept_messages": lambda topic: topic.log.message_count,
             "kept_bytes": lambda topic: topic.log.size_bytes,
-            "stored_messages": lambda topic: topic.stored_messages,
+            "stored_messages": stored_messages,
         }
         self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
             "topics": (self._list, LIST_PARAMS),
@@ -107,7 +108,7 @@ class TopicMethods:
             "kept_bytes": topic.log.size_bytes,
             "stored": topic.is_stored,
             "retains": topic.is_retaining,
-            "stored_messages": topic.stored_messages,
+            "stored_messages": stored_messages(topic),
             "first_offset": topic.collected_up_to if topic.is_in_store else topic.log.start_offset,
             "next_offset": topic.log.end_offset,
             "blocked": topic.is_blocked,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import urlsplit
 
@@ -25,6 +26,8 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN_PATHS: Final = ("/health/", "/static/")
 _OPEN_PAGES: Final = frozenset({"/", "/favicon.ico", "/api/docs", "/api/openapi.json"})
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+#: An address in brackets or a name, and perhaps a port.
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]\\]+))(?::[0-9]*)?")
 
 
 def is_loopback(host: str) -> bool:
@@ -49,7 +52,7 @@ class Access:
         self._check_host(request)
         if method not in _SAFE_METHODS:
             _check_same_site(request)
-        path = request.url.path
+        path: str = request.scope["path"]
         if self._token is not None and path not in _OPEN_PAGES and not path.startswith(_OPEN_PATHS):
             self._check_token(request, self._token)
 
@@ -57,7 +60,7 @@ class Access:
         """Only needed where no token protects: a browser sends the name that was rebound to us."""
         if not self._is_local:
             return
-        name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        name = _host_name(request.headers.get("host", ""))
         if name not in _LOCAL_NAMES and name != self._host and not is_loopback(name):
             raise Problem(421, f"{name!r} is not what this broker is called here; use localhost or 127.0.0.1")
 
@@ -72,11 +75,24 @@ class Access:
             )
 
 
+def _host_name(host: str) -> str:
+    """Without the port; nothing if it is none."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found[1] or found[2]).lower()
+
+
+def _origin_host(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
 def _check_same_site(request: HTTPConnection) -> None:
     """A browser says where a request comes from; other programs say nothing, and nobody can make them ask."""
     site = request.headers.get("sec-fetch-site", "none")
     origin = request.headers.get("origin")
-    is_ours = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    is_ours = origin is None or _origin_host(origin) == request.headers.get("host")
     if site not in ("none", "same-origin") or not is_ours:
         raise Problem(
             403, "what changes something can only be asked for from the broker's own page, not from another site"

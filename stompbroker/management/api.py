@@ -10,11 +10,13 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, final
 
+import trio
 from starlette.responses import Response
 from starlette.routing import Route
 
 from stompbroker.control import ControlError, NotFound, Unavailable
 from stompbroker.management.endpoints import ENDPOINTS, ParamKind
+from stompbroker.management.incoming import MAX_BODY_BYTES
 from stompbroker.management.problems import Problem
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["API", "Asked", "api_routes"]
 
 API: Final = "/api/v1"
-#: Bodies are a few fields.
-MAX_BODY_BYTES: Final = 16 * 1024
+#: How long a body may take to come.
+BODY_S: Final = 10.0
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -67,16 +69,19 @@ def json_response(value: Any) -> Response:
 
 
 def api_routes(asked: Asked) -> list[Route]:
-    def handler(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-        async def handle(request: Request) -> Response:
-            return await asked.answer(endpoint, request)
+    """One for each address, so that whoever asks in another way than it allows is told all that it does."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in ENDPOINTS:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
 
-        return handle
+    def answers(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            method = "GET" if request.method == "HEAD" else request.method
+            return await asked.answer(endpoints[method], request)
 
-    return [
-        Route(f"{API}{endpoint.path}", handler(endpoint), methods=[endpoint.method], name=endpoint.call)
-        for endpoint in ENDPOINTS
-    ]
+        return answer
+
+    return [Route(f"{API}{path}", answers(endpoints), methods=sorted(endpoints)) for path, endpoints in by_path.items()]
 
 
 def read_query(items: list[tuple[str, str]], endpoint: Endpoint) -> dict[str, Any]:
@@ -122,12 +127,23 @@ def _checked(name: str, value: Any, param: Param) -> Any:
     return value
 
 
+async def _receive_body(request: Request) -> bytes:
+    body: bytes = b""
+    with trio.move_on_after(BODY_S):
+        while True:
+            message = await request.receive()
+            if message["type"] != "http.request":
+                raise Problem(400, "the body did not come in full")
+            body += message.get("body", b"")
+            if len(body) > MAX_BODY_BYTES:
+                raise Problem(413, f"a body may have {MAX_BODY_BYTES} bytes")
+            if not message.get("more_body", False):
+                return body
+    raise Problem(408, f"a body has to come within {BODY_S:g} s")
+
+
 async def _read_body(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise Problem(413, f"a body may have {MAX_BODY_BYTES} bytes")
+    body = await _receive_body(request)
     if not body:
         fields: Any = {}
     else:

@@ -1,7 +1,7 @@
 """The whole HTTP application.
 
-Law: routes, and around them the two things every request meets: who may ask, and what happens when something goes
-wrong. A bug in an answer is a 500 and a line in the log, and nothing else.
+Law: routes, and around them what every request meets: who may ask, what is told to browsers, and what happens when
+something goes wrong. A bug in an answer is a 500 and a line in the log, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 import structlog
+import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -19,6 +20,7 @@ from starlette.routing import Route
 
 from stompbroker.management.api import API, Asked, api_routes, json_response
 from stompbroker.management.events import Events
+from stompbroker.management.incoming import Incoming
 from stompbroker.management.metrics import render_metrics
 from stompbroker.management.openapi import openapi_document, readable_page
 from stompbroker.management.problems import Problem, problem_response
@@ -40,6 +42,7 @@ _SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+_RAW_SECURITY_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in _SECURITY_HEADERS.items()]
 
 log = structlog.get_logger()
 
@@ -56,19 +59,19 @@ def make_application(control: Control, access: Access) -> ASGIApp:
 
     async def page(_: Request) -> Response:
         content, _type = static["/static/index.html"]
-        return HTMLResponse(content, headers=_SECURITY_HEADERS)
+        return HTMLResponse(content)
 
     async def static_file(request: Request) -> Response:
-        found = static.get(request.url.path)
+        found = static.get(f"/static/{request.path_params['name']}")
         if found is None:
             raise Problem(404, "there is no such file")
-        return Response(found[0], media_type=found[1], headers=_SECURITY_HEADERS | {"Cache-Control": "no-cache"})
+        return Response(found[0], media_type=found[1], headers={"Cache-Control": "no-cache"})
 
     async def api_document(_: Request) -> Response:
         return Response(document, media_type="application/json")
 
     async def api_page(_: Request) -> Response:
-        return HTMLResponse(readable_page(), headers=_SECURITY_HEADERS)
+        return HTMLResponse(readable_page())
 
     async def live(_: Request) -> Response:
         return json_response({"status": "live"})
@@ -95,8 +98,15 @@ def make_application(control: Control, access: Access) -> ASGIApp:
             Route(f"{API}/events", events.respond),
             *api_routes(asked),
         ],
-        exception_handlers={Problem: _answer_problem, HTTPException: _answer_http},  # type: ignore[dict-item]
+        exception_handlers={
+            Problem: _answer_problem,  # type: ignore[dict-item]
+            HTTPException: _answer_http,  # type: ignore[dict-item]
+            # It is raised again behind the answer, and logged there.
+            Exception: _answer_mistake,
+        },
     )
+    # An address with a slash too many is none of ours.
+    application.router.redirect_slashes = False
     return _guarded(application, access)
 
 
@@ -108,31 +118,42 @@ def _guarded(application: ASGIApp, access: Access) -> ASGIApp:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
-        try:
-            access.check(HTTPConnection(scope), scope["method"])
-        except Problem as problem:
-            await problem.response(scope, receive, send)
-            return
-        has_begun = False
-
-        async def note_begun(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
-        try:
-            await application(scope, receive, note_begun)
-        except Exception:
-            # The boundary for requests: a bug in one must not take the broker down.
-            log.exception("a management request failed", path=scope["path"])
-            if not has_begun:
-                await problem_response(500, "the broker's log says more")(scope, receive, send)
+        incoming = Incoming(receive)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(incoming.run)
+            await _answer(application, access, scope, incoming, send)
+            nursery.cancel_scope.cancel()
+        incoming.close()
 
     return guarded
 
 
+async def _answer(application: ASGIApp, access: Access, scope: Scope, incoming: Incoming, send: Send) -> None:
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *_RAW_SECURITY_HEADERS]
+        await send(message)
+
+    try:
+        try:
+            access.check(HTTPConnection(scope), scope["method"])
+        except Problem as problem:
+            await problem.response(scope, incoming.receive, tell)
+            return
+        await application(scope, incoming.receive, tell)
+    except Exception:
+        if incoming.is_gone:
+            return  # there is nobody to answer
+        # The boundary for requests: a bug in one must not take the broker down.
+        log.exception("a management request failed", path=scope["path"])
+
+
 async def _answer_problem(_: Request, problem: Problem) -> Response:
     return problem.response
+
+
+async def _answer_mistake(_: Request, __: Exception) -> Response:
+    return problem_response(500, "the broker's log says more")
 
 
 async def _answer_http(_: Request, error: HTTPException) -> Response:

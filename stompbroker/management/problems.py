@@ -5,9 +5,10 @@ Law: RFC 9457: one JSON object with a title, the status, and a sentence that say
 
 from __future__ import annotations
 
+import json
 from typing import Final, final
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 __all__ = ["PROBLEM_TYPE", "Problem", "problem_response"]
 
@@ -19,8 +20,7 @@ _TITLES: Final = {
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
-    409: "Not now",
-    411: "Length required",
+    408: "Too slow",
     413: "Too large",
     415: "Unsupported media type",
     421: "Misdirected request",
@@ -38,10 +38,11 @@ class Problem(Exception):
         self.headers = headers
 
     @property
-    def response(self) -> JSONResponse:
+    def response(self) -> Response:
         return problem_response(self.status, self.detail, self.headers)
 
 
-def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
     body = {"type": "about:blank", "title": _TITLES.get(status, "Problem"), "status": status, "detail": detail}
-    return JSONResponse(body, status, headers=headers, media_type=PROBLEM_TYPE)
+    # Plain ASCII: it may quote what the client sent, which may be no text at all, such as half of a surrogate pair.
+    return Response(json.dumps(body), status, headers=headers, media_type=PROBLEM_TYPE)
