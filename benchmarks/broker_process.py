@@ -40,7 +40,8 @@ def running_broker(settings: str) -> Iterator[Target]:
     """Run stompbroker with `settings` (TOML, may be empty) for the length of the block."""
     with disk_directory("stompbroker-benchmark-") as directory:
         data = directory / "data"
-        command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(data)]
+        ports = ["--port", "0", "--http-port", "0"]
+        command = [sys.executable, "-m", "stompbroker", "serve", *ports, "--data", str(data)]
         if settings:
             config = Path(directory, "broker.toml")
             config.write_text(settings)

@@ -186,7 +186,19 @@ def _print_crashes(outcome: CrashOutcome, complaints: list[str], *, elapsed_s: f
 
 def _run_long(options: Options, directory: Path, database: Database) -> int:
     data = directory / "data"
-    command = [sys.executable, "-m", "stompbroker", "serve", "--port", "0", "--data", str(data), *database.arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "stompbroker",
+        "serve",
+        "--port",
+        "0",
+        "--http-port",
+        "0",
+        "--data",
+        str(data),
+        *database.arguments,
+    ]
     line = ProgressLine()
     try:
         outcome = run_long(options.messages, data, command, show=line.show)

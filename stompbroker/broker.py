@@ -3,7 +3,8 @@
 Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
     store           the database, its lock
-      services      journal, page reader, distributor, garbage collector, pacemaker, control listener
+      services      journal, page reader, upkeep, distributor, garbage collector, sampler, pacemaker, control listener,
+                    management endpoint
         connections one worker per client
           accepting one listener per address
 
@@ -28,6 +29,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -42,16 +44,18 @@ from stompbroker.actors import (
     listener,
     pacemaker,
     page_reader,
+    sampler,
     upkeep,
     worker,
 )
 from stompbroker.clock import NANOSECONDS, Clock
-from stompbroker.config import MEMORY
+from stompbroker.config import MEMORY, MIN_TOKEN
 from stompbroker.control import Control
 from stompbroker.data_directory import hold
-from stompbroker.errors import PeerViolation
+from stompbroker.errors import OperatorError, PeerViolation
 from stompbroker.ids import ConnectionId
 from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.management import Access, Management
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message_ids import MessageIds
 from stompbroker.sessions import Rhythm, Session, SessionSettings, Surroundings
@@ -64,7 +68,6 @@ from stompbroker.transport import Traffic, open_listeners, raise_descriptor_limi
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from stompbroker.config import Settings
 
@@ -162,6 +165,8 @@ class Broker:
         self.stopped = trio.Event()
         #: What it listens on, once it does.
         self.addresses: list[tuple[str, int]] = []
+        self.management: Management | None = None
+        self.management_address: str | None = None
 
     async def start_services(self, nursery: trio.Nursery) -> None:
         """Start what every connection needs."""
@@ -178,6 +183,7 @@ class Broker:
             self.clock,
             self.stretches,
         )
+        await nursery.start(sampler.run, self.control.sampler)
         await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
 
     async def serve_connection(self, stream: trio.abc.Stream, peer: str) -> None:
@@ -208,13 +214,13 @@ class Broker:
             session.fail(violation)
 
 
-async def serve(settings: Settings, *, on_ready: Callable[[str, int, Path], None] | None = None) -> None:
+async def serve(settings: Settings, *, on_ready: Callable[[str, int, Path, str | None], None] | None = None) -> None:
     """Run a broker until SIGTERM or SIGINT. Raises OperatorError when it cannot start."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             broker: Broker = await nursery.start(run, settings)
             if on_ready is not None:
-                on_ready(*broker.addresses[0], settings.data)
+                on_ready(*broker.addresses[0], settings.data, broker.management_address)
             nursery.start_soon(_stop_on_signals, signals, broker, nursery.cancel_scope)
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
@@ -240,6 +246,7 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
                 await resources.enter_async_context(each)
             control_socket = trio.SocketListener(trio.socket.from_stdlib_socket(directory.listen_for_control()))
             await resources.enter_async_context(control_socket)
+            broker.management = await _open_management(broker, resources)
             broker.addresses = [each.socket.getsockname()[:2] for each in listeners]
             log.info(
                 "broker is starting",
@@ -247,6 +254,7 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
                 listening=[_shown_address(host, port) for host, port in broker.addresses],
                 data=str(settings.data),
                 store="memory" if broker.opened is None else broker.opened.store.where,
+                management=broker.management_address,
                 max_connections=settings.max_connections,
                 open_files=descriptors,
             )
@@ -254,6 +262,8 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
             async with trio.open_nursery() as services:
                 await broker.start_services(services)
                 await services.start(control_listener.run, control_socket, broker.control)
+                if broker.management is not None:
+                    services.start_soon(broker.management.run)
                 await _serve_clients(broker, listeners, task_status)
                 with trio.move_on_after(settings.shutdown_grace_s) as last_write:
                     await broker.journal.wait_idle()
@@ -292,6 +302,39 @@ async def opened_store(settings: Settings) -> AsyncIterator[OpenedStore | None]:
         # Shielded, because nothing else closes it; and given up in the end, because a store that hangs is no reason to.
         with trio.move_on_after(CLOSE_S, shield=True):
             await trio.to_thread.run_sync(store.close, abandon_on_cancel=True)
+
+
+async def _open_management(broker: Broker, resources: AsyncExitStack) -> Management | None:
+    """Listen for HTTP, if that is wanted. Raises OperatorError."""
+    settings = broker.settings
+    if not settings.http_enabled:
+        return None
+    token = settings.http_token or _token_in(settings.http_token_file)
+    try:
+        listeners = await open_listeners(settings.http_host, settings.http_port)
+    except OperatorError as error:
+        raise OperatorError(
+            f"{error} That is the management endpoint: give it another port with --http-port (0 takes any free one), "
+            "or go without it with --set http_enabled=false."
+        ) from error
+    for each in listeners:
+        await resources.enter_async_context(each)
+    host, port, *_ = listeners[0].socket.getsockname()
+    broker.management_address = f"http://{_shown_address(host, port)}"
+    return Management(broker.control, Access(settings.http_host, token), listeners)
+
+
+def _token_in(file: str) -> str | None:
+    """Raises OperatorError."""
+    if not file:
+        return None
+    try:
+        token = Path(file).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorError(f"The file {file} (http_token_file) cannot be read: {error}.") from error
+    if len(token) < MIN_TOKEN:
+        raise OperatorError(f"The token in {file} (http_token_file) must have at least {MIN_TOKEN} characters.")
+    return token
 
 
 async def _serve_clients(

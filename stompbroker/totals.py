@@ -6,6 +6,7 @@ that nothing is counted on the hot path twice and nothing is forgotten.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import final
 
 __all__ = ["Totals"]
@@ -13,12 +14,14 @@ __all__ = ["Totals"]
 
 @final
 class Totals:
-    __slots__ = ("bytes_in", "bytes_out", "connections_opened", "delivered", "published")
+    __slots__ = ("bytes_in", "bytes_out", "connections_opened", "counters", "published", "published_bytes")
 
     def __init__(self) -> None:
         #: Counted when a connection opens.
         self.connections_opened = 0
         self.published = 0
-        self.delivered = 0
+        self.published_bytes = 0
+        #: Of subscriptions, by the names of their counters.
+        self.counters: Counter[str] = Counter()
         self.bytes_in = 0
         self.bytes_out = 0

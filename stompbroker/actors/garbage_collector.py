@@ -55,7 +55,7 @@ async def run(
     cycles = _Cycles()
     while True:
         with trio.move_on_after(ROUND_S) as round_time:
-            await registry.budget.eased.wait()
+            await registry.budget.eased.wait_either(registry.collection_wanted)
         if not round_time.cancelled_caught:
             await _serve_the_waiting(registry, stretches)
         began_at_s = perf_counter()

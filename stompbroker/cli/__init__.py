@@ -24,6 +24,7 @@ from stompbroker.cli.serve import serve
 from stompbroker.cli.stats import stats
 from stompbroker.cli.subscribe import subscribe
 from stompbroker.cli.subscriptions import make_subscriptions
+from stompbroker.cli.top import top
 from stompbroker.cli.trace import trace
 from stompbroker.errors import OperatorError
 
@@ -45,7 +46,7 @@ def _application() -> typer.Typer:
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
     application.callback()(_about)
-    for command in (serve, publish, subscribe, stats, config, migrate, trace):
+    for command in (serve, publish, subscribe, stats, top, config, migrate, trace):
         application.command()(command)
     application.add_typer(make_subscriptions(), name="subscriptions")
     application.add_typer(make_dead_letters(), name="dead-letters")

@@ -25,6 +25,11 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Data directory, one broker each.", show_default="./data")
     ] = None,
     database: DatabaseOption = None,
+    http_host: Annotated[
+        str | None,
+        typer.Option(help="Address of the management endpoint; another needs a token.", show_default="127.0.0.1"),
+    ] = None,
+    http_port: Annotated[int | None, typer.Option(help="Its port; 0 takes any free one.", show_default="8613")] = None,
     config: ConfigOption = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.", show_default="info")
@@ -59,6 +64,8 @@ def serve(
         "port": port,
         "data": data,
         "database": database,
+        "http_host": http_host,
+        "http_port": http_port,
         "log_level": log_level,
         "log_format": log_format,
     }
@@ -77,7 +84,7 @@ def serve(
     run(partial(broker.serve, settings, on_ready=partial(announce, database=settings.database)), code=ExitCode.OPERATOR)
 
 
-def announce(host: str, port: int, data: Path, *, database: str = "") -> None:
+def announce(host: str, port: int, data: Path, management: str | None = None, *, database: str = "") -> None:
     """Say on stdout that the broker is ready, where, and how to try it. Its first line is for scripts to wait for."""
     from stompbroker import __version__
     from stompbroker.config import EMBEDDED, Settings, without_password
@@ -94,6 +101,8 @@ def announce(host: str, port: int, data: Path, *, database: str = "") -> None:
         f"  {program} subscribe{where} /topic/greetings",
         f'  {program} publish{where} /topic/greetings "Hello, world"',
     ]
+    if management is not None:
+        lines.append(f"Watch it at {management}")
     # Whoever started us may have stopped reading; that is no reason to stop serving.
     with suppress(BrokenPipeError):
         print("\n".join(lines), flush=True)

@@ -21,7 +21,7 @@ A `Settings(...)` made in code takes what it is given and defaults, never the en
 from stompbroker.config.database import EMBEDDED, EMBEDDED_FILE, MEMORY, without_password
 from stompbroker.config.effective import EffectiveSetting, effective
 from stompbroker.config.loading import SettingsError, load
-from stompbroker.config.quantities import bytes_as_text
+from stompbroker.config.quantities import MIN_TOKEN, bytes_as_text
 from stompbroker.config.settings import (
     ENVIRONMENT_PREFIX,
     LogFormat,
@@ -37,6 +37,7 @@ __all__ = [
     "EMBEDDED_FILE",
     "ENVIRONMENT_PREFIX",
     "MEMORY",
+    "MIN_TOKEN",
     "EffectiveSetting",
     "LogFormat",
     "LogLevel",

@@ -50,10 +50,25 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             f"default_prefetch ({settings.default_prefetch}) is above max_prefetch ({settings.max_prefetch}): "
             "a subscriber that names no number would get more than is allowed; lower the one or raise the other.",
         )
+    yield from _open_to_everybody(settings)
     yield from _too_large_for_memory(settings)
     for number, table in enumerate((None, *settings.topics)):
         yield from _unworkable_policy(settings, number, table)
     yield from _useless_patterns(settings.topics)
+
+
+def _open_to_everybody(settings: Settings) -> Iterator[Contradiction]:
+    if settings.http_token and settings.http_token_file:
+        yield Contradiction(
+            ("http_token", "http_token_file"), "http_token and http_token_file are two tokens; give one of them."
+        )
+    is_local = settings.http_host == "localhost" or settings.http_host in ("127.0.0.1", "::1")
+    if settings.http_enabled and not is_local and not settings.http_token and not settings.http_token_file:
+        yield Contradiction(
+            ("http_host", "http_token", "http_token_file"),
+            f"http_host ({settings.http_host}) can be reached from elsewhere, and then whoever reaches it may delete "
+            "subscriptions; set http_token or http_token_file, or leave http_host at 127.0.0.1.",
+        )
 
 
 def _too_large_for_memory(settings: Settings) -> Iterator[Contradiction]:

@@ -18,6 +18,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from stompbroker.config.database import read_database, without_password
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic.fields import FieldInfo
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "HOUR_S",
     "KIB",
     "MIB",
+    "MIN_TOKEN",
     "TIB",
     "AckDeadline",
     "ByteSize",
@@ -39,6 +42,7 @@ __all__ = [
     "Kind",
     "Milliseconds",
     "Seconds",
+    "Token",
     "YesOrNo",
     "allowed",
     "bytes_as_text",
@@ -76,7 +80,8 @@ class Kind:
 
     noun: str
     is_bytes: bool = False
-    is_secret: bool = False  # the value may hold a password, and is shown without it, right or wrong
+    #: For a value that is or holds a secret: what may be shown of it, right or wrong.
+    conceal: Callable[[object], object] | None = None
 
 
 def _refuse_truth(value: object) -> object:
@@ -140,7 +145,24 @@ Database = Annotated[
     Kind(
         '"" for the SQLite file in the data directory, "memory" for nothing that outlives the broker, or a URL '
         "postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE (in a password, %40 %2F %3F %23 stand for @ / ? #)",
-        is_secret=True,
+        conceal=without_password,
+    ),
+]
+
+
+def _read_token(value: str) -> str:
+    if value and (len(value) < MIN_TOKEN or not value.isascii() or not value.isprintable() or " " in value):
+        raise ValueError("not a token")
+    return value
+
+
+#: Shorter ones can be guessed.
+MIN_TOKEN = 16
+Token = Annotated[
+    str,
+    AfterValidator(_read_token),
+    Kind(
+        f"at least {MIN_TOKEN} printable ASCII characters without blanks", conceal=lambda value: "***" if value else ""
     ),
 ]
 
@@ -168,7 +190,7 @@ def show(value: object, field: FieldInfo | None = None) -> str:
 def concealed(value: object, field: FieldInfo | None) -> object:
     """The value itself, or what may be shown of it."""
     kind = _kind(field) if field is not None else None
-    return without_password(value) if kind and kind.is_secret else value
+    return kind.conceal(value) if kind and kind.conceal else value
 
 
 def allowed(field: FieldInfo) -> str:

@@ -36,6 +36,7 @@ from stompbroker.config.quantities import (
     Kind,
     Milliseconds,
     Seconds,
+    Token,
     YesOrNo,
 )
 from stompbroker.config.sources import Source
@@ -140,6 +141,17 @@ class Settings(BaseSettings):
     )
     database: Annotated[Database, Field(repr=False)] = _setting(
         EMBEDDED, "Where durable subscriptions and their messages are stored; empty is a file in the data directory"
+    )
+    http_enabled: YesOrNo = _setting(True, "Whether there is a management endpoint: API, metrics and page")
+    http_host: Annotated[str, Field(min_length=1), Kind("a host name or an address")] = _setting(
+        "127.0.0.1", "Address of the management endpoint; any other than this machine's own needs a token"
+    )
+    http_port: Count = _setting(8613, "Its port; 0 takes any free one", ge=0, le=65_535)
+    http_token: Annotated[Token, Field(repr=False)] = _setting(
+        "", "What its clients must send as Authorization: Bearer TOKEN; empty asks for none"
+    )
+    http_token_file: Annotated[str, Kind("the path of a file")] = _setting(
+        "", "A file that holds the token, instead of http_token"
     )
     min_free_bytes: ByteSize = _setting(
         64 * MIB,

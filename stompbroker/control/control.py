@@ -7,28 +7,27 @@ consistent. What changes something returns when the change is durable.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, final
-
-import trio
 
 from stompbroker import __version__
 from stompbroker.clock import NANOSECONDS, iso_time
+from stompbroker.control.connection_methods import ConnectionMethods
 from stompbroker.control.dead_letters import DeadLetterMethods
 from stompbroker.control.describing import (
-    MAX_ENTRIES,
     describe_connection,
-    describe_durable,
     describe_subscription,
     describe_topic,
     described,
 )
 from stompbroker.control.errors import ControlError
 from stompbroker.control.explaining import CollectionMethods
-from stompbroker.control.kept import KeptMessages
+from stompbroker.control.kept import KeptMessages, stored_messages
+from stompbroker.control.sampling import Sampler
+from stompbroker.control.seen import Seen
+from stompbroker.control.subscription_methods import SubscriptionMethods
+from stompbroker.control.topic_methods import TopicMethods
 from stompbroker.control.tracing import TraceMethods
-from stompbroker.errors import PeerViolation
-from stompbroker.topics import removal
+from stompbroker.topics import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -58,6 +57,8 @@ class Control:
         "_stretches",
         "_totals",
         "is_stopping",
+        "sampler",
+        "seen",
     )
 
     def __init__(
@@ -81,11 +82,17 @@ class Control:
         self._started_at_ns = clock.now_ns()
         #: Set by the composition root when the broker has been asked to stop.
         self.is_stopping = False
+        self.sampler = Sampler(registry, sessions, totals, clock)
+        #: For whoever turns numbers into metrics.
+        self.seen = Seen(registry, sessions, journal, self.sampler, stretches)
         kept = KeptMessages(registry, store)
         self._methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
             "statistics": (self.statistics, frozenset()),
-            "durable_subscriptions": (self._durable_subscriptions, frozenset({"after", "limit"})),
-            "delete_subscription": (self._delete_subscription, frozenset({"key"})),
+            "overview": (self.overview, frozenset()),
+            "run_collector": (self._run_collector, frozenset()),
+            **TopicMethods(registry, kept, self.sampler).methods,
+            **SubscriptionMethods(registry, journal, kept, self.sampler, clock).methods,
+            **ConnectionMethods(sessions).methods,
             **DeadLetterMethods(registry, journal, kept, message_ids, clock).methods,
             **CollectionMethods(registry, kept, clock).methods,
             **TraceMethods(registry, kept, message_ids).methods,
@@ -102,42 +109,58 @@ class Control:
             raise ControlError(f"{method} {takes}; given: {', '.join(sorted(unknown))}")
         return await function(**params)
 
-    # Durable subscriptions -------------------------------------------------------------------------------------------
+    # The whole -------------------------------------------------------------------------------------------------------
 
-    async def _durable_subscriptions(self, after: object = "", limit: object = MAX_ENTRIES) -> dict[str, Any]:
-        """Sorted by key; `after` is the last key of the answer before."""
-        if not isinstance(after, str) or not isinstance(limit, int) or not 0 < limit <= MAX_ENTRIES:
-            raise ControlError(f"after is a key, and limit a number from 1 to {MAX_ENTRIES}")
-        by_key = {subscription.key: subscription for subscription in self._registry.durable.values()}
-        keys = sorted(by_key)
-        first = bisect_right(keys, after)
-        shown = await described(describe_durable, [by_key[key] for key in keys[first : first + limit]])
-        return {"total": len(keys), "subscriptions": shown}
+    async def overview(self) -> dict[str, Any]:
+        """What flows and how the broker is, as of a moment ago."""
+        sample = await self.sampler.recent()
+        registry, now_ns = self._registry, self._clock.now_ns()
+        letters = [topic for topic in registry.topics.values() if topic.is_of_dead_letters]
+        return {
+            "broker": {
+                "version": __version__,
+                "state": "stopping" if self.is_stopping else "running",
+                "started_at": iso_time(self._started_at_ns),
+                "uptime_s": round((now_ns - self._started_at_ns) / NANOSECONDS, 3),
+            },
+            "sampled_at": iso_time(sample.at_ns),
+            "totals": dict(sample.totals),
+            "rates": {name: round(rate, 1) for name, rate in sample.rates.items()},
+            "now": {
+                "connections": len(self._sessions),
+                "topics": len(registry.topics),
+                "subscriptions": len(registry.subscriptions),
+                "durable_subscriptions": len(registry.durable),
+                "in_flight": sample.in_flight,
+                "waiting": sample.waiting,
+                "backlog": sample.backlog,
+                "blocked_topics": len(registry.blocked),
+                "dead_letters": sum(stored_messages(topic) or topic.log.message_count for topic in letters),
+            },
+            "memory": {
+                "used_bytes": registry.budget.used_bytes,
+                "peak_bytes": registry.budget.peak_bytes,
+                "limit_bytes": registry.budget.limit_bytes,
+            },
+            "event_loop": {
+                "lag_ms": round(self.sampler.lag_s * 1000, 3),
+                "longest_stretch_ms": round(self._stretches.longest_s * 1000, 3),
+                "longest_stretch_actor": self._stretches.longest_actor,
+            },
+            "store": self.describe_store(),
+        }
 
-    async def _delete_subscription(self, key: object = None) -> dict[str, Any]:
-        """Whoever is attached to it is disconnected. Returns when that is durable."""
-        registry = self._registry
-        subscription = next((each for each in registry.durable.values() if each.key == key), None)
-        if subscription is None:
-            raise ControlError(f"there is no durable subscription {key!r}; list them with: stompbroker subscriptions")
-        if subscription.consumer is not None:
-            reason = f"{subscription.key!r} was deleted by an operator"
-            consumer = subscription.consumer
-            consumer.disconnect(PeerViolation("durable subscription deleted", reason))
-            registry.leave([consumer], self._clock.now_ns())
-        backlog = subscription.backlog
-        done = trio.Event()
-        refusals: list[str] = []
+    def why_not_ready(self) -> str | None:
+        """Why no messages should be sent here now; None if they may."""
+        if self.is_stopping:
+            return "the broker is stopping"
+        store = self._journal.statistics()
+        return None if store.state is StoreState.OK else f"the store is {store.state.value}: {store.reason}"
 
-        def refuse(reason: str) -> None:
-            refusals.append(reason)
-            done.set()
-
-        self._journal.submit(removal(subscription, registry, self._clock, then=done.set, refused=refuse))
-        await done.wait()
-        if refusals:
-            raise ControlError(f"the store does not let {subscription.key!r} go: {refusals[0]}")
-        return {"key": subscription.key, "backlog": backlog}
+    async def _run_collector(self) -> dict[str, Any]:
+        """The garbage collector looks now, and not only at its next round."""
+        self._registry.collection_wanted.wake()
+        return {"started": True}
 
     # Statistics ------------------------------------------------------------------------------------------------------
 
@@ -160,7 +183,7 @@ class Control:
             "store": self.describe_store(),
             "totals": {
                 "published": self._totals.published + sum(topic.published for topic in registry.topics.values()),
-                "delivered": self._totals.delivered
+                "delivered": self._totals.counters["delivered"]
                 + sum(subscription.counters.delivered for subscription in registry.subscriptions),
                 "bytes_in": self._totals.bytes_in + sum(session.bytes_in for session in sessions.values()),
                 "bytes_out": self._totals.bytes_out + sum(session.outbox.sent_bytes for session in sessions.values()),

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import trio
 
 from stompbroker.control.asking import named_topic, number, optional_text
-from stompbroker.control.errors import ControlError
+from stompbroker.control.doing import Completion
+from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.ids import Offset
 from stompbroker.stomp import tail_headers
 from stompbroker.topics import DEAD_LETTERS, Pattern, Unit, provenance_of, redriven
@@ -135,7 +136,7 @@ class DeadLetterMethods:
         message = await self._kept.get(where, at)
         provenance = None if message is None else provenance_of(message)
         if message is None or provenance is None:
-            raise ControlError(f"there is no dead letter at offset {at} of {where.name}")
+            raise NotFound(f"there is no dead letter at offset {at} of {where.name}")
         return {
             **_described(Letter(at, message, provenance)),
             "destination": provenance.destination,
@@ -202,19 +203,11 @@ class DeadLetterMethods:
     async def _do(self, unit: Unit) -> None:
         """Returns when it is durable. Raises ControlError if it cannot be."""
         if self._journal.gate.is_blocked:
-            raise ControlError(f"{self._journal.gate.why}; try again later")
-        done = trio.Event()
-        refusals: list[str] = []
-
-        def refuse(reason: str) -> None:
-            refusals.append(reason)
-            done.set()
-
-        unit.then, unit.refused = done.set, refuse
+            raise Unavailable(f"{self._journal.gate.why}; try again later")
+        completion = Completion("take it")
+        unit.then, unit.refused = completion.finish, completion.refuse
         self._journal.submit(unit)
-        await done.wait()
-        if refusals:
-            raise ControlError(f"the store does not take it: {refusals[0]}")
+        await completion.wait()
 
     # Finding ---------------------------------------------------------------------------------------------------------
 
@@ -224,7 +217,7 @@ class DeadLetterMethods:
         topic = self._registry.topics.get(pattern.name)
         if topic is None:
             shown = pattern.name.removeprefix(f"{DEAD_LETTERS}.")
-            raise ControlError(f"there are no dead letters of {shown!r}; list them with: stompbroker dead-letters list")
+            raise NotFound(f"there are no dead letters of {shown!r}; list them with: stompbroker dead-letters list")
         return topic
 
     async def _look(self, topic: Topic, params: Mapping[str, Any], limit: int) -> _Piece:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from stompbroker.errors import BrokerError
 
-__all__ = ["ControlError"]
+__all__ = ["ControlError", "NotFound", "Unavailable"]
 
 
 class ControlError(BrokerError):
     """Somebody asked for something that cannot be done; the text says why and what can."""
+
+
+class NotFound(ControlError):
+    """What was named is not there."""
+
+
+class Unavailable(ControlError):
+    """It cannot be done now, and perhaps later."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import iso_time
 from stompbroker.control.asking import named_topic, number, optional_text
-from stompbroker.control.errors import ControlError
+from stompbroker.control.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -43,7 +43,7 @@ class CollectionMethods:
         if topic is not None:
             name = named_topic(topic).name
             if name not in topics:
-                raise ControlError(f"there is no topic {name!r}; list them with: stompbroker stats")
+                raise NotFound(f"there is no topic {name!r}; list them with: stompbroker stats")
             return {"total": 1, "topics": [await self._of(topics[name])]}
         names = sorted(topics)
         first = bisect_right(names, optional_text("after", after) or "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
-from stompbroker.control.errors import ControlError
+from stompbroker.control.errors import Unavailable
 from stompbroker.storage import StoreFailing
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stompbroker.storage import Extent, Store
     from stompbroker.topics import Registry, Topic
 
-__all__ = ["KeptMessages", "Place"]
+__all__ = ["KeptMessages", "Place", "stored_messages"]
 
 #: How long logs are searched between two checkpoints, and how many messages between two looks at the time.
 STEP_S: Final = 0.001
@@ -35,6 +35,13 @@ T = TypeVar("T")
 class Place(NamedTuple):
     topic: Topic
     offset: Offset
+
+
+def stored_messages(topic: Topic) -> int:
+    """How many messages the store has of a topic, as far as that is known without asking it: what was taken out from
+    among others, as purged dead letters are, is known of topics only that count what they retain."""
+    retained = topic.retained
+    return topic.stored_messages if retained is None or not retained.is_counted else retained.messages
 
 
 @final
@@ -62,6 +69,22 @@ class KeptMessages:
         page = await self.page(topic, offset, topic.log.end_offset, max_messages=1)
         _, found = page.read(offset, 1)
         return found[0] if found else None
+
+    async def first_since(self, topic: Topic, since_ns: int) -> Offset:
+        """The offset of the first message that was published at or after that time; the next one's if there is none."""
+        store, topic_id, end = self._store, topic.store_id, topic.log.end_offset
+        if store is None or topic_id is None:
+            return next((offset for offset, message in topic.log if message.published_at_ns >= since_ns), end)
+        start = topic.collected_up_to
+        if topic.retained is not None:
+            start = max(start, topic.retained.offset_before(since_ns))
+        while start < end:
+            page = await self.page(topic, start, end)
+            for offset, message in page:
+                if message.published_at_ns >= since_ns:
+                    return offset
+            start = page.end_offset
+        return end
 
     async def extent(self, topic: Topic, start: int, stop: int) -> Extent | None:
         """How much the store has of a topic; None if it is not there."""
@@ -101,4 +124,4 @@ class KeptMessages:
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
         except StoreFailing as failure:
-            raise ControlError(f"the store cannot be read: {failure}") from failure
+            raise Unavailable(f"the store cannot be read: {failure}") from failure

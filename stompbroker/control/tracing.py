@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.errors import ControlError
+from stompbroker.control.asking import named_topic
+from stompbroker.control.errors import ControlError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from stompbroker.message_ids import MessageIds
     from stompbroker.topics import Reading, Registry
 
-__all__ = ["TraceMethods"]
+__all__ = ["TraceMethods", "describe_delivery"]
 
 
 @final
@@ -30,13 +31,20 @@ class TraceMethods:
         self._kept = kept
         self._message_ids = message_ids
         self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
-            "trace": (self._trace, frozenset({"message_id"})),
+            "trace": (self._trace, frozenset({"message_id", "topic"})),
         }
 
-    async def _trace(self, message_id: object = None) -> dict[str, Any]:
+    async def _trace(self, message_id: object = None, topic: object = None) -> dict[str, Any]:
+        """Wherever it lies; or, if a topic is named, there and among its dead letters, and it must be there."""
         if not isinstance(message_id, str) or not message_id:
             raise ControlError("message_id is the id of a message, as its MESSAGE frame has it")
         places = await self._kept.find(message_id)
+        if topic is not None:
+            name = named_topic(topic)
+            wanted = {name.name, name.dead_letters.name}
+            places = [place for place in places if place.topic.name in wanted]
+            if not places:
+                raise NotFound(self._why_not(message_id))
         found = [described for place in places if (described := await self._at(place)) is not None]
         return {"message_id": message_id, "found": found, "note": None if found else self._why_not(message_id)}
 
@@ -74,16 +82,25 @@ class TraceMethods:
 
 
 def _described(reading: Reading, offset: Offset, message: Message) -> dict[str, Any]:
-    subscription, failure = reading.subscription, reading.failures.get(offset)
-    state = _state(reading, offset, message)
+    subscription = reading.subscription
+    is_for_it = message.origin.only_for in (None, subscription.store_id)
+    return {
+        "subscription": subscription.key,
+        "durable": subscription.is_durable,
+        "connected": subscription.consumer is not None,
+        **describe_delivery(reading, offset, is_for_it=is_for_it),
+    }
+
+
+def describe_delivery(reading: Reading, offset: Offset, *, is_for_it: bool = True) -> dict[str, Any]:
+    """How one subscription stands to one message."""
+    failure = reading.failures.get(offset)
+    state = _state(reading, offset) if is_for_it else "not for it"
     is_in_flight = state == "in flight"
     attempts = None if state in ("settled", "not for it") else (0 if failure is None else failure.count) + is_in_flight
     first_sent_ns = reading.first_sent_ns(offset)
     last_sent_ns = reading.last_sent_ns(offset)
     return {
-        "subscription": subscription.key,
-        "durable": subscription.is_durable,
-        "connected": subscription.consumer is not None,
         "state": state,
         "attempts": attempts,
         "first_attempt_at": _time(first_sent_ns or last_sent_ns),
@@ -93,10 +110,8 @@ def _described(reading: Reading, offset: Offset, message: Message) -> dict[str, 
     }
 
 
-def _state(reading: Reading, offset: Offset, message: Message) -> str:
+def _state(reading: Reading, offset: Offset) -> str:
     cursor = reading.cursor
-    if message.origin.only_for not in (None, reading.subscription.store_id):
-        return "not for it"
     if offset >= cursor.next_offset:
         return "not sent"
     if cursor.is_settled(offset, offset + 1):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from stompbroker.clock import NANOSECONDS
+from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
 from stompbroker.journal.changes import add_collected, add_unsaved, find_positions
 from stompbroker.journal.formed import Formed, Positions
 from stompbroker.journal.health import Health
@@ -78,7 +79,9 @@ class StoreJournal:
         "_taken",
         "_writing_since_ns",
         "_writing_units",
+        "batch_sizes",
         "batches",
+        "commit_times",
         "health",
     )
 
@@ -123,8 +126,10 @@ class StoreJournal:
         self._changed = registry.unsaved.filled
         self._idle = Signal()
         self.health = Health(clock, min_free_bytes)
-        #: Batches written since the start.
+        #: Batches written since the start, how many messages each had, and how long the store took, in seconds.
         self.batches = 0
+        self.batch_sizes = Histogram(COUNT_BOUNDS)
+        self.commit_times = Histogram(SECONDS_BOUNDS)
 
     @property
     def gate(self) -> Gate:
@@ -150,7 +155,7 @@ class StoreJournal:
             is_needed = is_needed or (is_durable and (unit.owes_receipt or unit.is_transaction))
             unit.decide()
             if not unit.is_transaction:
-                unit.apply_decisions()
+                unit.apply_decisions(self._clock.now_ns())
         if is_needed or (lane is not None and lane.units):
             self._take(unit)
         else:
@@ -278,6 +283,8 @@ class StoreJournal:
 
     def note_written(self, formed: Formed) -> None:
         """The batch is in the store."""
+        self.commit_times.add(self.writing_for_s)
+        self.batch_sizes.add(sum(len(run.messages) for run in formed.batch.messages))
         self._batch_number += 1
         self.batches += 1
         self._writing_since_ns = None

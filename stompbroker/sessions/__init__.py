@@ -5,6 +5,7 @@ Law: synchronous and without sockets; the worker gives it bytes and takes bytes 
 
 from stompbroker.sessions.rhythm import Rhythm
 from stompbroker.sessions.session import SMALL_PARTIAL_BYTES, Ending, Session
+from stompbroker.sessions.starting_points import StartKind, read_start
 from stompbroker.sessions.statistics import ConnectionStatistics
 from stompbroker.sessions.surroundings import SessionSettings, Surroundings
 
@@ -15,5 +16,7 @@ __all__ = [
     "Rhythm",
     "Session",
     "SessionSettings",
+    "StartKind",
     "Surroundings",
+    "read_start",
 ]

@@ -115,6 +115,10 @@ class Commands:
         self.late_answers = 0
         self.is_over = False
 
+    @property
+    def client(self) -> Client:
+        return self._client
+
     # For the session -------------------------------------------------------------------------------------------------
 
     def introduce(self, version: Version, client_id: str | None) -> None:
@@ -164,6 +168,7 @@ class Commands:
             begun.borrowing.end()
         self._begun.clear()
         self._transactions.clear()
+        self._client.leave_topics()
         self._around.registry.leave(self.consumers.clear(), self._around.clock.now_ns(), leaving=leaving)
 
     def when_done(self, then: Callable[[], None]) -> None:

@@ -71,6 +71,7 @@ class Publishing:
             violation.receipt = receipt
             raise
         plan = SendPlan(head, topic, self._around.message_ids.prefix, self._client.name, lifetime)
+        self._client.note_publishing(topic)
         if plan.origin.can_expire:
             topic.is_choosy = True
         return plan

@@ -14,6 +14,7 @@ It is long because what is taken, held back, given up and ended for one client s
 from __future__ import annotations
 
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -44,6 +45,8 @@ SMALL_PARTIAL_BYTES: Final = 64 * 1024
 #: What of one client may be on its way through the journal before no more is read from it. A few chunks, so that the
 #: next batch gathers while one is written.
 MAX_LANE_BYTES: Final = 2 * 1024 * 1024
+#: Topics a client publishes to that are named in its statistics.
+MAX_SHOWN_TOPICS: Final = 20
 
 log = structlog.get_logger()
 
@@ -405,11 +408,17 @@ class Session:
     # Looking at it ---------------------------------------------------------------------------------------------------
 
     def statistics(self) -> ConnectionStatistics:
+        greeting = self._protocol.greeting
         return ConnectionStatistics(
             id=self.connection_id,
             peer=self.peer,
-            version=self.version.value if self._protocol.greeting is not None else None,
+            version=None if greeting is None else self.version.value,
+            client_id=self._commands.client.client_id,
+            heart_beat_to_client_ms=0 if greeting is None else greeting.heart_beats.to_client_ms,
+            heart_beat_from_client_ms=0 if greeting is None else greeting.heart_beats.from_client_ms,
             subscriptions=len(self._commands.consumers),
+            in_flight=self._commands.consumers.in_flight,
+            publishing_to=tuple(topic.name for topic in islice(self._commands.client.publishing_to, MAX_SHOWN_TOPICS)),
             bytes_in=self.bytes_in,
             bytes_out=self.outbox.sent_bytes,
             connected_at_ns=self.connected_at_ns,

@@ -137,6 +137,8 @@ class Consumer:
         In `auto` mode that is a matter of the outbox alone: what is in flight there is what the writer has not handed
         to the kernel yet, and counting messages as well would make it wait for each write before the next is rendered.
         """
+        if self.subscription.is_paused:
+            return 0
         if not self._expects_acks:
             return SLICE_MESSAGES
         if self.in_flight and (self.outbox.is_memory_tight or self._is_out_of_bytes):
@@ -165,6 +167,11 @@ class Consumer:
         self.is_open = False
         self.is_answerable = is_answerable
         self._backlog.clear()
+
+    @property
+    def oldest_sent_ns(self) -> int | None:
+        """When the oldest delivery was sent that may not have been answered."""
+        return next((run.sent_at_ns for run in self.sent if not run.is_settled), None)
 
     def oldest_in_flight(self) -> Part | None:
         """What it was most likely working on: of what has left our hands the oldest that it has not answered."""
@@ -271,6 +278,7 @@ class Consumer:
         count = len(messages)
         self.in_flight += count
         self.subscription.counters.delivered += count
+        reading.topic.times.note_delivered(messages[0].published_at_ns, now_ns, count)
         first_number = self.sent.next_number
         if reading.topic.is_retaining:
             missing_before, reading.replay = reading.missing_before, None
@@ -338,9 +346,9 @@ class Consumer:
         reading.settle(start, stop)
         self.wake()
 
-    def acknowledge(self, first: int, last: int) -> None:
+    def acknowledge(self, first: int, last: int, now_ns: int = 0) -> None:
         """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
-        self.settle(self.take_acknowledged(first, last))
+        self.settle(self.take_acknowledged(first, last), now_ns)
 
     def refuse(self, number: int, refusal: Refusal) -> None:
         """Set a delivery aside; in `client` mode everything sent before it too."""
@@ -396,14 +404,15 @@ class Consumer:
             if not part.reading.was_sent_again(part.start, after=number)
         ]
 
-    def settle(self, parts: list[Part]) -> None:
+    def settle(self, parts: list[Part], now_ns: int) -> None:
         """These messages are acknowledged, also if this consumer has left and they are on their way to another."""
         subscription = self.subscription
         if subscription.is_closed:
             return
         counters, holder = subscription.counters, subscription.consumer or self
-        for reading, start, stop, _ in parts:
+        for reading, start, stop, sent_at_ns in parts:
             settlement = reading.settle(start, stop)
+            reading.topic.times.note_acknowledged(sent_at_ns, now_ns, settlement.total)
             holder._uncount_bytes(reading, start, stop)
             holder.in_flight -= settlement.in_flight
             subscription.waiting -= settlement.waiting

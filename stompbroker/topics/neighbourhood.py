@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.topics.delivery_times import DeliveryTimes
     from stompbroker.topics.pages import Pages
     from stompbroker.topics.pattern_tree import PatternTree
     from stompbroker.topics.subscription import Subscription
@@ -35,5 +36,6 @@ class Neighbourhood:
     #: Messages that were set aside, and deliveries with a deadline.
     redeliveries: Timetable[Waiting]
     deadlines: Timetable[Unanswered]
+    times: DeliveryTimes
     #: Whether anything outlives the process: otherwise nothing can be retained.
     can_store: bool

@@ -383,6 +383,19 @@ class Reading:
             self._given_up_ahead = OffsetRanges()
         return self._given_up_ahead.add(max(start, self.cursor.next_offset), self.topic.log.end_offset)
 
+    def move_to(self, position: Offset) -> None:
+        """Read on from there, as if nothing from it on had been sent, and everything before it settled. Nobody may be
+        attached."""
+        assert self.subscription.consumer is None
+        self.settle(self.cursor.ack_floor, self.cursor.next_offset)
+        self.subscription.waiting = sum(
+            reading.cursor.waiting_count for reading in self.subscription.readings.values() if reading is not self
+        )
+        self._given_up_ahead = self.replay = None
+        self.cursor = Cursor(position)
+        if self.topic.is_in_store:
+            self.topic.unsaved.note_reading(self, 1)
+
     def close(self) -> None:
         """Nobody reads here any more."""
         self.topic.budget.adjust(-self.held_bytes)

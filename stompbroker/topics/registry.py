@@ -17,6 +17,7 @@ from stompbroker.errors import PeerViolation
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.signals import Signal
 from stompbroker.topics.delivery_policy import WhenUsedUp
+from stompbroker.topics.delivery_times import DeliveryTimes
 from stompbroker.topics.failure import Refusal
 from stompbroker.topics.neighbourhood import Neighbourhood
 from stompbroker.topics.pages import Pages
@@ -81,6 +82,7 @@ class Registry:
         "blocked",
         "budget",
         "bury",
+        "collection_wanted",
         "deadlines",
         "durable",
         "pages",
@@ -88,6 +90,7 @@ class Registry:
         "ready",
         "redeliveries",
         "subscriptions",
+        "times",
         "topics",
         "unsaved",
     )
@@ -113,6 +116,9 @@ class Registry:
         self.redeliveries: Timetable[Waiting] = Timetable(_still_waits, changed)
         self.deadlines: Timetable[Unanswered] = Timetable(_is_unanswered, changed)
         self.pages = Pages(budget)
+        self.times = DeliveryTimes()
+        #: Woken when somebody wants the garbage collector to look now.
+        self.collection_wanted = Signal()
         self.unsaved = Unsaved()
         self.budget = budget
         self._around = Neighbourhood(
@@ -124,6 +130,7 @@ class Registry:
             unsaved=self.unsaved,
             redeliveries=self.redeliveries,
             deadlines=self.deadlines,
+            times=self.times,
             can_store=can_store,
         )
         self.policies = policies
@@ -192,6 +199,7 @@ class Registry:
         topic.is_removed = True
         del self.topics[topic.name]
         self._totals.published += topic.published
+        self._totals.published_bytes += topic.published_bytes
         if topic.store_id is not None:
             self.unsaved.note_removed_topic(topic)
         return True
@@ -278,7 +286,7 @@ class Registry:
             subscription.is_closed = True
             subscription.consumer = None
             self.subscriptions.pop(subscription, None)
-            self._totals.delivered += subscription.counters.delivered
+            self._totals.counters.update(subscription.counters.as_dict())
             if not subscription.has_begun:
                 continue
             if subscription.pattern.is_exact:

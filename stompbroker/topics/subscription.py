@@ -69,6 +69,9 @@ class Counters:
         #: Answers that came late: to a message that waited, had been sent again or was settled already.
         self.late = 0
 
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @final
 class Durability:
@@ -109,6 +112,7 @@ class Subscription:
         "is_closed",
         "is_no_local",
         "is_ordered",
+        "is_paused",
         "name",
         "pattern",
         "peer",
@@ -160,6 +164,8 @@ class Subscription:
         #: Whether it has readings where it matches: what is published from then on is for it.
         self.has_begun = False
         self.is_closed = False
+        #: Whether an operator wants nothing to be sent to it for now; not kept over a restart.
+        self.is_paused = False
 
     @property
     def is_durable(self) -> bool:
@@ -168,6 +174,13 @@ class Subscription:
     @property
     def identity(self) -> Identity | None:
         return None if self.durability is None else self.durability.identity
+
+    @property
+    def public_id(self) -> str:
+        """How programs name it: unlike any other, and fit for an address."""
+        if self.durability is not None:
+            return f"d{self.durability.store_id:x}"
+        return f"t{self.connection_id}-{0 if self.consumer is None else self.consumer.ordinal}"
 
     @property
     def store_id(self) -> int | None:
@@ -183,6 +196,15 @@ class Subscription:
     def backlog(self) -> int:
         """How many messages it has still to get, for the first time or again."""
         return sum(reading.backlog for reading in self.readings.values())
+
+    def pause(self) -> None:
+        """Nothing is sent until it is resumed."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+        if self.consumer is not None:
+            self.consumer.wake()
 
     @property
     def unsettled(self) -> int:

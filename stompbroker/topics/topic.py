@@ -24,7 +24,9 @@ from stompbroker.topics.window import Window
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stompbroker.ids import ConnectionId
     from stompbroker.message import Message
+    from stompbroker.topics.delivery_times import DeliveryTimes
     from stompbroker.topics.destination import Pattern
     from stompbroker.topics.neighbourhood import Neighbourhood
     from stompbroker.topics.pages import Pages
@@ -79,6 +81,7 @@ class Topic:
         "progress_at_ns",
         "published",
         "published_bytes",
+        "publishers",
         "readings",
         "retained",
         "segments",
@@ -104,6 +107,8 @@ class Topic:
         self.window = Window(self)
         self.readings: dict[Subscription, Reading] = {}
         self.published = 0
+        #: Connections that publish here, as far as they have been noted.
+        self.publishers: dict[ConnectionId, None] = {}
         self.published_bytes = 0
         self.last_used_at_ns = now_ns
         self.is_removed = False
@@ -169,6 +174,10 @@ class Topic:
     @property
     def pages(self) -> Pages:
         return self._around.pages
+
+    @property
+    def times(self) -> DeliveryTimes:
+        return self._around.times
 
     @property
     def redeliveries(self) -> Timetable[Waiting]:
@@ -243,6 +252,11 @@ class Topic:
             self.between_holes = needed.gaps(max(floor, self.collected_up_to), end)
             if self.between_holes:
                 self.note_collectable()
+
+    @property
+    def stored_messages(self) -> int:
+        """How many messages the store may have of it: some offsets in between may have none."""
+        return self.log.end_offset - self.collected_up_to - self.collected.count if self.is_in_store else 0
 
     def purge(self, offsets: Sequence[Offset]) -> None:
         """These messages are gone, although somebody may not have settled them: nobody gets them any more."""

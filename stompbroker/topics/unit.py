@@ -160,11 +160,11 @@ class Unit:
                 self.decisions.append(Decision(answer, consumer.take_refused(answer.first)))
         self.answers = []
 
-    def apply_decisions(self) -> None:
+    def apply_decisions(self, now_ns: int) -> None:
         decisions, self.decisions = self.decisions, []
         for answer, parts in decisions:
             if answer.verdict is Verdict.ACK:
-                answer.consumer.settle(parts)
+                answer.consumer.settle(parts, now_ns)
             else:
                 answer.consumer.set_aside(parts, answer.refusal)
 
@@ -176,7 +176,7 @@ class Unit:
         if self.answers:
             self.decide()
         if self.decisions:
-            self.apply_decisions()
+            self.apply_decisions(now_ns)
         for burial in self.burials:
             burial.reading.bury(burial.offset)
         for topic, offsets in self.purged.items():

@@ -117,7 +117,9 @@ class RunningBroker:
 def running_broker(program: Program, *arguments: str) -> Iterator[RunningBroker]:
     data = program.directory / "data"
     with (program.directory / "log").open("wb") as log:
-        with program.start("serve", "--port", "0", "--data", str(data), *arguments, stderr=log) as process:
+        with program.start(
+            "serve", "--port", "0", "--http-port", "0", "--data", str(data), *arguments, stderr=log
+        ) as process:
             assert process.stdout is not None
             first = process.stdout.readline()
             ready = re.search(r"stomp://127\.0\.0\.1:(\d+)", first)

@@ -64,7 +64,7 @@ class BrokerProcess:
         self._output_path = directory / "output"
         self._log_path = directory / "log"
         # Warnings are errors in the broker as they are in the tests.
-        self._command = [sys.executable, "-W", "error", "-m", "stompbroker", "serve", "--port", "0"]
+        self._command = [sys.executable, "-W", "error", "-m", "stompbroker", "serve", "--port", "0", "--http-port", "0"]
         self._command += ["--data", str(self.data), *arguments]
         self._open_files = open_files
         self._process: subprocess.Popen[bytes] | None = None

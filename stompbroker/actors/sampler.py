@@ -1,0 +1,33 @@
+"""Takes samples of what flows, and of how late the event loop is.
+
+Law: every few seconds, and every second while somebody watches. Cancelling it loses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from stompbroker.control import Sampler
+
+__all__ = ["run"]
+
+#: Time between two samples, when nobody watches and when somebody does.
+SELDOM_S: Final = 5.0
+OFTEN_S: Final = 1.0
+
+
+async def run(sampler: Sampler, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Sample until cancelled."""
+    task_status.started()
+    waited_s = 0.0
+    while True:
+        due_s = trio.current_time() + OFTEN_S
+        await trio.sleep_until(due_s)
+        sampler.lag_s = trio.current_time() - due_s
+        waited_s += OFTEN_S
+        if sampler.watchers or waited_s >= SELDOM_S:
+            waited_s = 0.0
+            await sampler.take()

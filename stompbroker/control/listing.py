@@ -1,0 +1,126 @@
+"""Long lists, a page at a time.
+
+Law: filtered by a text, sorted by one field and then by name, and cut to a page; the cursor names the last row of a
+page by its value and name, so that the next page begins behind it whatever has come or gone in between. Looking at all
+rows is done in short steps; only the rows of the page are described.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+
+import trio
+
+from stompbroker.control.asking import number, optional_text
+from stompbroker.control.errors import ControlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+__all__ = ["LIST_PARAMS", "Page", "Wanted", "take_page"]
+
+LIST_PARAMS: Final = frozenset({"q", "sort", "limit", "cursor"})
+MAX_LIMIT: Final = 1000
+DEFAULT_LIMIT: Final = 100
+#: Rows looked at between two looks at the time, and how long they are between two checkpoints.
+STEP_ROWS: Final = 100
+STEP_S: Final = 0.001
+_NO_CURSOR: Final = "cursor is the next_cursor of an answer with the same sort"
+
+Item = TypeVar("Item")
+Key = tuple[Any, str]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which page of a list."""
+
+    text: str
+    field: str
+    is_descending: bool
+    limit: int
+    after: Key | None
+
+    @classmethod
+    def read(cls, params: Mapping[str, Any], fields: Sequence[str]) -> Wanted:
+        """Raises ControlError. The first of the fields is the default."""
+        sort = optional_text("sort", params.get("sort")) or fields[0]
+        name = sort.removeprefix("-")
+        if name not in fields:
+            raise ControlError(f"sort is one of {', '.join(fields)}, with - before it for descending, not {sort!r}")
+        return cls(
+            text=(optional_text("q", params.get("q")) or "").lower(),
+            field=name,
+            is_descending=sort.startswith("-"),
+            limit=number("limit", params.get("limit", DEFAULT_LIMIT), 1, MAX_LIMIT),
+            after=_read_cursor(optional_text("cursor", params.get("cursor")), sort),
+        )
+
+    def cursor(self, key: Key) -> str:
+        sort = f"-{self.field}" if self.is_descending else self.field
+        return urlsafe_b64encode(json.dumps([sort, *key]).encode()).decode()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    items: list[Item]
+    #: How many there are that match.
+    total: int
+    next_cursor: str | None
+
+    def described(self, name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"total": self.total, "next_cursor": self.next_cursor, name: items}
+
+
+async def take_page(
+    wanted: Wanted, items: Iterable[Item], texts: Callable[[Item], Iterable[str]], value: Callable[[Item], Any]
+) -> Page[Item]:
+    """`texts`: what is searched, its name, which is like no other's, first. `value`: what is sorted by."""
+    rows: list[tuple[Key, int]] = []
+    found: list[Item] = []
+    total = 0
+    began_at_s = perf_counter()
+    for index, item in enumerate(list(items)):
+        searched = list(texts(item))
+        if not wanted.text or any(wanted.text in text.lower() for text in searched):
+            total += 1
+            key = value(item), searched[0]
+            if wanted.after is None or _is_behind(key, wanted.after, is_descending=wanted.is_descending):
+                rows.append((key, len(found)))
+                found.append(item)
+        if index % STEP_ROWS == 0 and perf_counter() - began_at_s > STEP_S:
+            await trio.lowlevel.checkpoint()
+            began_at_s = perf_counter()
+    pick = heapq.nlargest if wanted.is_descending else heapq.nsmallest
+    picked = pick(wanted.limit, rows)
+    has_more = len(rows) > len(picked)
+    return Page(
+        [found[index] for _, index in picked],
+        total,
+        wanted.cursor(picked[-1][0]) if has_more else None,
+    )
+
+
+def _is_behind(key: Key, after: Key, *, is_descending: bool) -> bool:
+    if isinstance(key[0], str) != isinstance(after[0], str):
+        raise ControlError(_NO_CURSOR)  # made by somebody else
+    return key < after if is_descending else key > after
+
+
+def _read_cursor(cursor: str | None, sort: str) -> Key | None:
+    if cursor is None:
+        return None
+    try:
+        made_for, value, name = json.loads(urlsafe_b64decode(cursor))
+        if made_for == sort and isinstance(name, str) and isinstance(value, (int, float, str)):
+            return value, name
+    except (ValueError, TypeError, RecursionError):
+        pass  # whatever it is, it is none of ours
+    raise ControlError(_NO_CURSOR)

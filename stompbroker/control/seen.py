@@ -1,0 +1,43 @@
+"""The parts of a broker that numbers are read from.
+
+Law: to look at; whoever has it changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from stompbroker.journal import StoreJournal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stompbroker.control.sampling import Sampler
+    from stompbroker.histogram import Histogram
+    from stompbroker.ids import ConnectionId
+    from stompbroker.sessions import Session
+    from stompbroker.stretches import StretchGauge
+    from stompbroker.topics import MemoryJournal, Registry
+
+__all__ = ["Seen"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Seen:
+    registry: Registry
+    sessions: Mapping[ConnectionId, Session]
+    journal: StoreJournal | MemoryJournal
+    sampler: Sampler
+    stretches: StretchGauge
+
+    @property
+    def commit_times(self) -> Histogram | None:
+        """Seconds; None without a store."""
+        return self.journal.commit_times if isinstance(self.journal, StoreJournal) else None
+
+    @property
+    def batch_sizes(self) -> Histogram | None:
+        """Messages; None without a store."""
+        return self.journal.batch_sizes if isinstance(self.journal, StoreJournal) else None

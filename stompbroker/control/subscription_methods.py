@@ -1,0 +1,295 @@
+"""Subscriptions: how far behind each is and what it has not settled; and what an operator may do to them.
+
+Law: what changes something returns when that is durable, or at once where nothing has to be. Whoever is attached to a
+subscription that is deleted or moved is disconnected, and told why.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, final
+
+from stompbroker.clock import NANOSECONDS, iso_time
+from stompbroker.control.asking import named_topic, optional_text
+from stompbroker.control.describing import MAX_ENTRIES, describe_durable, described
+from stompbroker.control.doing import Completion
+from stompbroker.control.errors import ControlError, NotFound, Unavailable
+from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
+from stompbroker.control.tracing import describe_delivery
+from stompbroker.errors import PeerViolation
+from stompbroker.ids import Offset
+from stompbroker.sessions import StartKind, read_start
+from stompbroker.topics import StoreState, removal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from stompbroker.clock import Clock
+    from stompbroker.control.kept import KeptMessages
+    from stompbroker.control.sampling import Sampler
+    from stompbroker.topics import Journal, Reading, Registry, Subscription
+
+__all__ = ["SubscriptionMethods"]
+
+#: Unsettled messages, and topics, that are listed with one subscription.
+MAX_UNSETTLED: Final = 100
+MAX_TOPICS: Final = 100
+
+
+@final
+class SubscriptionMethods:
+    def __init__(
+        self, registry: Registry, journal: Journal, kept: KeptMessages, sampler: Sampler, clock: Clock
+    ) -> None:
+        self._registry = registry
+        self._journal = journal
+        self._kept = kept
+        self._sampler = sampler
+        self._clock = clock
+        self._fields: Mapping[str, Callable[[Subscription], Any]] = {
+            "key": lambda one: one.key,
+            "backlog": lambda one: one.backlog,
+            "in_flight": lambda one: _in_flight(one),
+            "waiting": lambda one: one.waiting,
+            "delivered": lambda one: one.counters.delivered,
+            "rate": lambda one: self._rates(one)[0],
+            "redelivered": lambda one: one.counters.redelivered,
+            "dead": lambda one: one.counters.dead,
+        }
+        only = frozenset({"id"})
+        self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+            "subscriptions": (self._list, LIST_PARAMS | {"durable", "topic"}),
+            "subscription": (self._show, only),
+            "pause_subscription": (self._pause, only),
+            "resume_subscription": (self._resume, only),
+            "move_subscription": (self._move, frozenset({"id", "to"})),
+            "remove_subscription": (self._remove, only),
+            "delete_subscription": (self._remove_by_key, frozenset({"key"})),
+            "durable_subscriptions": (self._list_durable, frozenset({"after", "limit"})),
+        }
+
+    # Looking ---------------------------------------------------------------------------------------------------------
+
+    async def _list(self, **params: Any) -> dict[str, Any]:
+        wanted = Wanted.read(params, tuple(self._fields))
+        durable, name = params.get("durable"), optional_text("topic", params.get("topic"))
+        if durable not in (None, True, False):
+            raise ControlError(f"durable is true or false, not {durable!r}")
+        topic = None if name is None else self._registry.topics.get(named_topic(name).name)
+        chosen = [
+            one
+            for one in self._registry.subscriptions
+            if durable in (None, one.is_durable) and (name is None or topic in one.readings)
+        ]
+        page = await take_page(
+            wanted, chosen, lambda one: [one.public_id, one.key, one.destination], self._fields[wanted.field]
+        )
+        return page.described("subscriptions", [await self._described(one) for one in page.items])
+
+    async def _list_durable(self, after: object = "", limit: object = MAX_ENTRIES) -> dict[str, Any]:
+        """Sorted by key; `after` is the last key of the answer before."""
+        if not isinstance(after, str) or not isinstance(limit, int) or not 0 < limit <= MAX_ENTRIES:
+            raise ControlError(f"after is a key, and limit a number from 1 to {MAX_ENTRIES}")
+        by_key = {subscription.key: subscription for subscription in self._registry.durable.values()}
+        keys = sorted(by_key)
+        first = bisect_right(keys, after)
+        shown = await described(describe_durable, [by_key[key] for key in keys[first : first + limit]])
+        return {"total": len(keys), "subscriptions": shown}
+
+    async def _show(self, id: object = None) -> dict[str, Any]:
+        subscription = self._find(id)
+        readings = list(islice(subscription.readings.values(), MAX_TOPICS))
+        return {
+            **await self._described(subscription),
+            "topics": [
+                {
+                    "topic": reading.topic.name,
+                    "ack_floor": reading.cursor.ack_floor,
+                    "next_offset": reading.cursor.next_offset,
+                    "end_offset": reading.topic.log.end_offset,
+                    "backlog": reading.backlog,
+                    "in_flight": reading.cursor.in_flight,
+                    "waiting": reading.cursor.waiting_count,
+                }
+                for reading in readings
+            ],
+            "unsettled": [entry for reading in readings for entry in _unsettled(reading)][:MAX_UNSETTLED],
+        }
+
+    async def _described(self, subscription: Subscription) -> dict[str, Any]:
+        counters, consumer, durability = subscription.counters, subscription.consumer, subscription.durability
+        rate, ack_rate = self._rates(subscription)
+        backlog = subscription.backlog
+        oldest_ns = await self._oldest_unsettled_ns(subscription)
+        sent_ns = None if consumer is None else consumer.oldest_sent_ns
+        now_ns = self._clock.now_ns()
+        return {
+            "id": subscription.public_id,
+            "key": subscription.key,
+            "name": subscription.name,
+            "destination": subscription.destination,
+            "durable": subscription.is_durable,
+            "ack": subscription.ack_mode.value,
+            "ordered": subscription.is_ordered,
+            "paused": subscription.is_paused,
+            "connected": consumer is not None,
+            "connection": subscription.connection_id if consumer is not None else None,
+            "peer": subscription.peer if consumer is not None else None,
+            "prefetch": None if consumer is None else consumer.credit.max_messages,
+            "created_at": None if durability is None else iso_time(durability.created_at_ns),
+            "last_seen_at": None if durability is None else iso_time(durability.last_seen_at_ns),
+            "backlog": backlog,
+            "lag_s": None if oldest_ns is None else round(max(0, now_ns - oldest_ns) / NANOSECONDS, 3),
+            "in_flight": _in_flight(subscription),
+            "waiting": subscription.waiting,
+            **{name: getattr(counters, name) for name in _COUNTERS},
+            "rate": round(rate, 1),
+            "ack_rate": round(ack_rate, 1),
+            "oldest_unacknowledged_at": None if sent_ns is None else iso_time(sent_ns),
+            "drain_s": round(backlog / ack_rate, 1) if ack_rate > 0 else None,
+        }
+
+    async def _oldest_unsettled_ns(self, subscription: Subscription) -> int | None:
+        """When the oldest message was published that it has not settled; looked up in the first topics it reads."""
+        found = []
+        behind = [reading for reading in islice(subscription.readings.values(), MAX_TOPICS) if not reading.is_idle]
+        for reading in behind[:3]:
+            message = reading.topic.log.get(reading.cursor.ack_floor)
+            message = message or await self._kept.first_from(reading.topic, reading.cursor.ack_floor)
+            if message is not None:
+                found.append(message.published_at_ns)
+        return min(found, default=None)
+
+    def _rates(self, subscription: Subscription) -> tuple[float, ...]:
+        flow = self._sampler.latest.subscriptions.get(subscription)
+        return (0.0, 0.0) if flow is None else flow.rates
+
+    def _find(self, public_id: object) -> Subscription:
+        for subscription in self._registry.subscriptions:
+            if subscription.public_id == public_id:
+                return subscription
+        raise NotFound(f"there is no subscription {public_id!r}")
+
+    # Changing --------------------------------------------------------------------------------------------------------
+
+    async def _pause(self, id: object = None) -> dict[str, Any]:
+        subscription = self._find(id)
+        subscription.pause()
+        return await self._described(subscription)
+
+    async def _resume(self, id: object = None) -> dict[str, Any]:
+        subscription = self._find(id)
+        subscription.resume()
+        return await self._described(subscription)
+
+    async def _move(self, id: object = None, to: object = None) -> dict[str, Any]:
+        """A durable subscription reads on from another place in its topic."""
+        subscription = self._find(id)
+        if not subscription.is_durable or not subscription.pattern.is_exact:
+            raise ControlError("only a durable subscription to one topic can be moved")
+        text = optional_text("to", to)
+        try:
+            start = read_start({"from": text or ""})
+        except PeerViolation as violation:
+            raise ControlError(f"to: {violation.detail}") from None
+        assert start is not None
+        self._check_store()
+        if not subscription.has_begun:
+            raise ControlError("it is only just being made; try again")
+        (reading,) = subscription.readings.values()
+        self._detach(subscription, "was moved by an operator")
+        kept_from, end = reading.topic.collected_up_to, reading.topic.log.end_offset
+        match start.kind:
+            case StartKind.EARLIEST:
+                position = kept_from
+            case StartKind.LATEST:
+                position = end
+            case StartKind.OFFSET:
+                position = Offset(min(start.offset, end))
+            case _:
+                since_ns = start.at_ns if start.kind is StartKind.TIME else self._clock.now_ns() - start.age_ns
+                position = await self._kept.first_since(reading.topic, since_ns)
+        if subscription.is_closed or subscription.consumer is not None:
+            raise ControlError("somebody attached to it, or deleted it, in the meantime; try again")
+        # There is nothing below; and more may have been collected while we looked.
+        position = max(position, reading.topic.collected_up_to)
+        reading.move_to(position)
+        await self._journal.wait_idle()
+        return {"id": subscription.public_id, "offset": position, **await self._described(subscription)}
+
+    async def _remove(self, id: object = None) -> dict[str, Any]:
+        """A durable subscription goes for good; whoever is attached to it, or has a transient one, is disconnected."""
+        return await self._delete(self._find(id))
+
+    async def _remove_by_key(self, key: object = None) -> dict[str, Any]:
+        subscription = next((each for each in self._registry.durable.values() if each.key == key), None)
+        if subscription is None:
+            raise NotFound(f"there is no durable subscription {key!r}; list them with: stompbroker subscriptions")
+        return await self._delete(subscription)
+
+    async def _delete(self, subscription: Subscription) -> dict[str, Any]:
+        # A transient one is known by its consumer, and has none when it has gone.
+        described = {"id": subscription.public_id, "key": subscription.key, "backlog": subscription.backlog}
+        if subscription.is_durable:
+            self._check_store()
+        self._detach(subscription, "was deleted by an operator")
+        if subscription.is_durable and subscription.identity in self._registry.durable:
+            completion = Completion(f"let {subscription.key!r} go")
+            self._journal.submit(
+                removal(
+                    subscription,
+                    self._registry,
+                    self._clock,
+                    then=completion.finish,
+                    refused=completion.refuse,
+                )
+            )
+            await completion.wait()
+        return described
+
+    def _check_store(self) -> None:
+        """While the store fails, what must be durable would wait for it to come back. Where it is only full, what is
+        deleted makes room. Raises Unavailable."""
+        if self._journal.statistics().state is StoreState.FAILING:
+            raise Unavailable(f"{self._journal.gate.why}; try again later")
+
+    def _detach(self, subscription: Subscription, why: str) -> None:
+        consumer = subscription.consumer
+        if consumer is not None:
+            consumer.disconnect(
+                PeerViolation(f"subscription {why.partition(' by ')[0]}", f"{subscription.key!r} {why}")
+            )
+            self._registry.leave([consumer], self._clock.now_ns())
+
+
+_COUNTERS: Final = (
+    "delivered",
+    "redelivered",
+    "acked",
+    "nacked",
+    "overdue",
+    "dead",
+    "discarded",
+    "expired",
+    "dropped",
+    "late",
+)
+
+
+def _in_flight(subscription: Subscription) -> int:
+    return 0 if subscription.consumer is None else subscription.consumer.in_flight
+
+
+def _unsettled(reading: Reading) -> list[dict[str, Any]]:
+    """The first messages that were sent and are not settled, with what is known of each."""
+    cursor = reading.cursor
+    offsets = (
+        Offset(offset)
+        for start, stop in cursor.unsettled(cursor.ack_floor, cursor.next_offset)
+        for offset in range(start, stop)
+    )
+    return [
+        {"topic": reading.topic.name, "offset": offset, **describe_delivery(reading, offset)}
+        for offset in islice(offsets, MAX_UNSETTLED)
+    ]

@@ -1,0 +1,224 @@
+"""Metrics for Prometheus.
+
+Law: read from the broker's own counters when somebody scrapes; nothing of it is on the hot path. Cardinality is
+bounded: the busiest MAX_NAMED topics and subscriptions by name, and the rest as `other`. Counters are gathered in short
+steps, and the text is written in a thread: with ten thousand topics and subscriptions both take long.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from operator import add, attrgetter, sub
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
+
+import trio
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from stompbroker import __version__
+from stompbroker.control import stored_messages
+from stompbroker.topics import StoreState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client.core import Metric
+
+    from stompbroker.control import Control, Sample, Seen
+    from stompbroker.histogram import Histogram
+    from stompbroker.topics import Subscription, Topic
+
+__all__ = ["render_metrics"]
+
+#: Topics, and subscriptions, with a label of their own.
+MAX_NAMED: Final = 100
+OTHER: Final = "other"
+#: Rows read between two looks at the time, and how long they are between two checkpoints.
+STEP_ROWS: Final = 50
+STEP_S: Final = 0.001
+_SUBSCRIPTION_COUNTERS: Final = (
+    "delivered",
+    "redelivered",
+    "acked",
+    "nacked",
+    "overdue",
+    "dead",
+    "discarded",
+    "expired",
+    "dropped",
+    "late",
+)
+_counters_of: Final = attrgetter(*_SUBSCRIPTION_COUNTERS)
+
+Item = TypeVar("Item")
+Row = tuple[int, ...]
+
+
+async def render_metrics(control: Control) -> tuple[bytes, str]:
+    """The text, and its content type."""
+    seen, sample = control.seen, await control.sampler.recent()
+    families = [
+        *_broker(seen, sample),
+        *await _topics(list(seen.registry.topics.values())),
+        *await _subscriptions(list(seen.registry.subscriptions)),
+        *_histograms(seen),
+    ]
+    return await trio.to_thread.run_sync(_as_text, families), CONTENT_TYPE_LATEST
+
+
+def _as_text(families: Sequence[Metric]) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Gathered(families))
+    return generate_latest(registry)
+
+
+@final
+class _Gathered(Collector):
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _broker(seen: Seen, sample: Sample) -> Iterator[Metric]:
+    info = GaugeMetricFamily("stompbroker_info", "Always 1.", labels=["version"])
+    info.add_metric([__version__], 1)
+    yield info
+    for name, says in (
+        ("published", "Messages taken from publishers."),
+        ("published_bytes", "Bytes of their bodies."),
+        ("bytes_in", "Bytes received from clients."),
+        ("bytes_out", "Bytes sent to clients."),
+        ("connections_opened", "Connections since the start."),
+    ):
+        yield CounterMetricFamily(f"stompbroker_{name}", says, sample.totals[name])
+    for name in _SUBSCRIPTION_COUNTERS:
+        says = f"Deliveries of all subscriptions: {name}."
+        yield CounterMetricFamily(f"stompbroker_deliveries_{name}", says, sample.totals[name])
+    registry, store = seen.registry, seen.journal.statistics()
+    for name, says, value in (
+        ("connections", "Clients connected.", len(seen.sessions)),
+        ("topics", "Topics.", len(registry.topics)),
+        ("subscriptions", "Subscriptions.", len(registry.subscriptions)),
+        ("durable_subscriptions", "Durable subscriptions.", len(registry.durable)),
+        ("blocked_topics", "Topics whose publishers are held back.", len(registry.blocked)),
+        ("memory_used_bytes", "Memory kept for clients.", registry.budget.used_bytes),
+        ("memory_limit_bytes", "What that may be.", registry.budget.limit_bytes),
+        ("event_loop_lag_seconds", "How late the event loop last was.", seen.sampler.lag_s),
+        ("longest_stretch_seconds", "Longest time without a checkpoint since the start.", seen.stretches.longest_s),
+        ("store_backlog_bytes", "What waits to be stored.", store.backlog_bytes),
+        ("store_backlog_units", "Units that wait to be stored.", store.backlog_units),
+        ("store_bytes", "Size of the database, as last measured.", store.stored_bytes or 0),
+    ):
+        yield GaugeMetricFamily(f"stompbroker_{name}", says, value)
+    states = GaugeMetricFamily("stompbroker_store_state", "1 for the state the store is in.", labels=["state"])
+    for state in StoreState:
+        states.add_metric([state.value], float(state is store.state))
+    yield states
+    yield CounterMetricFamily("stompbroker_store_batches", "Batches written.", store.batches)
+
+
+async def _topics(topics: list[Topic]) -> list[Metric]:
+    families: list[CounterMetricFamily | GaugeMetricFamily] = [
+        CounterMetricFamily("stompbroker_topic_published", "Messages published.", labels=["topic"]),
+        GaugeMetricFamily("stompbroker_topic_kept_messages", "Messages kept in memory.", labels=["topic"]),
+        GaugeMetricFamily("stompbroker_topic_kept_bytes", "Their bytes.", labels=["topic"]),
+        GaugeMetricFamily("stompbroker_topic_stored_messages", "Messages in the store.", labels=["topic"]),
+    ]
+
+    def row(topic: Topic) -> Row:
+        return topic.published, topic.log.message_count, topic.log.size_bytes, stored_messages(topic)
+
+    # A topic may be called so, and of two series with one label the whole scrape would be refused.
+    busiest = await _busiest(topics, row, score=lambda topic, row: -1 if topic.name == OTHER else row[0])
+    for topic, values in busiest.named:
+        _add(families, [topic.name], values)
+    if busiest.rest is not None:
+        _add(families, [OTHER], busiest.rest)
+    return [*families]
+
+
+async def _subscriptions(subscriptions: list[Subscription]) -> list[Metric]:
+    labels = ["subscription", "destination"]
+    gauges = {
+        "backlog": "Messages it has still to get.",
+        "in_flight": "Messages it has not answered.",
+        "waiting": "Messages that failed and are not due yet.",
+    }
+    families: list[CounterMetricFamily | GaugeMetricFamily] = [
+        GaugeMetricFamily(f"stompbroker_subscription_{name}", says, labels=labels) for name, says in gauges.items()
+    ]
+    families += [
+        CounterMetricFamily(f"stompbroker_subscription_{name}", f"Deliveries: {name}.", labels=labels)
+        for name in _SUBSCRIPTION_COUNTERS
+    ]
+
+    def row(subscription: Subscription) -> Row:
+        consumer = subscription.consumer
+        in_flight = 0 if consumer is None else consumer.in_flight
+        return subscription.backlog, in_flight, subscription.waiting, *_counters_of(subscription.counters)
+
+    busiest = await _busiest(
+        subscriptions, row, score=lambda subscription, _: subscription.counters.delivered + subscription.waiting
+    )
+    for subscription, values in busiest.named:
+        _add(families, [f"{subscription.key}#{subscription.public_id}", subscription.destination], values)
+    if busiest.rest is not None:
+        _add(families, [OTHER, OTHER], busiest.rest)
+    return [*families]
+
+
+def _histograms(seen: Seen) -> Iterator[Metric]:
+    times = seen.registry.times
+    yield _histogram("stompbroker_delivery_seconds", "From publication to delivery.", times.to_delivery)
+    yield _histogram("stompbroker_ack_seconds", "From delivery to acknowledgement.", times.to_acknowledgement)
+    if seen.commit_times is not None and seen.batch_sizes is not None:
+        yield _histogram("stompbroker_commit_seconds", "How long the store took for a batch.", seen.commit_times)
+        yield _histogram("stompbroker_batch_messages", "Messages in a batch.", seen.batch_sizes)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Busiest(Generic[Item]):
+    named: list[tuple[Item, Row]]
+    #: The sums over all others; None if there are none.
+    rest: Row | None
+
+
+async def _busiest(
+    items: list[Item], row: Callable[[Item], Row], *, score: Callable[[Item, Row], int]
+) -> _Busiest[Item]:
+    """The MAX_NAMED of the highest score, but of no negative one."""
+    rows: list[Row] = []
+    scores: list[int] = []
+    sums: Row = ()
+    began_at_s = perf_counter()
+    for index, item in enumerate(items):
+        values = row(item)
+        rows.append(values)
+        scores.append(score(item, values))
+        sums = tuple(map(add, sums, values)) if sums else values
+        if index % STEP_ROWS == 0 and perf_counter() - began_at_s > STEP_S:
+            await trio.lowlevel.checkpoint()
+            began_at_s = perf_counter()
+    picked = heapq.nlargest(MAX_NAMED, range(len(items)), key=scores.__getitem__)
+    picked = [index for index in picked if scores[index] >= 0]
+    for index in picked:
+        sums = tuple(map(sub, sums, rows[index]))
+    named = [(items[index], rows[index]) for index in picked]
+    return _Busiest(named, sums if len(picked) < len(items) else None)
+
+
+def _add(families: Sequence[CounterMetricFamily | GaugeMetricFamily], labels: list[str], values: Row) -> None:
+    for family, value in zip(families, values, strict=True):
+        family.add_metric(labels, value)
+
+
+def _histogram(name: str, says: str, histogram: Histogram) -> HistogramMetricFamily:
+    buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in histogram.cumulative()]
+    return HistogramMetricFamily(name, says, buckets=buckets, sum_value=histogram.total)

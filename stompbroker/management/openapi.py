@@ -1,0 +1,127 @@
+"""The document about the API, and a page to read it.
+
+Law: made of the table of endpoints and the models, and of nothing else.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from stompbroker import __version__
+from stompbroker.management.api import API
+from stompbroker.management.endpoints import ENDPOINTS
+from stompbroker.management.models import schema_of
+from stompbroker.management.problems import PROBLEM_TYPE
+
+if TYPE_CHECKING:
+    from stompbroker.management.endpoints import Endpoint, Param
+
+__all__ = ["openapi_document", "readable_page"]
+
+_PROBLEM = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What was wrong, and what is allowed."},
+    },
+    "required": ["type", "title", "status", "detail"],
+}
+
+
+def openapi_document() -> dict[str, Any]:
+    schemas: dict[str, Any] = {"Problem": _PROBLEM}
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in ENDPOINTS:
+        schema = schema_of(endpoint.answer)
+        schemas |= schema.pop("$defs", {})
+        schemas[endpoint.answer.__name__] = schema
+        paths.setdefault(f"{API}{endpoint.path}", {})[endpoint.method.lower()] = _operation(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "stompbroker management API", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": endpoint.call,
+        "summary": endpoint.summary,
+        "tags": [endpoint.group],
+        "parameters": [
+            *(_parameter(name, param, "path") for name, param in endpoint.in_path.items()),
+            *(_parameter(name, param, "query") for name, param in endpoint.in_query.items()),
+        ],
+        "responses": {
+            "200": {
+                "description": "Done.",
+                "content": {
+                    "application/json": {"schema": {"$ref": f"#/components/schemas/{endpoint.answer.__name__}"}}
+                },
+            },
+            "default": {
+                "description": "A problem.",
+                "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            },
+        },
+    }
+    if endpoint.in_body:
+        required = [name for name, param in endpoint.in_body.items() if param.is_required]
+        properties = {name: param.schema | {"description": param.says} for name, param in endpoint.in_body.items()}
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        operation["requestBody"] = {
+            "required": bool(required),
+            "content": {"application/json": {"schema": schema | ({"required": required} if required else {})}},
+        }
+    return operation
+
+
+def _parameter(name: str, param: Param, place: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "description": param.says,
+        "schema": param.schema,
+    }
+
+
+def readable_page() -> str:
+    """The same for people, without any script."""
+    parts = []
+    for group in dict.fromkeys(endpoint.group for endpoint in ENDPOINTS):
+        parts.append(f"<h2>{escape(group.capitalize())}</h2>")
+        parts += [_described(endpoint) for endpoint in ENDPOINTS if endpoint.group == group]
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>stompbroker API</title><link rel="stylesheet" href="/static/style.css"></head>
+<body class="document"><main><h1>Management API</h1>
+<p>JSON under <code>{API}</code>; the same as OpenAPI at <a href="/api/openapi.json">/api/openapi.json</a>. Problems are
+<code>{PROBLEM_TYPE}</code>. Live: <code>GET {API}/events</code>, server-sent events, an overview every second; with
+<code>?resource=/topics%3Fsort=-rate</code> also that page. Where a token is set, send <code>Authorization: Bearer
+TOKEN</code>.</p>
+{"".join(parts)}
+</main></body></html>
+"""
+
+
+def _described(endpoint: Endpoint) -> str:
+    params = {**endpoint.in_path, **endpoint.in_query, **endpoint.in_body}
+    rows = "".join(
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(param.says)}"
+        f"{escape(' One of ' + ', '.join(param.choices) + '.') if param.choices else ''}</td></tr>"
+        for name, param in params.items()
+    )
+    table = f"<table>{rows}</table>" if rows else ""
+    return (
+        f"<section><h3><code>{endpoint.method} {escape(API + endpoint.path)}</code></h3>"
+        f"<p>{escape(endpoint.summary)}.</p>{table}</section>"
+    )

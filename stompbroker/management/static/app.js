@@ -1,0 +1,358 @@
+/* The page: which view is shown, and what keeps it live.
+ *
+ * Law: the address says which view is shown. One stream feeds it: an overview every second, and the list that the view
+ * is about. A view that is about one thing asks for that thing when an overview comes, never twice at once.
+ */
+
+import { forgetToken, hasToken, keepToken, Problem, Watch } from "./broker.js";
+import { secondsSince, setClock } from "./clock.js";
+import { connectionsKind } from "./connections.js";
+import { deadLetterView } from "./dead_letter.js";
+import { deadLettersView, deadLetterTopicsView } from "./dead_letters.js";
+import { make, renew } from "./elements.js";
+import { age, several } from "./format.js";
+import { listView } from "./list.js";
+import { overviewView, remember } from "./overview.js";
+import { button, empty, link } from "./parts.js";
+import { subscriptionsKind, subscriptionView } from "./subscriptions.js";
+import { topicsKind, topicView } from "./topics.js";
+
+const list = (kind) => (context, route) => listView(kind, context, route);
+
+/** What is shown where; a `*` is a name, and a part of its own. */
+const VIEWS = [
+  ["/", overviewView],
+  ["/topics", list(topicsKind)],
+  ["/topics/*", topicView],
+  ["/subscriptions", list(subscriptionsKind)],
+  ["/subscriptions/*", subscriptionView],
+  ["/dead-letters", deadLetterTopicsView],
+  ["/dead-letters/*", deadLettersView],
+  ["/dead-letters/*/*", deadLetterView],
+  ["/connections", list(connectionsKind)],
+];
+
+const place = (id) => document.getElementById(id);
+const main = place("main");
+
+const page = {
+  view: null,
+  path: null,
+  address: null,
+  overview: null,
+  /** Why there is nothing to show. */
+  problem: null,
+  isLost: false,
+  whyLost: null,
+  isHeld: false,
+  isAskingForToken: false,
+  isTicking: false,
+};
+
+const watch = new Watch({
+  event(name, value) {
+    page.isLost = false;
+    if (name === "overview") takeOverview(value);
+    else if (name === "page") page.view.page?.(value);
+    else takeProblem(value);
+    showEverything();
+  },
+  lost(problem) {
+    page.isLost = true;
+    page.whyLost = problem?.message ?? null;
+    showAround();
+  },
+  refused(problem) {
+    if (problem.status === 401) askForToken();
+    else takeProblem({ status: problem.status, detail: problem.message });
+    showEverything();
+  },
+});
+
+function takeOverview(overview) {
+  page.overview = overview;
+  setClock(overview.broker);
+  remember(overview);
+  tick(overview);
+}
+
+function takeProblem(said) {
+  if (page.view.problem) page.view.problem(said);
+  else page.problem = said.detail;
+}
+
+/** Let a view that is about one thing ask for it. */
+async function tick(overview) {
+  const { view } = page;
+  if (!view.tick || page.isTicking) return;
+  page.isTicking = true;
+  try {
+    await view.tick(overview);
+    if (view === page.view) page.problem = null;
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (error.status === 401) askForToken();
+    else if (view === page.view && error.status !== 0) page.problem = error.message;
+  } finally {
+    page.isTicking = false;
+  }
+  if (view === page.view) showEverything();
+  else if (page.view.tick) tick(overview);
+}
+
+// Showing ------------------------------------------------------------------------------------------------------------
+
+function showEverything() {
+  showAround();
+  if (!page.isHeld) showView();
+}
+
+function showView() {
+  if (page.isAskingForToken || (page.view.isWaiting?.() && main.dataset.path === page.path)) return;
+  main.dataset.path = page.path;
+  document.title = `${page.view.title} – stompbroker`;
+  if (page.problem) {
+    renew(
+      main,
+      make("h1", { tabindex: "-1" }, page.view.title),
+      empty(make("p", { class: "problem" }, page.problem), link("#/", "Overview")),
+    );
+  } else renew(main, page.view.content());
+}
+
+/** Everything around the view: it is never held. */
+function showAround() {
+  const words = page.isAskingForToken
+    ? "Closed"
+    : page.isLost
+      ? "Lost"
+      : page.isHeld
+        ? "Held"
+        : page.overview
+          ? "Live"
+          : "Connecting";
+  const state = place("state");
+  if (state.textContent !== words) state.textContent = words;
+  state.className = `state ${words.toLowerCase()}`;
+  document.body.classList.toggle("stale", page.isLost);
+  renew(place("banners"), banners());
+  renew(place("foot"), foot());
+}
+
+function banners() {
+  const found = [];
+  const { overview } = page;
+  if (page.isLost) {
+    found.push(
+      banner(
+        "lost",
+        "bad",
+        `${page.whyLost ?? "There is no connection to the broker."} It is tried again by itself.`,
+        // Nobody wants to hear this every second.
+        overview &&
+          make("span", { "aria-live": "off" }, `What you see is ${age(secondsSince(overview.sampled_at))} old.`),
+        button("Try now", () => watch.open(page.view.resource)),
+      ),
+    );
+  }
+  // What was known before may not be so any more.
+  if (overview == null || page.isLost || page.isAskingForToken) return found;
+  const { store, now, broker } = overview;
+  if (broker.state === "stopping") found.push(banner("stopping", "warn", "The broker is stopping."));
+  if (store.state !== "ok") {
+    const what = store.state === "failing" ? "The store is failing" : "The store is low on space";
+    found.push(
+      banner(
+        "store",
+        "bad",
+        `${what}${store.reason ? `: ${store.reason}` : ""}.`,
+        store.since && make("span", { "aria-live": "off" }, `For ${age(secondsSince(store.since))}.`),
+      ),
+    );
+  }
+  if (now.blocked_topics) {
+    found.push(
+      banner(
+        "blocked",
+        "warn",
+        `${several(now.blocked_topics, "topic is", "topics are")} blocked: a subscriber does not keep up, and publishers are held back.`,
+        link("#/subscriptions", "Who is behind"),
+      ),
+    );
+  }
+  return found;
+}
+
+const banner = (key, kind, text, ...more) =>
+  make("div", { class: `banner ${kind}`, "data-key": key }, make("span", {}, text), ...more);
+
+function foot() {
+  return [
+    page.overview &&
+      make("span", {}, `stompbroker ${page.overview.broker.version}, up ${age(page.overview.broker.uptime_s)}`),
+    make("a", { href: "/api/docs" }, "API"),
+    hasToken() &&
+      button("Forget the token", () => {
+        forgetToken();
+        askForToken();
+      }),
+  ];
+}
+
+// The token ----------------------------------------------------------------------------------------------------------
+
+function askForToken() {
+  const wasGiven = hasToken();
+  watch.close();
+  forgetToken();
+  page.isAskingForToken = true;
+  page.overview = null;
+  const field = make("input", {
+    type: "password",
+    name: "token",
+    id: "token",
+    autocomplete: "current-password",
+    required: true,
+    pattern: "[!-~]+",
+    title: "Letters, digits and signs, no blanks",
+  });
+  main.replaceChildren(
+    make(
+      "form",
+      {
+        class: "token panel",
+        onsubmit: (event) => {
+          event.preventDefault();
+          keepToken(field.value);
+          page.isAskingForToken = false;
+          delete main.dataset.path;
+          main.replaceChildren();
+          showAddress(true);
+        },
+      },
+      make("h1", {}, "This broker asks for a token"),
+      make(
+        "p",
+        {},
+        "It is what the settings ",
+        make("code", {}, "http_token"),
+        " or ",
+        make("code", {}, "http_token_file"),
+        " say. It is kept until you close this tab.",
+      ),
+      wasGiven && make("p", { class: "problem", role: "alert" }, "That was not it."),
+      make("label", { for: "token" }, "Token"),
+      field,
+      make("div", { class: "buttons" }, make("button", { type: "submit", class: "primary" }, "Continue")),
+    ),
+  );
+  field.focus();
+  showAround();
+}
+
+// Finding the view ---------------------------------------------------------------------------------------------------
+
+const context = {
+  overview: () => page.overview,
+  /** What the address asks for now. */
+  query: () => readAddress().query,
+  refresh: showView,
+  push: (hash, state) => turnTo("pushState", hash, state),
+  replace: (hash, state) => turnTo("replaceState", hash, state),
+};
+
+function turnTo(how, hash, state) {
+  history[how](state, "", hash);
+  showAddress();
+}
+
+function showAddress(isAnew = false) {
+  const { path, query } = readAddress();
+  const address = `${location.hash} ${JSON.stringify(history.state)}`;
+  if (address === page.address && !isAnew) return;
+  const isFirst = page.address == null;
+  const hasMoved = path !== page.path;
+  page.address = address;
+  page.path = path;
+  page.problem = null;
+  page.view?.leave?.();
+  page.view = makeView(path, query);
+  showWhereWeAre(path);
+  if (page.isAskingForToken) return;
+  hold(false);
+  if (hasMoved) {
+    main.replaceChildren();
+    showView();
+    if (!isFirst) focusHeading();
+  }
+  watch.open(page.view.resource);
+}
+
+function readAddress() {
+  const hash = location.hash.startsWith("#/") ? location.hash.slice(1) : "/";
+  const [path, search = ""] = hash.split("?", 2);
+  return { path, query: new URLSearchParams(search) };
+}
+
+function makeView(path, query) {
+  for (const [pattern, create] of VIEWS) {
+    const parts = matched(pattern, path);
+    if (parts) return create(context, { parts, query, state: history.state });
+  }
+  page.problem = "There is no such page.";
+  return { title: "Not found", resource: null, content: () => [] };
+}
+
+/** The names in a path, if it is like the pattern. */
+function matched(pattern, path) {
+  const wanted = pattern.split("/");
+  const given = path.split("/");
+  if (
+    wanted.length !== given.length ||
+    !wanted.every((part, index) => part === given[index] || (part === "*" && given[index]))
+  )
+    return null;
+  try {
+    return given.filter((_, index) => wanted[index] === "*").map(decodeURIComponent);
+  } catch {
+    return null;
+  }
+}
+
+function showWhereWeAre(path) {
+  for (const each of document.querySelectorAll("#nav a")) {
+    const target = each.hash.slice(1);
+    const isHere = target === "/" ? path === "/" : path === target || path.startsWith(`${target}/`);
+    if (isHere) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+}
+
+/** Whoever does not see the page is told that it is another one. */
+function focusHeading() {
+  scrollTo(0, 0);
+  main.querySelector("h1")?.focus({ preventScroll: true });
+}
+
+// Beginning ----------------------------------------------------------------------------------------------------------
+
+function hold(isHeld) {
+  page.isHeld = isHeld;
+  place("hold").setAttribute("aria-pressed", String(isHeld));
+  showAround();
+}
+
+place("hold").onclick = () => {
+  hold(!page.isHeld);
+  if (!page.isHeld) showView();
+};
+document.querySelector(".skip").onclick = (event) => {
+  event.preventDefault();
+  main.focus();
+};
+addEventListener("popstate", () => showAddress());
+addEventListener("hashchange", () => showAddress());
+addEventListener("online", () => page.isLost && watch.open(page.view.resource));
+// How old the last numbers are goes on while nothing comes.
+setInterval(() => page.isLost && showAround(), 1000);
+showAddress();

@@ -1,0 +1,153 @@
+/* Talking to the broker.
+ *
+ * Law: the only module that sends requests, and the only one that knows the token. One stream of events is open at a
+ * time; when it is lost it is opened again, later each time, until it is closed or the broker says who it wants to see.
+ */
+
+const API = "/api/v1";
+const TOKEN = "stompbroker token";
+const FIRST_RETRY_MS = 1000;
+const LONGEST_RETRY_MS = 10_000;
+/** Something comes every second; who is silent for so long is gone. */
+const SILENCE_MS = 10_000;
+
+export class Problem extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+// The token ----------------------------------------------------------------------------------------------------------
+
+export const hasToken = () => sessionStorage.getItem(TOKEN) != null;
+export const keepToken = (token) => sessionStorage.setItem(TOKEN, token);
+export const forgetToken = () => sessionStorage.removeItem(TOKEN);
+
+// Asking -------------------------------------------------------------------------------------------------------------
+
+/** The parts of a path, each of which a client may have chosen. */
+export const path = (...parts) => parts.map((part) => `/${encodeURIComponent(part)}`).join("");
+
+/** Only what is given. */
+export function query(parameters) {
+  const given = Object.entries(parameters).filter(([, value]) => value != null && value !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+export const get = (resource) => ask("GET", resource);
+export const post = (resource, fields = {}) => ask("POST", resource, fields);
+export const remove = (resource) => ask("DELETE", resource);
+
+async function ask(method, resource, fields) {
+  const headers = fields === undefined ? {} : { "Content-Type": "application/json" };
+  const body = fields === undefined ? undefined : JSON.stringify(fields);
+  let response;
+  try {
+    response = await send(API + resource, { method, body, headers });
+  } catch {
+    throw new Problem(0, "The broker does not answer.");
+  }
+  if (!response.ok) throw await problemOf(response);
+  return response.json();
+}
+
+function send(address, options) {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = { ...options.headers, ...(token != null && { Authorization: `Bearer ${token}` }) };
+  return fetch(address, { ...options, headers, cache: "no-store" });
+}
+
+async function problemOf(response) {
+  const said = await response.json().catch(() => ({}));
+  return new Problem(response.status, said.detail ?? `The broker answers with ${response.status}.`);
+}
+
+// Watching -----------------------------------------------------------------------------------------------------------
+
+export class Watch {
+  /** `listener` has `event(name, value)`, `lost()` and `refused(problem)`. */
+  constructor(listener) {
+    this.listener = listener;
+    this.resource = null;
+    this.current = null;
+    this.retryMs = FIRST_RETRY_MS;
+    this.retry = null;
+  }
+
+  /** Open a stream of the overview, and of a list with its query if one is given, in place of the one before. */
+  open(resource) {
+    this.resource = resource;
+    this.close();
+    const current = new AbortController();
+    this.current = current;
+    this.read(current).catch((problem) => {
+      if (this.current !== current) return;
+      current.abort();
+      if (problem instanceof Problem && problem.status < 500) {
+        this.listener.refused(problem);
+        return;
+      }
+      this.listener.lost(problem instanceof Problem ? problem : null);
+      this.retry = setTimeout(() => this.open(this.resource), this.retryMs);
+      this.retryMs = Math.min(this.retryMs * 2, LONGEST_RETRY_MS);
+    });
+  }
+
+  close() {
+    this.current?.abort();
+    this.current = null;
+    clearTimeout(this.retry);
+  }
+
+  async read(current) {
+    const silence = new Silence(() => current.abort());
+    try {
+      const wanted = query({ resource: this.resource });
+      const response = await send(`${API}/events${wanted}`, { signal: current.signal });
+      if (!response.ok) throw await problemOf(response);
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        silence.begin();
+        const { done, value } = await reader.read();
+        if (done || this.current !== current) throw new Error("the stream has ended");
+        this.retryMs = FIRST_RETRY_MS;
+        const events = (rest + value).split("\n\n");
+        rest = events.pop();
+        for (const event of events) {
+          if (this.current === current) this.listener.event(...parsed(event));
+        }
+      }
+    } finally {
+      silence.end();
+    }
+  }
+}
+
+/** The name of an event and what it tells. */
+function parsed(event) {
+  let name = "message";
+  let data = "";
+  for (const line of event.split("\n")) {
+    if (line.startsWith("event: ")) name = line.slice(7);
+    else if (line.startsWith("data: ")) data += line.slice(6);
+  }
+  return [name, JSON.parse(data)];
+}
+
+class Silence {
+  constructor(whenTooLong) {
+    this.whenTooLong = whenTooLong;
+    this.begin();
+  }
+
+  begin() {
+    this.end();
+    this.timer = setTimeout(this.whenTooLong, SILENCE_MS);
+  }
+
+  end() {
+    clearTimeout(this.timer);
+  }
+}

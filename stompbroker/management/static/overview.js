@@ -1,0 +1,157 @@
+/* The overview: what flows, what waits, who is behind, and how the broker is.
+ *
+ * Law: shows the overview of the broker's last second, and what it was in the minutes before, as far as this page has
+ * seen them.
+ */
+
+import { Chart } from "./chart.js";
+import { secondsSince } from "./clock.js";
+import { make } from "./elements.js";
+import { age, bytes, count, milliseconds, rate, several } from "./format.js";
+import { command, empty, link, panel, table, tile } from "./parts.js";
+import { behindColumns } from "./subscriptions.js";
+
+const published = new Chart("Published per second", [["published", "blue"]], rate);
+const delivered = new Chart(
+  "Delivered per second",
+  [
+    ["delivered", "green"],
+    ["acked", "violet"],
+  ],
+  rate,
+);
+const unsettled = new Chart(
+  "Not settled yet",
+  [
+    ["backlog", "amber"],
+    ["in flight", "green"],
+  ],
+  count,
+);
+
+/** Told whatever is shown, so that the charts are there when one comes back. */
+export function remember(overview) {
+  const atMs = Date.parse(overview.sampled_at);
+  const { rates, now } = overview;
+  published.add(atMs, [rates.published ?? 0]);
+  delivered.add(atMs, [rates.delivered ?? 0, rates.acked ?? 0]);
+  unsettled.add(atMs, [now.backlog, now.in_flight]);
+}
+
+const STORE_WORDS = { ok: "OK", "low-space": "Low on space", failing: "Failing" };
+
+export function overviewView(context) {
+  let behind = null;
+  return {
+    title: "Overview",
+    resource: "/subscriptions?sort=-backlog&limit=5",
+    page(value) {
+      behind = value.subscriptions;
+    },
+    content() {
+      const overview = context.overview();
+      const heading = make("h1", { tabindex: "-1", class: "unseen" }, "Overview");
+      if (overview == null) return [heading, make("p", { class: "muted" }, "Loading…")];
+      return [
+        heading,
+        make("div", { class: "tiles ten" }, ...flow(overview), ...waiting(overview), ...people(overview)),
+        make("div", { class: "charts" }, published.picture(), delivered.picture(), unsettled.picture()),
+        make("div", { class: "columns" }, slow(behind), health(overview)),
+      ];
+    },
+  };
+}
+
+function flow({ rates, totals }) {
+  const per = (name, label) =>
+    tile(`${label}/s`, rate(rates[name] ?? 0), { note: `${count(totals[name] ?? 0)} in all` });
+  return [per("published", "Published"), per("delivered", "Delivered"), per("acked", "Acked")];
+}
+
+function waiting({ now }) {
+  return [
+    tile("Backlog", count(now.backlog), { note: "still to be sent", hash: "#/subscriptions" }),
+    tile("In flight", count(now.in_flight), { note: "sent, not answered", hash: "#/subscriptions?sort=-in_flight" }),
+    tile("Waiting", count(now.waiting), { note: "failed, to come again", hash: "#/subscriptions?sort=-waiting" }),
+    tile("Dead letters", count(now.dead_letters), {
+      note: now.dead_letters ? "see why" : "none",
+      hash: "#/dead-letters",
+      kind: now.dead_letters ? "warn" : "",
+    }),
+  ];
+}
+
+function people({ now }) {
+  return [
+    tile("Connections", count(now.connections), { note: "open", hash: "#/connections" }),
+    tile("Topics", count(now.topics), {
+      note: now.blocked_topics ? `${count(now.blocked_topics)} blocked` : "none blocked",
+      hash: "#/topics",
+      kind: now.blocked_topics ? "bad" : "",
+    }),
+    tile("Subscriptions", count(now.subscriptions), {
+      note: `${count(now.durable_subscriptions)} durable`,
+      hash: "#/subscriptions?sort=key",
+    }),
+  ];
+}
+
+function slow(subscriptions) {
+  if (subscriptions == null) return panel("Furthest behind", make("p", { class: "muted" }, "Loading…"));
+  if (!subscriptions.length) {
+    return panel(
+      "Furthest behind",
+      empty(
+        make("p", {}, "Nobody subscribes yet. Try:"),
+        command("stompbroker subscribe /topic/greetings"),
+        make("p", {}, "and in another terminal:"),
+        command('stompbroker publish /topic/greetings "Hello, world"'),
+      ),
+    );
+  }
+  return panel(
+    "Furthest behind",
+    table({ caption: "Furthest behind", columns: behindColumns, rows: subscriptions, key: (one) => one.id }),
+    make("p", { class: "more" }, link("#/subscriptions", "All subscriptions")),
+  );
+}
+
+function health({ broker, memory, store, event_loop: loop }) {
+  const used = memory.limit_bytes ? memory.used_bytes / memory.limit_bytes : 0;
+  const kind = used > 0.9 ? "bad" : used > 0.7 ? "warn" : "";
+  const share = `${used > 0 && used < 0.01 ? "<1" : Math.round(used * 100)} % of ${bytes(memory.limit_bytes)}`;
+  return panel(
+    "The broker",
+    make(
+      "dl",
+      { class: "facts" },
+      fact(
+        "Memory",
+        make("meter", { class: kind, min: 0, max: 1, value: used.toFixed(3), "aria-label": `Memory: ${share}` }),
+        make("span", {}, `${bytes(memory.used_bytes)}, ${share}`),
+        muted(`at most ${bytes(memory.peak_bytes)} so far`),
+      ),
+      fact(
+        "Store",
+        make("span", { class: store.state === "ok" ? "good" : "bad", id: "store-state" }, STORE_WORDS[store.state]),
+        store.reason && make("span", {}, store.reason),
+        store.state !== "ok" && store.since && make("span", {}, `for ${age(secondsSince(store.since))}`),
+        muted(
+          `${store.engine}${store.stored_bytes == null ? "" : `, ${bytes(store.stored_bytes)}`}; ${several(store.backlog_units, "write")} under way`,
+        ),
+      ),
+      fact(
+        "Event loop",
+        make("span", {}, `${milliseconds(loop.lag_ms)} late`),
+        muted(
+          `longest stretch ${milliseconds(loop.longest_stretch_ms)}${loop.longest_stretch_actor ? ` (${loop.longest_stretch_actor})` : ""}`,
+        ),
+      ),
+      fact("Running", make("span", {}, `for ${age(broker.uptime_s)}`), muted(`stompbroker ${broker.version}`)),
+    ),
+  );
+}
+
+const fact = (name, ...values) => make("div", {}, make("dt", {}, name), make("dd", { class: "stack" }, ...values));
+
+const muted = (text) => make("span", { class: "muted" }, text);

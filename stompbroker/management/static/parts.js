@@ -1,0 +1,118 @@
+/* The small parts that views are made of.
+ *
+ * Law: each takes values and returns elements; none asks the broker or remembers anything.
+ */
+
+import { make } from "./elements.js";
+
+export const link = (hash, ...text) => make("a", { href: hash }, ...text);
+
+export const topicLink = (name) => link(`#/topics/${encodeURIComponent(name)}`, name);
+
+export const chip = (kind, text, title) => make("span", { class: `chip ${kind}`, title }, text);
+
+/** A big number with what it is and a line about it; a link if it leads somewhere. */
+export function tile(label, value, { note, hash, kind = "" } = {}) {
+  return make(
+    hash ? "a" : "div",
+    { class: `tile ${kind}`, href: hash, "data-key": label },
+    make("span", { class: "label" }, label),
+    make("span", { class: "value" }, value),
+    make("span", { class: "note" }, note ?? ""),
+  );
+}
+
+/** Names and values, side by side. */
+export const facts = (entries) =>
+  make(
+    "dl",
+    { class: "facts" },
+    entries
+      .filter(Boolean)
+      .map(([name, ...value]) => make("div", { "data-key": name }, make("dt", {}, name), make("dd", {}, ...value))),
+  );
+
+export const panel = (title, ...content) =>
+  make("section", { class: "panel", "data-key": title }, make("h2", {}, title), ...content);
+
+/** What is shown where there is nothing, and what to do about it. */
+export const empty = (...content) => make("div", { class: "empty" }, ...content);
+
+export const command = (text) => make("pre", { class: "command" }, make("code", {}, text));
+
+export const button = (text, onclick, properties = {}) =>
+  make("button", { type: "button", onclick, ...properties }, text);
+
+/**
+ * A table. Columns have a `label`, a `cell(row)`, and, if they can be sorted by, the `sort` that the API calls them by;
+ * `isNumber` ones stand on the right. On a narrow screen a row becomes a card, and the head a line of buttons: the
+ * `isMain` one is the card's title, `isCorner` ones stand beside it, and `isWide` ones have a line of their own.
+ */
+export function table({ caption, columns, rows, key, sort = null, onSort = null }) {
+  return make(
+    "div",
+    { class: "scroll", "data-key": caption },
+    make(
+      "table",
+      { role: "table" },
+      make("caption", {}, caption),
+      make(
+        "thead",
+        { role: "rowgroup" },
+        make(
+          "tr",
+          { role: "row" },
+          columns.map((column) => head(column, sort, onSort)),
+        ),
+      ),
+      make(
+        "tbody",
+        { role: "rowgroup" },
+        rows.map((row) =>
+          make(
+            "tr",
+            { role: "row", "data-key": key(row) },
+            columns.map((column) =>
+              make(
+                "td",
+                { role: "cell", class: kindOf(column), "data-label": column.title ?? column.label },
+                column.cell(row),
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+function head(column, sort, onSort) {
+  const properties = { role: "columnheader", scope: "col", class: kindOf(column) };
+  if (!column.sort || !onSort) return make("th", { ...properties, class: `${kindOf(column)} fixed` }, column.label);
+  const isSorted = sort === column.sort || sort === `-${column.sort}`;
+  const isDescending = sort === `-${column.sort}`;
+  // Numbers are first wanted largest first, names from the beginning.
+  const first = column.isNumber ? `-${column.sort}` : column.sort;
+  const other = column.isNumber ? column.sort : `-${column.sort}`;
+  properties["aria-sort"] = isSorted ? (isDescending ? "descending" : "ascending") : "none";
+  return make(
+    "th",
+    properties,
+    make(
+      "button",
+      { type: "button", onclick: () => onSort(sort === first ? other : first) },
+      make("span", {}, column.label),
+      make("span", { class: "arrow", "aria-hidden": "true" }, isSorted ? (isDescending ? "▼" : "▲") : ""),
+    ),
+  );
+}
+
+function kindOf(column) {
+  const kinds = [
+    column.isNumber && "number",
+    column.isMain && "main",
+    column.isCorner && "corner",
+    column.isWide && "wide",
+  ];
+  return kinds.filter(Boolean).join(" ");
+}

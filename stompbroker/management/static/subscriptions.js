@@ -1,0 +1,323 @@
+/* Subscriptions, and one of them: how far behind it is, what it has not settled, and what can be done about it.
+ *
+ * Law: before anything is lost for a subscriber, it is asked about with how much that is.
+ */
+
+import { get, path, post, remove } from "./broker.js";
+import { Chart } from "./chart.js";
+import { due, when } from "./clock.js";
+import { ask, attempt, say } from "./dialogs.js";
+import { make } from "./elements.js";
+import { age, count, rate, several } from "./format.js";
+import { button, chip, command, empty, facts, link, panel, table, tile, topicLink } from "./parts.js";
+
+const address = (one) => `#/subscriptions/${encodeURIComponent(one.id)}`;
+
+const chips = (one) => [
+  one.paused && chip("warn", "paused"),
+  one.durable && chip("", "durable"),
+  one.ordered && chip("", "ordered", "One message at a time, in order"),
+  one.connected ? chip("good", "connected") : chip("warn", "away", "Nobody is attached to it"),
+];
+
+const nameColumn = {
+  label: "Subscription",
+  sort: "key",
+  isMain: true,
+  cell: (one) => [
+    make("span", { class: "line" }, link(address(one), one.key), chips(one)),
+    make("span", { class: "muted line" }, one.destination),
+  ],
+};
+const number = (label, field, write = count, sort = null) => ({
+  label,
+  sort,
+  isNumber: true,
+  cell: (one) => write(one[field]),
+});
+
+export const behindColumns = [
+  nameColumn,
+  number("Backlog", "backlog"),
+  number("Lag", "lag_s", age),
+  number("In flight", "in_flight"),
+  number("Acked/s", "ack_rate", rate),
+  number("Drains in", "drain_s", age),
+];
+
+export const subscriptionsKind = {
+  title: "Subscriptions",
+  one: "subscription",
+  path: "/subscriptions",
+  entries: "subscriptions",
+  sort: "-backlog",
+  columns: [
+    nameColumn,
+    number("Backlog", "backlog", count, "backlog"),
+    number("Lag", "lag_s", age),
+    number("In flight", "in_flight", count, "in_flight"),
+    number("Waiting", "waiting", count, "waiting"),
+    number("Delivered/s", "rate", rate, "rate"),
+    number("Acked/s", "ack_rate", rate),
+    number("Delivered", "delivered", count, "delivered"),
+    number("Redelivered", "redelivered", count, "redelivered"),
+    number("Dead", "dead", count, "dead"),
+  ],
+  key: (one) => one.id,
+  placeholder: "Part of a name or destination",
+  choices: [
+    {
+      name: "durable",
+      label: "Durable or not",
+      options: [
+        ["", "Durable and transient"],
+        ["true", "Durable only"],
+        ["false", "Transient only"],
+      ],
+    },
+  ],
+  narrowings: [{ name: "topic", says: (topic) => `Of topic ${topic}` }],
+  nothing: () => [
+    make("p", {}, "Nobody subscribes yet. Try one of these:"),
+    command("stompbroker subscribe /topic/greetings"),
+    command("stompbroker subscribe /topic/orders --durable invoices"),
+  ],
+};
+
+// One subscription ---------------------------------------------------------------------------------------------------
+
+const positionColumns = [
+  { label: "Topic", isMain: true, cell: (one) => topicLink(one.topic) },
+  number("Acked up to", "ack_floor"),
+  number("Next", "next_offset"),
+  number("End", "end_offset"),
+  number("Backlog", "backlog"),
+  number("In flight", "in_flight"),
+  number("Waiting", "waiting"),
+];
+
+const unsettledColumns = [
+  { label: "Message", isMain: true, cell: (one) => [topicLink(one.topic), ` @ ${count(one.offset)}`] },
+  { label: "State", cell: (one) => chip(one.state === "waiting" ? "warn" : "", one.state) },
+  number("Attempts", "attempts"),
+  { label: "First", cell: (one) => when(one.first_attempt_at) },
+  { label: "Last", cell: (one) => when(one.last_attempt_at) },
+  { label: "Next", cell: (one) => due(one.next_attempt_at) },
+  { label: "Reason", isWide: true, cell: (one) => one.reason ?? "–" },
+];
+
+export function subscriptionView(context, route) {
+  const id = route.parts[0];
+  const resource = `/subscriptions${path(id)}`;
+  const flow = new Chart(
+    "Per second",
+    [
+      ["delivered", "green"],
+      ["acked", "violet"],
+    ],
+    rate,
+  );
+  const behind = new Chart(
+    "Backlog",
+    [
+      ["backlog", "amber"],
+      ["in flight", "green"],
+    ],
+    count,
+  );
+  let shown = null;
+
+  const change = (verb) =>
+    attempt(async () => {
+      shown = { ...shown, ...(await post(`${resource}/${verb}`)) };
+      context.refresh();
+    });
+
+  const move = () =>
+    ask({
+      title: `Move ${shown.key}`,
+      content: [
+        make("p", {}, `It reads on from another place. ${attached(shown)}`),
+        make(
+          "fieldset",
+          {},
+          make("legend", {}, "To"),
+          place("earliest", "the first message that is still there", { checked: true }),
+          place("latest", "behind everything there is; what it has not settled is left out"),
+          place(
+            "offset",
+            "an offset:",
+            {},
+            make("input", { name: "offset", inputmode: "numeric", pattern: "[0-9]+", "aria-label": "Offset" }),
+          ),
+          place(
+            "time",
+            "a time or an age:",
+            {},
+            make("input", { name: "time", placeholder: "1h, or 2026-03-31T08:00:00Z", "aria-label": "Time or age" }),
+          ),
+        ),
+      ],
+      yes: "Move",
+      act: async (form) => {
+        const kind = form.get("to");
+        const to =
+          kind === "offset" ? `offset=${form.get("offset").trim()}` : kind === "time" ? form.get("time").trim() : kind;
+        const moved = await post(`${resource}/move`, { to });
+        say(`${moved.key} reads on from offset ${count(moved.offset)}; its backlog is ${count(moved.backlog)}.`);
+      },
+    });
+
+  const discard = () =>
+    ask({
+      title: `Delete ${shown.key}?`,
+      content: [
+        make(
+          "p",
+          {},
+          shown.backlog + shown.in_flight
+            ? `It has ${several(shown.backlog, "message")} still to get and ${count(shown.in_flight)} in flight. They are lost for it.`
+            : "It has nothing left to get.",
+        ),
+        make("p", {}, attached(shown)),
+      ],
+      yes: "Delete",
+      isDangerous: true,
+      act: async () => {
+        const gone = await remove(resource);
+        say(`${gone.key} is deleted; its backlog was ${count(gone.backlog)}.`);
+        context.push("#/subscriptions", {});
+      },
+    });
+
+  const actions = () =>
+    make(
+      "div",
+      { class: "buttons" },
+      shown.paused
+        ? button("Resume", () => change("resume"), { class: "primary" })
+        : button("Pause", () => change("pause")),
+      shown.durable && button("Move…", move),
+      button("Delete…", discard, { class: "danger" }),
+    );
+
+  return {
+    title: id,
+    resource: null,
+    async tick(overview) {
+      shown = await get(resource);
+      this.title = shown.key;
+      flow.add(Date.parse(overview.sampled_at), [shown.rate, shown.ack_rate]);
+      behind.add(Date.parse(overview.sampled_at), [shown.backlog, shown.in_flight]);
+    },
+    content() {
+      const back = make("p", { class: "back" }, link("#/subscriptions", "Subscriptions"));
+      const heading = make(
+        "div",
+        { class: "heading" },
+        make(
+          "div",
+          {},
+          make("h1", { tabindex: "-1" }, shown?.key ?? id),
+          shown && make("span", { class: "chips" }, chips(shown)),
+        ),
+        shown && actions(),
+      );
+      if (shown == null) return [back, heading, make("p", { class: "muted" }, "Loading…")];
+      return [
+        back,
+        heading,
+        tiles(shown),
+        make("div", { class: "charts two" }, flow.picture(), behind.picture()),
+        make("div", { class: "columns even" }, counts(shown), about(shown)),
+        positions(shown),
+        unsettled(shown),
+      ];
+    },
+  };
+}
+
+const attached = (one) =>
+  one.connected ? `Whoever is attached to it (${one.peer}) is disconnected.` : "Nobody is attached to it.";
+
+const place = (value, text, properties = {}, field = null) =>
+  make(
+    "label",
+    { class: "choice" },
+    make("input", { type: "radio", name: "to", value, ...properties }),
+    make("span", {}, text, field && " ", field),
+  );
+
+const tiles = (one) =>
+  make(
+    "div",
+    { class: "tiles" },
+    tile("Backlog", count(one.backlog), { note: "still to get" }),
+    tile("Lag", age(one.lag_s), { note: "oldest not settled" }),
+    tile("In flight", count(one.in_flight), { note: one.prefetch == null ? "" : `of ${count(one.prefetch)} at most` }),
+    tile("Waiting", count(one.waiting), { note: "failed, to come again" }),
+    tile("Delivered/s", rate(one.rate), { note: `${count(one.delivered)} in all` }),
+    tile("Acked/s", rate(one.ack_rate), { note: `${count(one.acked)} in all` }),
+    tile("Drains in", age(one.drain_s), { note: "at this rate" }),
+  );
+
+const counts = (one) =>
+  panel(
+    "What became of its messages",
+    facts([
+      ["Delivered", count(one.delivered)],
+      ["Acked", count(one.acked)],
+      ["Redelivered", count(one.redelivered)],
+      ["Nacked", count(one.nacked)],
+      ["Overdue", count(one.overdue)],
+      ["Dead letters", one.dead ? link("#/dead-letters", count(one.dead)) : "0"],
+      ["Discarded", count(one.discarded)],
+      ["Expired", count(one.expired)],
+      ["Dropped", count(one.dropped)],
+      ["Late answers", count(one.late)],
+    ]),
+  );
+
+const about = (one) =>
+  panel(
+    "About it",
+    facts([
+      ["Destination", one.destination],
+      [
+        "Connection",
+        one.connected
+          ? [link(`#/connections?q=${encodeURIComponent(one.peer)}`, one.peer), ` #${one.connection}`]
+          : "nobody is attached",
+      ],
+      ["Acknowledges", one.ack],
+      ["Prefetch", count(one.prefetch)],
+      one.durable && ["Created", when(one.created_at)],
+      one.durable && ["Last seen", one.connected ? "now" : when(one.last_seen_at)],
+      ["Oldest unanswered", when(one.oldest_unacknowledged_at)],
+      ["Id", one.id],
+    ]),
+  );
+
+const positions = (one) =>
+  panel(
+    "Where it stands",
+    one.topics.length
+      ? table({ caption: "Where it stands", columns: positionColumns, rows: one.topics, key: (each) => each.topic })
+      : empty(make("p", {}, "No topic is like that yet.")),
+  );
+
+const unsettled = (one) =>
+  panel(
+    "Not settled",
+    one.unsettled.length
+      ? [
+          table({
+            caption: "Not settled",
+            columns: unsettledColumns,
+            rows: one.unsettled,
+            key: (each) => `${each.topic} ${each.offset}`,
+          }),
+          one.unsettled.length >= 100 && make("p", { class: "muted" }, "The first 100."),
+        ]
+      : empty(make("p", {}, "Everything that was sent to it is settled.")),
+  );

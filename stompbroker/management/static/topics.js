@@ -1,0 +1,223 @@
+/* Topics, and one of them: what flows through it, who reads it, and why it keeps what it keeps.
+ *
+ * Law: looks; nothing here changes anything but for asking the collector to look now.
+ */
+
+import { get, path, post, query } from "./broker.js";
+import { Chart } from "./chart.js";
+import { when } from "./clock.js";
+import { attempt, say } from "./dialogs.js";
+import { make } from "./elements.js";
+import { bytes, count, rate, several, span } from "./format.js";
+import { button, chip, command, empty, facts, link, panel, table, tile, topicLink } from "./parts.js";
+
+const columns = [
+  { label: "Topic", sort: "name", isMain: true, cell: (topic) => [topicLink(topic.name), chips(topic)] },
+  { label: "Rate/s", sort: "rate", isNumber: true, cell: (topic) => rate(topic.rate) },
+  { label: "Published", sort: "published", isNumber: true, cell: (topic) => count(topic.published) },
+  { label: "Publishers", sort: "publishers", isNumber: true, cell: (topic) => count(topic.publishers) },
+  { label: "Subscribers", sort: "subscribers", isNumber: true, cell: (topic) => count(topic.subscribers) },
+  { label: "In memory", sort: "kept_messages", isNumber: true, cell: (topic) => count(topic.kept_messages) },
+  { label: "Bytes", sort: "kept_bytes", isNumber: true, cell: (topic) => bytes(topic.kept_bytes) },
+  {
+    label: "Stored",
+    sort: "stored_messages",
+    isNumber: true,
+    cell: (topic) => (topic.stored ? count(topic.stored_messages) : "–"),
+  },
+];
+
+export const topicsKind = {
+  title: "Topics",
+  one: "topic",
+  path: "/topics",
+  entries: "topics",
+  sort: "-rate",
+  columns,
+  key: (topic) => topic.name,
+  placeholder: "Part of a name",
+  nothing: () => [
+    make("p", {}, "There are no topics yet. The first message makes one:"),
+    command('stompbroker publish /topic/greetings "Hello, world"'),
+  ],
+};
+
+const chips = (topic) => [
+  topic.blocked && chip("bad", "blocked", "A subscriber does not keep up; publishers are held back"),
+  topic.is_of_dead_letters && chip("warn", "dead letters"),
+  topic.retains && chip("", "retains", "Messages are kept for later subscribers"),
+];
+
+// One topic ----------------------------------------------------------------------------------------------------------
+
+const readerColumns = [
+  {
+    label: "Subscription",
+    isMain: true,
+    cell: (one) => [link(`#/subscriptions/${one.id}`, one.key), one.durable && chip("", "durable")],
+  },
+  { label: "Acked up to", isNumber: true, cell: (one) => count(one.ack_floor) },
+  { label: "Next", isNumber: true, cell: (one) => count(one.next_offset) },
+  { label: "Backlog", isNumber: true, cell: (one) => count(one.backlog) },
+  { label: "In flight", isNumber: true, cell: (one) => count(one.in_flight) },
+  { label: "Waiting", isNumber: true, cell: (one) => count(one.waiting) },
+];
+
+const pinningColumns = [
+  {
+    label: "Kept for",
+    isMain: true,
+    cell: (one) => [one.subscription, one.connected ? chip("good", "connected") : chip("warn", "away")],
+  },
+  { label: "Not settled", isNumber: true, cell: (one) => count(one.unsettled) },
+  { label: "From offset", isNumber: true, cell: (one) => count(one.lowest_unsettled) },
+  { label: "Oldest", isNumber: true, cell: (one) => when(one.since) },
+  { label: "Last seen", isNumber: true, cell: (one) => (one.connected ? "now" : when(one.last_seen_at)) },
+];
+
+export function topicView(context, route) {
+  const name = route.parts[0];
+  const flow = new Chart("Published per second", [["published", "blue"]], rate);
+  let topic = null;
+  let kept = null;
+  return {
+    title: name,
+    resource: `/collector${query({ topic: name })}`,
+    page(value) {
+      kept = value.topics[0] ?? null;
+    },
+    async tick(overview) {
+      topic = await get(`/topics${path(name)}`);
+      flow.add(Date.parse(overview.sampled_at), [topic.rate]);
+    },
+    content() {
+      const heading = make(
+        "div",
+        { class: "heading" },
+        make("div", {}, make("h1", { tabindex: "-1" }, name), topic && make("span", { class: "chips" }, chips(topic))),
+      );
+      const back = make("p", { class: "back" }, link("#/topics", "Topics"));
+      if (topic == null) return [back, heading, make("p", { class: "muted" }, "Loading…")];
+      return [
+        back,
+        heading,
+        tiles(topic),
+        make("div", { class: "columns" }, flow.picture(), offsets(topic)),
+        readers(topic),
+        make("div", { class: "columns" }, kept && why(kept), policy(topic.policy)),
+      ];
+    },
+  };
+}
+
+const tiles = (topic) =>
+  make(
+    "div",
+    { class: "tiles" },
+    tile("Published/s", rate(topic.rate), { note: `${bytes(topic.byte_rate)}/s` }),
+    tile("Published", count(topic.published), { note: bytes(topic.published_bytes) }),
+    tile("Publishers", count(topic.publishers), {
+      note: topic.publisher_connections.length ? "connections" : "nobody now",
+      hash: "#/connections",
+    }),
+    tile("Subscribers", count(topic.subscribers), {
+      note: "read it",
+      hash: `#/subscriptions${query({ topic: topic.name })}`,
+    }),
+    tile("In memory", count(topic.kept_messages), { note: bytes(topic.kept_bytes) }),
+    tile("Stored", topic.stored ? count(topic.stored_messages) : "–", {
+      note: topic.stored ? bytes(topic.stored_bytes) : "not through the store",
+    }),
+  );
+
+const offsets = (topic) =>
+  panel(
+    "Offsets",
+    facts([
+      ["First", count(topic.first_offset)],
+      ["Next", count(topic.next_offset)],
+      ["Last used", when(topic.last_used_at)],
+      [
+        "Published by",
+        topic.publisher_connections.length
+          ? make(
+              "span",
+              { class: "list" },
+              topic.publisher_connections.map((id) => link(`#/connections${query({ q: id })}`, `#${id}`)),
+            )
+          : "nobody now",
+      ],
+      topic.is_of_dead_letters && [
+        "Letters",
+        link(`#/dead-letters/${encodeURIComponent(topic.name.replace(/^DLQ\./, ""))}`, "show them"),
+      ],
+    ]),
+  );
+
+const readers = (topic) =>
+  panel(
+    "Who reads it",
+    topic.subscriptions.length
+      ? table({ caption: "Who reads it", columns: readerColumns, rows: topic.subscriptions, key: (one) => one.id })
+      : empty(make("p", {}, "Nobody. Subscribe with:"), command(`stompbroker subscribe ${inShell(topic.destination)}`)),
+  );
+
+function why(kept) {
+  return panel(
+    "Why it keeps what it keeps",
+    make("p", { id: "why" }, `${kept.why[0].toUpperCase()}${kept.why.slice(1)}.`),
+    kept.pinned_by.length > 0 &&
+      table({ caption: "Kept for", columns: pinningColumns, rows: kept.pinned_by, key: (one) => one.subscription }),
+    facts([
+      ["In memory", `${several(kept.in_memory.messages, "message")}, ${bytes(kept.in_memory.bytes)}`],
+      kept.stored && ["Stored", `${several(kept.stored.messages, "message")}, ${bytes(kept.stored.bytes)}`],
+      kept.retention && ["Retained", `${several(kept.retention.messages, "message")}, ${bytes(kept.retention.bytes)}`],
+      ["Could go now", several(kept.collectable.messages, "message")],
+    ]),
+    make(
+      "p",
+      { class: "buttons" },
+      button("Collect now", () =>
+        attempt(async () => {
+          await post("/collector/run");
+          say("The collector looks at all topics now.");
+        }),
+      ),
+    ),
+  );
+}
+
+function policy({ delivery, retention, ...limits }) {
+  const lasting = (milliseconds, none) => (milliseconds ? span(milliseconds / 1000) : none);
+  return panel(
+    "Policy",
+    facts([
+      ["Slow subscriber", limits.slow_subscriber],
+      ["Window", `${several(limits.window_messages, "message")}, ${bytes(limits.window_bytes)}`],
+      ["Blocks for", limits.block_timeout_s ? `at most ${span(limits.block_timeout_s)}` : "as long as it takes"],
+      ["Messages live", lasting(limits.message_ttl_ms, "for ever")],
+      [
+        "Attempts",
+        delivery.max_attempts ? `${count(delivery.max_attempts)}, then ${delivery.when_used_up}` : "without end",
+      ],
+      [
+        "Comes again",
+        `after ${lasting(delivery.first_delay_ms, "no time")}, ×${delivery.multiplier} each time, at most ${lasting(delivery.max_delay_ms, "no time")}`,
+      ],
+      ["Ack deadline", lasting(delivery.ack_deadline_ms, "none")],
+      ["Retains", retains(retention)],
+    ]),
+  );
+}
+
+function retains({ age_s: ageS, max_bytes: maxBytes, max_messages: maxMessages }) {
+  const bounds = [
+    ageS && span(ageS),
+    maxBytes && bytes(maxBytes),
+    maxMessages && several(maxMessages, "message"),
+  ].filter(Boolean);
+  return bounds.length ? bounds.join(", ") : "nothing for later subscribers";
+}
+
+/** As a shell takes it for one word. */
+const inShell = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

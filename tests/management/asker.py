@@ -1,0 +1,115 @@
+"""Somebody who asks the management endpoint, for tests.
+
+Law: whatever is answered with 200 is held against the model that the OpenAPI document names for it, and every problem
+against RFC 9457. Nothing here knows what the numbers should be.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, final
+
+import httpx
+import trio
+
+from stompbroker.management import Access, Management
+from stompbroker.management.application import make_application
+from stompbroker.management.endpoints import ENDPOINTS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pydantic import BaseModel
+
+    from tests.support.broker_under_test import BrokerUnderTest
+
+__all__ = ["Asker", "asking", "hold_against_model", "served"]
+
+API = "/api/v1"
+_ENDPOINTS = [
+    (endpoint.method, re.compile(re.sub(r"{\w+}", "[^/]+", endpoint.path)), endpoint.answer) for endpoint in ENDPOINTS
+]
+
+
+def _model(method: str, path: str) -> type[BaseModel]:
+    (found,) = [answer for wanted, pattern, answer in _ENDPOINTS if wanted == method and pattern.fullmatch(path)]
+    return found
+
+
+def hold_against_model(method: str, path: str, answer: Any) -> None:
+    """`path` as in the table of endpoints, without the beginning that all have."""
+    _model(method, path).model_validate(answer, strict=True)
+
+
+@final
+class Asker:
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+
+    async def get(self, path: str, **query: Any) -> Any:
+        return await self._ask("GET", path, params={name: _as_text(value) for name, value in query.items()})
+
+    async def post(self, path: str, **body: Any) -> Any:
+        return await self._ask("POST", path, json=body)
+
+    async def delete(self, path: str) -> Any:
+        return await self._ask("DELETE", path)
+
+    async def _ask(self, method: str, path: str, **request: Any) -> Any:
+        response = await self.client.request(method, API + path, **request)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"] == "application/json"
+        answer = response.json()
+        hold_against_model(method, path, answer)
+        return answer
+
+    async def refused(self, status: int, method: str, path: str, *texts: str, **request: Any) -> httpx.Response:
+        """It is a problem, and its detail says all of these. `path` as a whole."""
+        response = await self.client.request(method, path, **request)
+        assert response.status_code == status, response.text
+        assert response.headers["content-type"] == "application/problem+json"
+        problem = response.json()
+        assert problem.keys() == {"type", "title", "status", "detail"}
+        assert problem["status"] == status
+        for text in texts:
+            assert text in problem["detail"], problem
+        return response
+
+    async def subscription(self, **wanted: Any) -> dict[str, Any]:
+        """The only one of which these fields are so."""
+        listed: dict[str, Any] = await self.get("/subscriptions")
+        (found,) = [
+            each for each in listed["subscriptions"] if all(each[name] == value for name, value in wanted.items())
+        ]
+        assert isinstance(found, dict)
+        return found
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@asynccontextmanager
+async def asking(broker: BrokerUnderTest, *, host: str = "127.0.0.1", token: str | None = None) -> AsyncIterator[Asker]:
+    """Calls the application directly, without a server."""
+    application = make_application(broker.parts.control, Access(host, token))
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8613") as client:
+        yield Asker(client)
+
+
+@asynccontextmanager
+async def served(broker: BrokerUnderTest, *, token: str | None = None) -> AsyncIterator[Asker]:
+    """The same through a real server on a real socket."""
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(Management(broker.parts.control, Access("127.0.0.1", token), listeners).run)
+        limits = httpx.Limits(max_connections=None)
+        base_url = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=base_url, limits=limits, timeout=20, trust_env=False) as client:
+            yield Asker(client)
+        nursery.cancel_scope.cancel()
+    for listener in listeners:
+        await listener.aclose()
