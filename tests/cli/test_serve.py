@@ -23,7 +23,9 @@ def test_it_says_where_it_listens_and_how_to_try_it(own_broker: RunningBroker) -
     assert own_broker.process.stdout is not None
     rest = own_broker.process.stdout.read()
 
-    assert rest.splitlines() == [
+    *tries, watch = rest.splitlines()
+    assert watch.startswith("Watch it at http://127.0.0.1:")
+    assert tries == [
         "Try it, each in a terminal of its own:",
         f"  stompbroker subscribe --port {own_broker.port} /topic/greetings",
         f'  stompbroker publish --port {own_broker.port} /topic/greetings "Hello, world"',

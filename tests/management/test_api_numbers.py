@@ -427,7 +427,7 @@ async def test_the_collector(durable_broker: BrokerUnderTest) -> None:
             "SELECT count(*) FROM messages JOIN topics ON topic_id = topics.id WHERE topics.name = 'a'"
         )[0][0]
     )
-    assert "6 messages from offset 3 on are kept for the durable subscription 'billing/orders'" in topic["why"]
+    assert "6 messages are kept, from offset 3 on, for the durable subscription 'billing/orders'" in topic["why"]
 
 
 async def test_the_trace_of_a_message(durable_broker: BrokerUnderTest) -> None:

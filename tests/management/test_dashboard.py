@@ -175,7 +175,7 @@ def test_a_topic_says_who_reads_it_and_why_it_keeps_what_it_keeps(visit: Visit, 
 
     visit.open("/topics/kept")
 
-    expect(page.locator("#why")).to_contain_text("are kept for the durable subscription 'tests/absent'")
+    expect(page.locator("#why")).to_contain_text("for the durable subscription 'tests/absent'")
     expect(page.locator(".panel", has_text="Policy")).to_contain_text("10, then dead-letter")
     expect(tile(page, "Stored")).to_have_text("3")
     page.get_by_role("link", name="tests/absent").click()
