@@ -114,6 +114,7 @@ class Sampler:
         now_ns = self._clock.now_ns()
         elapsed_s = max((now_ns - before.at_ns) / NANOSECONDS, 1e-9)
         # Read together with the lists: what goes while we go through them adds to these, and is in the lists too.
+        totals = self._sums_of_the_gone()
         all_topics, all_subscriptions = list(self._registry.topics.values()), list(self._registry.subscriptions)
         sums = dict.fromkeys(COUNTERS, 0)
         topics: dict[Topic, Flow] = {}
@@ -137,7 +138,6 @@ class Sampler:
             subscriptions[subscription] = _flow(counts, before.subscriptions.get(subscription), elapsed_s)
             if pause.is_due:
                 await pause.make()
-        totals = self._sums_of_the_gone()
         totals["published"] += published
         totals["published_bytes"] += published_bytes
         for name, count in sums.items():

@@ -31,7 +31,7 @@ class Fate(Enum):
     DEAD = "with the dead letters"
     DISCARDED = "discarded"
     EXPIRED = "expired"
-    #: It was for somebody else, or nobody has it any more.
+    #: It was for somebody else, or nobody has it any more, or an operator has taken it away.
     PASSED_OVER = "passed over"
 
     @property
@@ -66,6 +66,10 @@ class Published(NamedTuple):
     expires_at_ns: int | None
     only_for: int | None
 
+    @property
+    def is_letter(self) -> bool:
+        return self.topic.startswith("DLQ.")
+
     def has_expired(self, now_ns: int) -> bool:
         return self.expires_at_ns is not None and self.expires_at_ns <= now_ns
 
@@ -92,7 +96,8 @@ class Course:
         self.deadline_ns: int | None = None
         #: Its dead letter is on its way through the journal.
         self.is_dying = False
-        #: It was never stored, and its subscriber was away or the broker was killed: nobody need have it any more.
+        #: It was never stored, and its subscriber was away or the broker was killed; or it was purged: nobody need have
+        #: it any more.
         self.may_be_lost = False
 
     def __repr__(self) -> str:
@@ -230,7 +235,7 @@ class Expected:
                 course.fate = Fate.FREE
             elif self.plan.when_used_up is WhenUsedUp.EVICT and not course.is_final:
                 self.is_evicted = True
-            elif self.plan.when_used_up is WhenUsedUp.DISCARD:
+            elif self.plan.when_used_up is WhenUsedUp.DISCARD or published.is_letter:
                 course.fate = Fate.DISCARDED
                 self.counts["discarded"] += 1
             else:
@@ -243,6 +248,14 @@ class Expected:
         if course is not None and not course.fate.is_settled and course.fate is not Fate.IN_FLIGHT:
             course.fate = Fate.EXPIRED
             self.counts["expired"] += 1
+
+    def purge(self, published: Published) -> None:
+        """It is gone; what is in flight can still be acknowledged."""
+        course = self.courses.get(published)
+        if course is not None and not course.fate.is_settled:
+            course.may_be_lost = True
+            if course.fate is not Fate.IN_FLIGHT:
+                course.fate = Fate.PASSED_OVER
 
     def pass_over(self, published: Published, now_ns: int) -> None:
         """The broker has settled it by itself, which needs a reason that lies in the message."""
@@ -294,6 +307,12 @@ class World:
         if expected is not None and course is not None and course.fate is Fate.WAITING:
             course.fate = Fate.DEAD
             expected.counts["dead"] += 1
+
+    def purge(self, topic: str, offset: int) -> None:
+        del self.letters[topic, offset]
+        for expected in self.subscriptions.values():
+            for published in [each for each in expected.courses if (each.topic, each.offset) == (topic, offset)]:
+                expected.purge(published)
 
     def forget_topic(self, topic: str) -> None:
         """It was removed, which needs that nobody wants anything of it."""

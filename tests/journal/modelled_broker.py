@@ -1,0 +1,872 @@
+"""A broker on a real store, driven by hand step by step, and beside it the model of what becomes of every message.
+
+Law: every step is taken by both, and what the broker does that the model cannot foresee is looked at afterwards: what
+it sends, buries and passes over. Nothing is awaited: what the actors do is done here, by the same calls, in
+the order the test wants. `check` compares the two, message by message.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections import deque
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from stompbroker.ids import Offset
+from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.memory_budget import MemoryBudget
+from stompbroker.message import Message, Origin
+from stompbroker.message_ids import MessageIds
+from stompbroker.outbox import Outbox
+from stompbroker.signals import Signal
+from stompbroker.stomp import FrameReader, Limits, Version, message_tail
+from stompbroker.storage import open_store
+from stompbroker.topics import (
+    AckMode,
+    Answer,
+    Consumer,
+    Credit,
+    DeadLetters,
+    DeliveryPolicy,
+    DeliveryWishes,
+    Durability,
+    Identity,
+    IdentityKind,
+    Leaving,
+    Refusal,
+    Registry,
+    Retention,
+    Subscription,
+    TopicPolicies,
+    TopicPolicy,
+    Unit,
+    Verdict,
+    WhenUsedUp,
+    parse_pattern,
+    parse_topic_name,
+    provenance_of,
+    redriven,
+)
+from stompbroker.totals import Totals
+from tests.journal.delivery_model import (
+    FIRST_DELAY_MS,
+    MAX_DELAY_MS,
+    MS,
+    Attempt,
+    Expected,
+    Fate,
+    Published,
+    Subscriber,
+    World,
+)
+from tests.journal.test_durable_machine import HandClock
+from tests.support.forming import form
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from stompbroker.clock import Clock
+    from stompbroker.commitlog import Log
+    from stompbroker.journal import Formed
+    from stompbroker.outbox import Delivered
+    from stompbroker.stomp import Frame
+    from stompbroker.topics import Gate, Journal, PageRequest, Reading, Topic, Waiting
+
+__all__ = ["SUBSCRIBERS", "TOPICS", "Attachment", "End", "ModelledBroker"]
+
+#: The last one is nobody's own: it may be removed.
+TOPICS = ("a.x", "a.y", "a.z")
+
+SUBSCRIBERS = (
+    Subscriber("exact", "a.x", AckMode.INDIVIDUAL, 12, max_attempts=3, max_waiting=6),
+    Subscriber("cumulative", "a.*", AckMode.CLIENT, 8, max_attempts=2, when_used_up=WhenUsedUp.DISCARD),
+    Subscriber("in time", "a.>", AckMode.INDIVIDUAL, 30, max_waiting=40, max_attempts=3, ack_deadline_ms=6),
+    Subscriber("strict", "a.*", AckMode.INDIVIDUAL, 1, max_waiting=1, max_attempts=2, is_ordered=True),
+    Subscriber("evicted", "a.x", AckMode.INDIVIDUAL, 6, max_attempts=2, when_used_up=WhenUsedUp.EVICT),
+    Subscriber("auto", "a.y", AckMode.AUTO, 10),
+    Subscriber("undertaker", "DLQ.>", AckMode.INDIVIDUAL, 3, max_attempts=2),
+)
+
+
+class End(Enum):
+    """How a broker ends."""
+
+    IN_ORDER = "in order"
+    KILLED = "killed"
+    KILLED_AFTER_COMMIT = "killed between a commit and what follows from it"
+
+
+class Slice(NamedTuple):
+    """What was handed to an outbox at once, and settles when it has been sent."""
+
+    size_bytes: int
+    delivered: list[Delivered]
+    deliveries: int
+
+
+class Attachment:
+    """A subscriber's connection, and what its client knows."""
+
+    def __init__(self, which: int, consumer: Consumer, outbox: Outbox) -> None:
+        self.which = which
+        self.consumer = consumer
+        self.outbox = outbox
+        self.reader = FrameReader(Limits())
+        self.reader.version = Version.V1_2
+        #: What was sent, in the order of the numbers; and how many of these have left the broker's hands.
+        self.sent: list[Published] = []
+        self.handed_over = 0
+        self.slices: deque[Slice] = deque()
+        #: In `client` mode: up to which number everything was answered.
+        self.answered_up_to = 0
+
+    @property
+    def plan(self) -> Subscriber:
+        return SUBSCRIBERS[self.which]
+
+    @property
+    def number(self) -> int:
+        """Of the subscription, in the store."""
+        assert self.consumer.subscription.store_id is not None
+        return self.consumer.subscription.store_id
+
+
+class Intent(NamedTuple):
+    """What an answer in a transaction means, from when it was given."""
+
+    attachment: Attachment
+    meant: list[tuple[Published, Attempt]]
+    #: None for an ACK.
+    refusal: Refusal | None
+
+
+class WatchedJournal:
+    """The journal as dead letters see it: the machine sees what they hand in."""
+
+    def __init__(self, journal: StoreJournal, submitted: list[Unit]) -> None:
+        self._journal = journal
+        self._submitted = submitted
+
+    @property
+    def gate(self) -> Gate:
+        return self._journal.gate
+
+    def submit(self, unit: Unit) -> None:
+        self._submitted.append(unit)
+        self._journal.submit(unit)
+
+
+class ModelledBroker:
+    def __init__(self, template: Path) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+        shutil.copytree(template, self.directory, dirs_exist_ok=True)
+        self.clock = HandClock()
+        self.clock.ns = 1000 * MS
+        self.published = 0
+        #: What is so, and what the next start would find.
+        self.world = World()
+        self.stored = World()
+        self.attachments: dict[int, Attachment] = {}
+        #: Those that have unsubscribed: what their clients say still counts.
+        self.departed: list[Attachment] = []
+        self.store = open_store("", self.directory)
+        self.database = sqlite3.connect(self.directory / "stompbroker.db")
+        ownership = self.store.take_ownership("the test")
+        self.store_name, self.starts, self.last_batch = ownership.store_id, ownership.start_number, ownership.batch
+        self.start()
+
+    # The broker's life -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """On a store that stays open, for speed: it keeps nothing in memory between two calls."""
+        self.budget = MemoryBudget(1 << 30)
+        delivery = DeliveryPolicy(first_delay_ms=FIRST_DELAY_MS, max_delay_ms=MAX_DELAY_MS, jitter=0.0, max_attempts=0)
+        policies = TopicPolicies(
+            TopicPolicy(window_messages=12, delivery=delivery),
+            dead_letters=TopicPolicy(retention=Retention(age_s=1_000_000.0), delivery=delivery),
+        )
+        self.registry = Registry(policies, self.budget, Totals(), max_topics=10)
+        restore(self.store.load(), self.registry, self.clock.ns)
+        self.journal = StoreJournal(
+            self.registry,
+            cast("Clock", self.clock),
+            self.budget,
+            Numbers(self.starts),
+            engine="sqlite",
+            last_batch_number=self.last_batch,
+        )
+        self.message_ids = MessageIds(self.store_name, self.starts)
+        self.submitted: list[Unit] = []
+        watched = cast("Journal", WatchedJournal(self.journal, self.submitted))
+        self.dead_letters = DeadLetters(self.registry, watched, self.message_ids, cast("Clock", self.clock))
+        #: What the answers in transactions on their way mean.
+        self.intents: dict[Unit, list[Intent]] = {}
+        self.redrive: Unit | None = None
+        self.pages_in_hand: list[tuple[PageRequest, Log]] = []
+        self.disconnected: list[object] = []
+
+    def restart(self) -> None:
+        """As if the process had been killed: whatever is not in the store is gone."""
+        self.attachments.clear()
+        self.departed.clear()
+        self.starts += 1
+        self.world = self.stored.copy()
+        self.start()
+        self._take_up_world()
+
+    def _take_up_world(self) -> None:
+        """What a start finds must be what was stored; what was in flight may have been noted as sent, or not."""
+        assert self._durable().keys() == self.world.subscriptions.keys()
+        for expected in self.world.subscriptions.values():
+            expected.forget_counts()
+            expected.is_evicted = False
+            for published, course in expected.courses.items():
+                course.is_dying = False
+                course.latest = None
+                course.may_be_lost = course.may_be_lost or not published.is_persistent
+                reading = self._reading(expected, published)
+                was_sent = reading is not None and published.offset < reading.cursor.next_offset
+                is_given_up = course.fate in (Fate.EXPIRED, Fate.PASSED_OVER)
+                if is_given_up and reading is not None and not was_sent:
+                    # It was given up in memory only, though it may be gone from the store.
+                    course.fate = Fate.UNSENT
+                    course.may_be_lost = True
+                elif not course.fate.is_settled and course.fate is not Fate.UNSENT:
+                    course.fate = Fate.WAITING if course.failed else Fate.FREE if was_sent else Fate.UNSENT
+        self._look_at_passed_over()
+
+    def subscribe_all(self) -> None:
+        for which in range(len(SUBSCRIBERS)):
+            self.arrive(which)
+        self.commit()
+
+    # Publishing ------------------------------------------------------------------------------------------------------
+
+    def publish(self, topic: str, count: int, ttl_ms: int | None, is_persistent: bool) -> None:
+        store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
+        if store.is_blocked:
+            return
+        messages = [self._message(topic, ttl_ms, is_persistent=is_persistent) for _ in range(count)]
+        store.is_choosy = store.is_choosy or ttl_ms is not None
+        self.journal.submit(Unit({store: messages}, [], lambda: None))
+
+    def _message(self, topic: str, ttl_ms: int | None = None, *, is_persistent: bool = True) -> Message:
+        self.published += 1
+        body = b"%b %d" % (topic.encode(), self.published)
+        tail = message_tail(self.message_ids.make(), b"destination:/topic/%b\n" % topic.encode(), body)
+        lifetime_ns = None if ttl_ms is None else ttl_ms * MS
+        origin = Origin("publisher", is_plain=True, is_persistent=is_persistent, lifetime_ns=lifetime_ns)
+        return Message(len(body), tail, origin, self.clock.ns)
+
+    # The journal -----------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Everything on its way is written and completed."""
+        while not self.journal.is_idle or self.registry.unsaved:
+            self._complete(*self._write_batch())
+
+    def commit_one_batch(self) -> None:
+        """If there is nothing to write, what can be collected may go."""
+        self._complete(*self._write_batch())
+
+    def end(self, how: End, returning: Iterable[int]) -> None:
+        """These subscribers return at once."""
+        if how is End.IN_ORDER:
+            for which in list(self.attachments):
+                self.leave(which, Leaving.TAKEN_AWAY)
+            self.commit()
+        elif how is End.KILLED_AFTER_COMMIT:
+            self._write_batch()
+        self.restart()
+        for which in returning:
+            self.arrive(which)
+
+    def _write_batch(self) -> tuple[Formed, list[tuple[Unit, dict[Topic, int]]]]:
+        """A batch is in the store: the next start would find the world as it is, and what the units of the batch do."""
+        formed = form(self.journal)
+        self.store.commit(formed.batch)
+        self.last_batch = formed.batch.number
+        ends: dict[Topic, int] = {}
+        effects = []
+        for unit in formed.units:
+            firsts = {}
+            for topic, messages in unit.publications.items():
+                firsts[topic] = ends.setdefault(topic, topic.log.end_offset)
+                ends[topic] += len(messages)
+            effects.append((unit, firsts))
+        self.stored = self.world.copy()
+        for unit, firsts in effects:
+            self._take_effect(self.stored, unit, firsts)
+        assert self._stored_letters() == self.stored.letters
+        return formed, effects
+
+    def _complete(self, formed: Formed, effects: list[tuple[Unit, dict[Topic, int]]]) -> None:
+        self.journal.note_written(formed)
+        for unit, firsts in effects:
+            assert all(topic.log.end_offset == first for topic, first in firsts.items())
+            self.journal.complete_one(unit)
+            self._take_effect(self.world, unit, firsts)
+            self.intents.pop(unit, None)
+            if unit is self.redrive:
+                self.redrive = None
+        self.journal.finish()
+
+    def _take_effect(self, world: World, unit: Unit, firsts: dict[Topic, int]) -> None:
+        attached = {attachment.number for attachment in self.attachments.values()}
+        for topic, messages in unit.publications.items():
+            for offset, message in enumerate(messages, firsts[topic]):
+                if topic.is_of_dead_letters:
+                    provenance = provenance_of(message)
+                    assert provenance is not None
+                    assert provenance.subscription_number is not None
+                    world.add_letter((topic.name, offset), (provenance.message_id, provenance.subscription_number))
+                world.publish(_published(topic, offset, message), attached)
+        for attachment, meant, refusal in self.intents.get(unit, []):
+            expected = world.subscriptions.get(attachment.number)
+            if expected is None:
+                continue
+            if refusal is None:
+                expected.settle([published for published, _ in meant])
+            else:
+                expected.refuse(meant, refusal, is_there=attachment.consumer.is_open)
+        for reading, offset in unit.burials:
+            number = reading.subscription.store_id
+            assert number is not None
+            if number in world.subscriptions:
+                world.bury(number, self._at(world.subscriptions[number], reading.topic.name, offset))
+        for topic, offsets in unit.purged.items():
+            for offset in offsets:
+                if topic.is_of_dead_letters:
+                    world.purge(topic.name, offset)
+        if unit.removed is not None:
+            assert unit.removed.store_id is not None
+            world.subscriptions.pop(unit.removed.store_id, None)
+        if unit.created is not None:
+            assert unit.created.store_id is not None
+            (plan,) = [plan for plan in SUBSCRIBERS if plan.name == unit.created.name]
+            world.subscriptions[unit.created.store_id] = Expected(unit.created.store_id, plan)
+
+    # Sending ---------------------------------------------------------------------------------------------------------
+
+    def send(self, *, is_written: bool = True) -> None:
+        """Whatever can be is stored, sent, and handed to the kernel."""
+        self.commit()
+        while self.registry.pages.oldest_request is not None:
+            self.read_page()
+            self.put_page()
+        self.distribute(12)
+        for which in range(len(SUBSCRIBERS) if is_written else 0):
+            self.write(which, 12)
+
+    def distribute(self, slices: int) -> None:
+        for _ in range(slices):
+            if len(self.registry.ready):
+                consumer = self.registry.ready.take()
+                consumer.deliver_slice(self.clock.ns)
+                self._look_at_deliveries(consumer)
+                self._look_at_passed_over()
+        self.registry.ready.try_to_unblock_moved(self.clock.ns)
+
+    def _look_at_deliveries(self, consumer: Consumer) -> None:
+        found = [each for each in self.attachments.values() if each.consumer is consumer]
+        if not found:
+            return
+        (attachment,) = found
+        expected = self.world.subscriptions[attachment.number]
+        data, delivered = attachment.outbox.take()
+        frames = attachment.reader.receive(data)
+        for frame in frames:
+            self._look_at_delivery(attachment, expected, frame)
+        if frames:
+            attachment.slices.append(Slice(len(data), delivered, len(frames)))
+        if attachment.plan.ack_mode is not AckMode.AUTO:
+            assert len(expected.with_fate(Fate.IN_FLIGHT)) <= attachment.plan.prefetch
+
+    def _look_at_delivery(self, attachment: Attachment, expected: Expected, frame: Frame) -> None:
+        now_ns, plan = self.clock.ns, attachment.plan
+        published = expected.find(frame.headers["message-id"])
+        course = expected.courses[published]
+        is_again = course.fate is Fate.FREE
+        assert not expected.wanted_before(published, now_ns, Fate.FREE), "what may go again goes in order, and first"
+        if not is_again:
+            assert not expected.wanted_before(published, now_ns, Fate.UNSENT), "the first time, messages come in order"
+            may_wait = len(expected.with_fate(Fate.WAITING, Fate.IN_FLIGHT))
+            assert plan.ack_mode is AckMode.AUTO or may_wait < plan.max_waiting, "if all is refused, too much waits"
+        if plan.is_ordered:
+            assert not expected.with_fate(Fate.IN_FLIGHT), "one after the other"
+            assert not expected.with_fate(Fate.WAITING), "what comes later waits behind it"
+            freed = [other for other in expected.with_fate(Fate.FREE) if expected.must_be_kept(other, now_ns)]
+            assert is_again or not freed, "what may go again goes first"
+        headers = frame.headers
+        assert headers["redelivered"] == ("true" if is_again else "false")
+        assert int(headers["delivery-count"]) == course.failed + 1
+        assert headers.get("redelivery-reason", "") == (course.reason if is_again else "")
+        attachment.sent.append(published)
+        if plan.ack_mode is not AckMode.AUTO:
+            assert headers["ack"] == f"{attachment.consumer.ordinal}-{len(attachment.sent)}"
+        expected.deliver(published, Attempt(attachment.consumer, len(attachment.sent)), now_ns)
+
+    def _look_at_passed_over(self) -> None:
+        """The broker may have settled what it need not deliver."""
+        for expected in self.world.subscriptions.values():
+            for published, course in expected.courses.items():
+                if not course.fate.is_settled and self._is_settled(expected, published):
+                    expected.pass_over(published, self.clock.ns)
+
+    def write(self, which: int, slices: int) -> None:
+        """The writer of one connection hands some of it to the kernel; the client reads it."""
+        attachment = self.attachments.get(which)
+        if attachment is None:
+            return
+        expected = self.world.subscriptions[attachment.number]
+        for _ in range(min(slices, len(attachment.slices))):
+            size_bytes, delivered, deliveries = attachment.slices.popleft()
+            first = attachment.handed_over
+            attachment.handed_over += deliveries
+            attachment.outbox.mark_sent(size_bytes, delivered)
+            if attachment.plan.ack_mode is AckMode.AUTO:
+                expected.settle(attachment.sent[first : attachment.handed_over])
+
+    def read_page(self) -> None:
+        """In the reader's thread: what comes of it may have changed by then."""
+        request = self.registry.pages.oldest_request
+        if request is None or self.pages_in_hand:
+            return
+        if request.topic.is_removed:
+            self.registry.pages.give_up(request)
+            return
+        assert request.topic.store_id is not None
+        page = self.store.read_page(request.topic.store_id, request.start, request.stop, max_rows=5)
+        self.pages_in_hand.append((request, page))
+
+    def put_page(self) -> None:
+        while self.pages_in_hand:
+            self.registry.pages.put(*self.pages_in_hand.pop())
+
+    # Answering -------------------------------------------------------------------------------------------------------
+
+    @property
+    def answering(self) -> list[Attachment]:
+        """Those that have something to answer."""
+        return [
+            attachment
+            for attachment in self.attachments.values()
+            if attachment.handed_over and attachment.plan.ack_mode is not AckMode.AUTO and attachment.consumer.is_open
+        ]
+
+    def in_flight(self, attachment: Attachment) -> list[int]:
+        """The numbers under which something is in flight to it, of what has left the broker's hands."""
+        courses = self.world.subscriptions[attachment.number].courses
+        return [
+            number
+            for number, published in enumerate(attachment.sent[: attachment.handed_over], 1)
+            if published in courses
+            and courses[published].fate is Fate.IN_FLIGHT
+            and courses[published].latest == Attempt(attachment.consumer, number)
+        ]
+
+    def is_stale(self, attachment: Attachment, number: int) -> bool:
+        """Whether a refusal by one that has unsubscribed would mean something that another was sent since."""
+        expected = self.world.subscriptions.get(attachment.number)
+        if expected is None:
+            return False
+        first = 1 if attachment.plan.ack_mode is AckMode.CLIENT else number
+        for earlier, published in enumerate(attachment.sent[first - 1 : number], first):
+            course = expected.courses.get(published)
+            if course is not None and course.latest != Attempt(attachment.consumer, earlier):
+                return True
+        return False
+
+    def acknowledge(self, attachment: Attachment, first: int, last: int, *, wants_receipt: bool = False) -> None:
+        meant = self._acknowledged(attachment, first, last)
+        answer = Answer(attachment.consumer, Verdict.ACK, first, last)
+        self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=wants_receipt))
+        if attachment.number in self.world.subscriptions:
+            self.world.subscriptions[attachment.number].settle(meant)
+
+    def _acknowledged(self, attachment: Attachment, first: int, last: int) -> list[Published]:
+        if attachment.plan.ack_mode is not AckMode.CLIENT:
+            return attachment.sent[first - 1 : last]
+        # The one that is named is meant whatever state it is in.
+        return [*(published for published, _ in self._cumulated(attachment, last)), attachment.sent[last - 1]]
+
+    def _cumulated(self, attachment: Attachment, number: int) -> list[tuple[Published, Attempt]]:
+        """What was sent under a number up to that one, was not answered, and is in flight; or, if the consumer has
+        left, is not refused since."""
+        expected = self.world.subscriptions.get(attachment.number)
+        first, attachment.answered_up_to = attachment.answered_up_to + 1, max(attachment.answered_up_to, number)
+        found = []
+        for earlier in range(first, number + 1):
+            published, attempt = attachment.sent[earlier - 1], Attempt(attachment.consumer, earlier)
+            course = None if expected is None else expected.courses.get(published)
+            if course is None:
+                continue
+            if attachment.consumer.is_open:
+                is_meant = course.fate is Fate.IN_FLIGHT and course.latest == attempt
+            else:
+                is_meant = course.fate in (Fate.IN_FLIGHT, Fate.FREE)
+            if is_meant:
+                found.append((published, attempt))
+        return found
+
+    def refusal(self, delay_ms: int | None = None, *, is_final: bool = False) -> Refusal:
+        delay_ns = None if delay_ms is None else delay_ms * MS
+        return Refusal(self.clock.ns, f"at {self.clock.ns}", delay_ns, is_final=is_final)
+
+    def refuse(self, attachment: Attachment, number: int, refusal: Refusal, *, wants_receipt: bool = False) -> None:
+        meant = self._refused(attachment, number)
+        is_there = attachment.consumer.is_open
+        answer = Answer(attachment.consumer, Verdict.NACK, number, number, refusal)
+        self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=wants_receipt))
+        if attachment.number in self.world.subscriptions:
+            self.world.subscriptions[attachment.number].refuse(meant, refusal, is_there=is_there)
+
+    def _refused(self, attachment: Attachment, number: int) -> list[tuple[Published, Attempt]]:
+        if attachment.plan.ack_mode is AckMode.CLIENT:
+            return self._cumulated(attachment, number)
+        return [(attachment.sent[number - 1], Attempt(attachment.consumer, number))]
+
+    def transact(
+        self, attachment: Attachment, answers: Sequence[tuple[int, Refusal | None]], topic: str | None
+    ) -> None:
+        """Answers, None meaning ACK, and a message to that topic, in one transaction."""
+        submitted, intents = [], []
+        for number, refusal in answers:
+            if refusal is None:
+                submitted.append(Answer(attachment.consumer, Verdict.ACK, number, number))
+                meant = self._acknowledged(attachment, number, number)
+                attempt = Attempt(attachment.consumer, number)
+                intents.append(Intent(attachment, [(published, attempt) for published in meant], None))
+            else:
+                submitted.append(Answer(attachment.consumer, Verdict.NACK, number, number, refusal))
+                intents.append(Intent(attachment, self._refused(attachment, number), refusal))
+        publications = {}
+        if topic is not None:
+            publications[self.registry.topic(parse_topic_name(topic), self.clock.ns)] = [self._message(topic)]
+        unit = Unit(publications, submitted, lambda: None, is_transaction=True)
+        self.intents[unit] = intents
+        self.journal.submit(unit)
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def let_time_pass(self, passed_ms: int) -> None:
+        """What the distributor does when the time for something has come."""
+        self.clock.ns += passed_ms * MS
+        now_ns = self.clock.ns
+        to_bury = {}
+        for expected in self.world.subscriptions.values():
+            expected.pass_deadlines(now_ns)
+            to_bury[expected.number] = expected.become_due(now_ns)
+        for consumer, first, last in self.registry.deadlines.take_due(now_ns, 10_000):
+            consumer.pass_deadline(first, last, now_ns)
+        used_up: list[Waiting] = []
+        for entry in self.registry.redeliveries.take_due(now_ns, 10_000):
+            if entry.reading.is_used_up(entry.offset):
+                used_up.append(entry)
+            else:
+                entry.reading.become_due(entry.offset)
+        self.dead_letters.give_up(used_up)
+        self._look_at_given_up(to_bury)
+
+    def _look_at_given_up(self, to_bury: dict[int, set[Published]]) -> None:
+        for unit in self.submitted:
+            for reading, offset in unit.burials:
+                assert reading.subscription.store_id is not None
+                expected = self.world.subscriptions[reading.subscription.store_id]
+                published = self._at(expected, reading.topic.name, offset)
+                assert published in to_bury[expected.number], f"{published} is buried alive"
+                to_bury[expected.number].remove(published)
+                expected.courses[published].is_dying = True
+        self.submitted.clear()
+        for number, left in to_bury.items():
+            expected = self.world.subscriptions[number]
+            for published in left:
+                # What has to be read first is tried again. What was never stored may be gone, and then it is discarded.
+                if expected.courses[published].may_be_lost and self._is_settled(expected, published):
+                    expected.courses[published].fate = Fate.DISCARDED
+                    expected.counts["discarded"] += 1
+        for expected in self.world.subscriptions.values():
+            found = [each for each in self.attachments.values() if each.number == expected.number]
+            if expected.is_evicted and found:
+                expected.detach(None, self.clock.ns)
+                found[0].outbox.close()
+                del self.attachments[found[0].which]
+
+    # Coming and going ------------------------------------------------------------------------------------------------
+
+    def leave(self, which: int, leaving: Leaving) -> None:
+        attachment = self.attachments.pop(which, None)
+        if attachment is None:
+            return
+        worked_on = self._worked_on(attachment) if leaving is Leaving.LOST else None
+        self.registry.leave([attachment.consumer], self.clock.ns, leaving=leaving)
+        attachment.outbox.close()
+        if attachment.number in self.world.subscriptions:
+            self.world.subscriptions[attachment.number].detach(worked_on, self.clock.ns)
+            if leaving is Leaving.UNSUBSCRIBED:
+                self.departed.append(attachment)
+
+    def _worked_on(self, attachment: Attachment) -> Published | None:
+        """The oldest that has left the broker's hands and is in flight."""
+        if attachment.number not in self.world.subscriptions or attachment.plan.ack_mode is AckMode.AUTO:
+            return None
+        numbers = self.in_flight(attachment)
+        return attachment.sent[numbers[0] - 1] if numbers else None
+
+    def arrive(self, which: int) -> None:
+        """Whoever is there for it gives way."""
+        self.leave(which, Leaving.TAKEN_AWAY)
+        plan = SUBSCRIBERS[which]
+        identity = Identity("", IdentityKind.NAMED, "client", plan.name)
+        subscription = self.registry.durable.get(identity)
+        is_new = subscription is None
+        if subscription is None:
+            subscription = Subscription(
+                name=plan.name,
+                destination=plan.pattern,
+                pattern=parse_pattern(plan.pattern),
+                ack_mode=plan.ack_mode,
+                is_no_local=False,
+                is_ordered=plan.is_ordered,
+                wishes=DeliveryWishes(
+                    {
+                        "max_attempts": plan.max_attempts,
+                        "when_used_up": plan.when_used_up,
+                        "ack_deadline_ms": plan.ack_deadline_ms,
+                    }
+                ),
+                durability=Durability(
+                    identity, self.journal.next_subscription_id(), created_at_ns=0, last_seen_at_ns=0
+                ),
+            )
+            self.registry.add_durable(subscription)
+        outbox = Outbox(self.budget, Signal())
+        consumer = Consumer(
+            subscription,
+            ordinal=1,
+            version=Version.V1_2,
+            outbox=outbox,
+            credit=Credit(plan.prefetch, max_waiting=plan.max_waiting),
+            queue=self.registry.ready,
+            disconnect=self.disconnected.append,
+        )
+        self.registry.claim(consumer, self.clock.ns)
+        self.attachments[which] = Attachment(which, consumer, outbox)
+
+        def begin() -> None:
+            self.registry.begin(subscription, self.clock.ns)
+            self.registry.open(consumer, self.clock.ns)
+
+        self.journal.submit(Unit({}, [], begin, created=subscription if is_new else None))
+
+    # Making room -----------------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """What the store knows to have expired, as upkeep does it."""
+        by_number = {topic.store_id: topic for topic in self.registry.topics.values()}
+        purged: dict[Topic, list[Offset]] = {}
+        for _, topic_number, offset in self.store.expired(self.clock.ns, None, 500):
+            topic = by_number.get(topic_number)
+            if topic is None:
+                continue
+            is_in_flight = False
+            for expected in self.world.subscriptions.values():
+                for published, course in expected.courses.items():
+                    if published.topic == topic.name and published.offset == offset:
+                        expected.expire(published)
+                        is_in_flight = is_in_flight or course.fate is Fate.IN_FLIGHT
+            assert topic.expire(offset) == (not is_in_flight)
+            if not is_in_flight:
+                purged.setdefault(topic, []).append(offset)
+        if purged:
+            self.journal.submit(Unit({}, [], lambda: None, purged=purged, owes_receipt=False))
+
+    def collect(self, *, removes_unused: bool) -> None:
+        """A round of the collector."""
+        for topic in list(self.registry.topics.values()):
+            unused_since_ns = self.clock.ns if removes_unused else -1
+            is_removed = self.registry.collect(topic, self.clock.ns, unused_since_ns=unused_since_ns)
+            self._look_at_passed_over()
+            if is_removed:
+                assert topic.is_of_dead_letters <= (not any(place[0] == topic.name for place in self.world.letters))
+                self.world.forget_topic(topic.name)
+        self.registry.pages.forget_unused()
+
+    def tidy_up(self) -> None:
+        """A round of everybody, and then the journal when it is idle: nothing stays that everybody has settled."""
+        self.commit()
+        self.expire()
+        self.commit()
+        self.collect(removes_unused=False)
+        self.commit()
+        for _ in range(10):
+            if not self.registry.unsaved.collectable:
+                break
+            self._complete(*self._write_batch())
+        needed = {
+            (published.topic, published.offset)
+            for expected in self.world.subscriptions.values()
+            for published, course in expected.courses.items()
+            if not course.fate.is_settled
+        }
+        kept = self._stored_places()
+        kept |= {(topic.name, offset) for topic in self.registry.topics.values() for offset, _ in topic.log}
+        assert {place for place in kept if not place[0].startswith("DLQ")} <= needed
+
+    def redrive_letter(self, choice: int, *, to_subscriber: bool) -> None:
+        """One at a time, as operators do it."""
+        places = sorted(self.world.letters)
+        if not places or self.redrive is not None:
+            return
+        name, offset = places[choice % len(places)]
+        letters_topic = self.registry.topics[name]
+        assert letters_topic.store_id is not None
+        letter = self.store.read_page(letters_topic.store_id, offset, offset + 1).get(offset)
+        assert letter is not None
+        _, number = self.world.letters[name, offset]
+        is_there = any(each.store_id == number for each in self.registry.durable.values())
+        only_for = number if to_subscriber and is_there else None
+        topic = self.registry.topic(parse_topic_name(name.removeprefix("DLQ.")), self.clock.ns)
+        topic.is_choosy = topic.is_choosy or only_for is not None
+        message = redriven(letter, message_id=self.message_ids.make(), only_for=only_for, now_ns=self.clock.ns)
+        self.redrive = Unit({topic: [message]}, [], lambda: None, purged={letters_topic: [Offset(offset)]})
+        self.journal.submit(self.redrive)
+
+    # What must be so -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self.registry.check_invariants()
+        self.journal.check_invariants()
+        durable = self._durable()
+        places = self._stored_places()
+        for expected in self.world.subscriptions.values():
+            self._check_counts(expected, durable[expected.number])
+            for published, course in expected.courses.items():
+                reading = self._reading(expected, published)
+                assert self._fate(reading, published.offset) == (None if course.fate.is_settled else course.fate), (
+                    f"{expected.plan.name}: {published} should be {course}"
+                )
+                if reading is None or course.fate.is_settled:
+                    continue
+                failure = reading.failures.get(Offset(published.offset))
+                assert (failure.count if failure else 0) == course.failed
+                if failure is not None and course.fate is Fate.WAITING:
+                    assert failure.due_ns == course.due_ns
+                if expected.must_be_kept(published, self.clock.ns):
+                    is_at_hand = reading.get(Offset(published.offset)).message is not None
+                    assert is_at_hand or (published.topic, published.offset) in places, f"{published} is lost"
+        assert len(self.disconnected) <= sum(plan.when_used_up is WhenUsedUp.EVICT for plan in SUBSCRIBERS) * 60
+
+    def _check_counts(self, expected: Expected, subscription: Subscription) -> None:
+        counts = {name: getattr(subscription.counters, name) for name in expected.counts}
+        perhaps = range(expected.counts["expired"], expected.counts["expired"] + expected.perhaps_expired + 1)
+        assert counts["expired"] in perhaps, f"{expected.plan.name}: {counts['expired']} expired, not {perhaps}"
+        counts["expired"] = expected.counts["expired"]
+        assert counts == expected.counts, f"{expected.plan.name}: {counts}, not {expected.counts}"
+        assert subscription.waiting == len(expected.with_fate(Fate.WAITING))
+
+    def close(self) -> None:
+        self.database.close()
+        self.store.close()
+        shutil.rmtree(self.directory)
+
+    def heal(self) -> None:
+        """In the end everything has reached everybody or lies with the dead letters, and nothing else is left."""
+        for _ in range(300):
+            self._go_round()
+            self.check()
+            unsettled = (Fate.UNSENT, Fate.IN_FLIGHT, Fate.WAITING, Fate.FREE)
+            if not any(expected.with_fate(*unsettled) for expected in self.world.subscriptions.values()):
+                break
+        else:
+            raise AssertionError("something is never delivered")
+        self.tidy_up()
+        self.check()
+        assert not self._stored_places() - self.world.letters.keys()
+        assert self.database.execute("SELECT count(*) FROM redeliveries").fetchone() == (0,)
+        letters_bytes = sum(topic.log.size_bytes for topic in self.registry.topics.values() if topic.is_of_dead_letters)
+        self.registry.pages.forget_unused()
+        self.registry.pages.forget_unused()
+        assert self.budget.used_bytes == letters_bytes
+
+    def _go_round(self) -> None:
+        self.let_time_pass(10)
+        self.expire()
+        for which in range(len(SUBSCRIBERS)):
+            if which not in self.attachments:
+                self.arrive(which)
+        for _ in range(4):
+            self.send()
+            for attachment in self.answering:
+                self.acknowledge(attachment, 1, attachment.handed_over)
+        self.commit()
+
+    # The broker, seen from outside -----------------------------------------------------------------------------------
+
+    def _durable(self) -> dict[int, Subscription]:
+        return {
+            each.store_id: each for each in self.registry.subscriptions if each.store_id is not None and each.has_begun
+        }
+
+    def _reading(self, expected: Expected, published: Published) -> Reading | None:
+        topic = self.registry.topics.get(published.topic)
+        if topic is None:
+            return None
+        found = [
+            reading for subscription, reading in topic.readings.items() if subscription.store_id == expected.number
+        ]
+        return found[0] if found else None
+
+    @staticmethod
+    def _fate(reading: Reading | None, offset: int) -> Fate | None:
+        """None if it is settled."""
+        if reading is None:
+            return None
+        cursor = reading.cursor
+        if offset >= cursor.next_offset:
+            is_unsent = any(start <= offset < stop for start, stop in reading.unsettled_ranges())
+            return Fate.UNSENT if is_unsent else None
+        if cursor.is_settled(offset, offset + 1):
+            return None
+        if cursor.is_in_flight(offset):
+            return Fate.IN_FLIGHT
+        return Fate.WAITING if cursor.is_waiting(offset) else Fate.FREE
+
+    def _is_settled(self, expected: Expected, published: Published) -> bool:
+        return self._fate(self._reading(expected, published), published.offset) is None
+
+    @staticmethod
+    def _at(expected: Expected, topic: str, offset: int) -> Published:
+        (found,) = [each for each in expected.courses if (each.topic, each.offset) == (topic, offset)]
+        return found
+
+    def _stored_places(self) -> set[tuple[str, int]]:
+        query = 'SELECT topics.name, messages."offset" FROM messages JOIN topics ON topics.id = messages.topic_id'
+        return set(self.database.execute(query))
+
+    def _stored_letters(self) -> dict[tuple[str, int], tuple[str, int]]:
+        query = (
+            'SELECT topics.name, messages."offset", messages.tail, messages.body_bytes '
+            "FROM messages JOIN topics ON topics.id = messages.topic_id WHERE topics.name LIKE 'DLQ.%'"
+        )
+        letters = {}
+        for name, offset, tail, body_bytes in self.database.execute(query):
+            provenance = provenance_of(Message(body_bytes, tail, Origin("", is_plain=True), 0))
+            assert provenance is not None
+            assert provenance.subscription_number is not None
+            letters[name, offset] = (provenance.message_id, provenance.subscription_number)
+        return letters
+
+
+def _published(topic: Topic, offset: int, message: Message) -> Published:
+    return Published(
+        message.message_id.decode(),
+        topic.name,
+        offset,
+        message.origin.is_persistent,
+        message.expires_at_ns,
+        message.origin.only_for,
+    )
