@@ -202,7 +202,9 @@ class DeadLetterMethods:
 
     async def _do(self, unit: Unit) -> None:
         """Returns when it is durable. Raises ControlError if it cannot be."""
-        if self._journal.gate.is_blocked:
+        gate = self._journal.gate
+        # What only deletes makes room where that is what is missing.
+        if gate.is_blocked and (unit.publications or not gate.waits_for_consumers):
             raise Unavailable(f"{self._journal.gate.why}; try again later")
         completion = Completion("take it")
         unit.then, unit.refused = completion.finish, completion.refuse
