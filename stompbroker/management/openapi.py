@@ -102,7 +102,8 @@ def readable_page() -> str:
         parts += [_described(endpoint) for endpoint in ENDPOINTS if endpoint.group == group]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>stompbroker API</title><link rel="icon" href="/static/icon.svg"><link rel="stylesheet" href="/static/style.css"></head>
+<title>stompbroker API</title><link rel="icon" href="/static/icon.svg">
+<link rel="stylesheet" href="/static/style.css"></head>
 <body class="document"><main><h1>Management API</h1>
 <p>JSON under <code>{API}</code>; the same as OpenAPI at <a href="/api/openapi.json">/api/openapi.json</a>. Problems are
 <code>{PROBLEM_TYPE}</code>. Live: <code>GET {API}/events</code>, server-sent events, an overview every second; with
