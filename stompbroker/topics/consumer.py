@@ -253,7 +253,9 @@ class Consumer:
         """The reading whose turn it is: each gets a slice in turn."""
         only_again = self._expects_acks and self._room_to_wait <= 0
         if self.subscription.is_ordered:
-            only_again = only_again or any(reading.cursor.free_count for reading in self._backlog)
+            # Over all topics, also those that wait for a page.
+            readings = self.subscription.readings.values()
+            only_again = only_again or any(reading.cursor.free_count for reading in readings)
         for _ in range(len(self._backlog)):
             reading = self._backlog.popleft()
             if not reading.has_more:

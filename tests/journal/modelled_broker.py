@@ -229,10 +229,11 @@ class ModelledBroker:
                 course.may_be_lost = course.may_be_lost or not published.is_persistent
                 reading = self._reading(expected, published)
                 was_sent = reading is not None and published.offset < reading.cursor.next_offset
-                is_given_up = course.fate in (Fate.EXPIRED, Fate.PASSED_OVER)
-                if is_given_up and reading is not None and not was_sent:
+                is_given_up = course.fate is Fate.PASSED_OVER or (course.fate is Fate.EXPIRED and not was_sent)
+                found = self._fate(reading, published.offset)
+                if is_given_up and found is not None:
                     # It was given up in memory only, though it may be gone from the store.
-                    course.fate = Fate.UNSENT
+                    course.fate = found
                     course.may_be_lost = True
                 elif not course.fate.is_settled and course.fate is not Fate.UNSENT:
                     course.fate = Fate.WAITING if course.failed else Fate.FREE if was_sent else Fate.UNSENT
