@@ -26,6 +26,9 @@ MAX_CONNECTIONS: Final = 512
 #: How long a connection may stay open without a request, or with a part of one.
 IDLE_S: Final = 10.0
 
+#: How long before it is tried again to make an endpoint that could not be.
+RETRY_S: Final = 5.0
+
 log = structlog.get_logger()
 
 
@@ -41,13 +44,19 @@ class Management:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
-        try:
-            # In a thread: it takes a good part of a second, and clients may be there already.
-            serve = await trio.to_thread.run_sync(self._make_server)
-        except Exception:
-            # The boundary for the whole endpoint: it is not worth the broker.
-            log.exception("there is no management endpoint, because it could not be made")
-            return
+        while True:
+            try:
+                # In a thread: it takes a good part of a second, and clients may be there already.
+                serve = await trio.to_thread.run_sync(self._make_server)
+                break
+            except OSError as error:
+                # Clients may have taken all descriptors, too, and will give some back.
+                log.warning("the management endpoint cannot be made yet", reason=str(error))
+                await trio.sleep(RETRY_S)
+            except Exception:
+                # The boundary for the whole endpoint: it is not worth the broker.
+                log.exception("there is no management endpoint, because it could not be made")
+                return
 
         async def serve_one(stream: trio.SocketStream) -> None:
             await self._serve_one(stream, serve)

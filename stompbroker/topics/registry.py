@@ -23,6 +23,7 @@ from stompbroker.topics.neighbourhood import Neighbourhood
 from stompbroker.topics.pages import Pages
 from stompbroker.topics.pattern_tree import PatternTree
 from stompbroker.topics.ready_queue import ReadyQueue
+from stompbroker.topics.subscription import Counters
 from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
 from stompbroker.topics.topic import Topic
 from stompbroker.topics.unsaved import Unsaved
@@ -265,6 +266,8 @@ class Registry:
 
     def _bury_before(self, subscription: Subscription) -> None:
         """What this subscription has refused for good is on its way to the dead letters, and gets there without it."""
+        if not subscription.waiting:
+            return
         used_up = [
             Waiting(reading, offset)
             for reading in subscription.readings.values()
@@ -286,7 +289,7 @@ class Registry:
             subscription.is_closed = True
             subscription.consumer = None
             self.subscriptions.pop(subscription, None)
-            self._totals.counters.update(subscription.counters.as_dict())
+            self._totals.add_counters(Counters.__slots__, subscription.counters.values())
             if not subscription.has_begun:
                 continue
             if subscription.pattern.is_exact:

@@ -8,6 +8,7 @@ its identity, and stays until it is deleted.
 from __future__ import annotations
 
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.topics.delivery_policy import DeliveryWishes
@@ -69,8 +70,13 @@ class Counters:
         #: Answers that came late: to a message that waited, had been sent again or was settled already.
         self.late = 0
 
-    def as_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
+    def values(self) -> tuple[int, ...]:
+        """All of them, in the order of `__slots__`."""
+        counts: tuple[int, ...] = _counts_of(self)
+        return counts
+
+
+_counts_of: Final = attrgetter(*Counters.__slots__)
 
 
 @final

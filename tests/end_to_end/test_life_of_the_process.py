@@ -53,7 +53,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_the_commands_it_greets_with_work_as_printed(broker: BrokerProcess) -> None:
-    _, _, subscribe, publish = broker.output()
+    _, _, subscribe, publish, _ = broker.output()
     environment = clean_environment()
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     with subprocess.Popen(

@@ -436,7 +436,6 @@ async def test_what_is_missing_is_said_also_after_a_kill_before_the_first_messag
         assert (first.headers["offset"], first.headers.get("missing-before")) == ("90", "90")
 
 
-@pytest.mark.xfail(strict=True, reason="a redelivery of the first message does not repeat what is missing")
 async def test_what_is_missing_is_said_again_to_one_that_was_lost_before_it_answered(
     store_directory: Path, mock_clock: MockClock
 ) -> None:
