@@ -27,9 +27,9 @@ class Totals:
         self.published_bytes = 0
         #: Of subscriptions, by the names of their counters.
         self.counters: Counter[str] = Counter()
+        self.bytes_in = 0
+        self.bytes_out = 0
 
     def add_counters(self, names: Sequence[str], counts: Iterable[int]) -> None:
         """A subscription is gone. There may be a thousand at once, so no step of it is Python's."""
         self.counters = Counter(dict(zip(names, map(add, map(self.counters.__getitem__, names), counts), strict=True)))
-        self.bytes_in = 0
-        self.bytes_out = 0
