@@ -302,6 +302,7 @@ class ModelledBroker:
         for unit, firsts in effects:
             self._take_effect(self.stored, unit, firsts)
         assert self._stored_letters() == self.stored.letters
+        self._check_stored_failures()
         return formed, effects
 
     def _complete(self, formed: Formed, effects: list[tuple[Unit, dict[Topic, int]]]) -> None:
@@ -847,6 +848,22 @@ class ModelledBroker:
     def _stored_places(self) -> set[tuple[str, int]]:
         query = 'SELECT topics.name, messages."offset" FROM messages JOIN topics ON topics.id = messages.topic_id'
         return set(self.database.execute(query))
+
+    def _check_stored_failures(self) -> None:
+        """The store knows of every failure of what is unsettled, and of nothing else."""
+        query = (
+            'SELECT subscription_id, topics.name, "offset", attempts, due_at_ns '
+            "FROM redeliveries JOIN topics ON topics.id = redeliveries.topic_id"
+        )
+        found = {row[:3]: row[3:] for row in self.database.execute(query)}
+        for expected in self.stored.subscriptions.values():
+            for published, course in expected.courses.items():
+                stored = found.pop((expected.number, published.topic, published.offset), None)
+                if course.may_be_lost:
+                    continue
+                is_noted = course.failed and not course.fate.is_settled
+                assert stored == ((course.failed, course.due_ns) if is_noted else None), f"{published} is {course}"
+        assert not found
 
     def _stored_letters(self) -> dict[tuple[str, int], tuple[str, int]]:
         query = (
