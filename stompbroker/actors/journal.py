@@ -35,6 +35,8 @@ FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 5.0
 #: How long a store may take over a batch before that counts as failing.
 STALL_S: Final = 10.0
+#: Time between two times that the write-ahead log is shortened, and pages are given back.
+SHORTENING_PAUSE_S: Final = 0.1
 #: How often the size of the database is measured, in batches.
 MEASURE_EVERY: Final = 1000
 
@@ -61,6 +63,8 @@ async def run(
     async def shorten_beside() -> None:
         nonlocal is_shortening
         await _shorten_log(store, shortening)
+        # It holds the writer off for moments; clients are to get the time in between.
+        await trio.sleep(SHORTENING_PAUSE_S)
         is_shortening = False
 
     async with trio.open_nursery() as nursery:

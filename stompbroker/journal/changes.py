@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["add_collected", "add_unsaved", "find_positions"]
 
-#: Messages that are deleted in one batch, beside others' and alone: 500 take about 1 ms of the journal's thread.
-MAX_DELETED_BESIDE: Final = 500
+#: Messages that are deleted in one batch, alone; and beside others' at least, so that these hardly wait for it. Beside
+#: many it is twice as many as are written: the store must not grow while everybody keeps up.
+MIN_DELETED_BESIDE: Final = 100
 MAX_DELETED: Final = 5_000
 #: Fewer of one topic are left until there is nothing else to do.
-MIN_DELETED: Final = 500
+MIN_DELETED: Final = 100
 #: The same between holes; and the most ranges in one batch, since each is a condition of its own to the database.
 MIN_BETWEEN_HOLES: Final = 16
 MAX_RANGES: Final = 256
@@ -61,10 +62,13 @@ def add_unsaved(batch: Batch, registry: Registry) -> Iterator[None]:
         reading.changed_failures.clear()
 
 
-def add_collected(batch: Batch, registry: Registry, now_ns: int, *, is_idle: bool) -> Iterator[None]:
-    """What nobody needs any more goes. The cursors that allow it are in this batch, or were in one before; one that
-    moved between two steps will be in the next, and if that is never written, one more delivery is spared."""
-    left, ranges_left = MAX_DELETED if is_idle else MAX_DELETED_BESIDE, MAX_RANGES
+def add_collected(batch: Batch, registry: Registry, now_ns: int, *, written: int | None) -> Iterator[None]:
+    """What nobody needs any more goes, beside so many messages that are written, or alone. The cursors that allow it
+    are in this batch, or were in one before; one that moved between two steps will be in the next, and if that is never
+    written, one more delivery is spared."""
+    is_idle = written is None
+    left = MAX_DELETED if written is None else min(MAX_DELETED, max(MIN_DELETED_BESIDE, 2 * written))
+    ranges_left = MAX_RANGES
     for number, topic in enumerate(list(registry.unsaved.collectable)):
         if number % STEP == STEP - 1:
             yield

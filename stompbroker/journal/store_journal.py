@@ -231,7 +231,8 @@ class StoreJournal:
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
         yield from add_unsaved(base, self._registry)
-        yield from add_collected(base, self._registry, self._clock.now_ns(), is_idle=is_idle)
+        written = None if is_idle else sum(len(run) for unit in units for run in unit.publications.values())
+        yield from add_collected(base, self._registry, self._clock.now_ns(), written=written)
         self._is_tidying = is_idle and bool(base.deletions)
         positions: dict[Subscription, Positions] = {}
         for unit in units:

@@ -34,8 +34,8 @@ DELETION_BYTES: Final = 512
 #: Free pages are reused before the file grows, so they are given back only when there are this many bytes of them, and
 #: when they are half of the file.
 FREE_PAGES_BYTES: Final = 64 * 1024 * 1024
-#: Pages given back in one go: they are moved within the file with the writer held off, about 8 ms.
-VACUUM_PAGES: Final = 512
+#: Pages given back in one go: they are moved within the file with the writer held off, about 2 ms.
+VACUUM_PAGES: Final = 128
 #: How long a checkpoint waits for a reader, in milliseconds; it holds the writer off, and there will be another one.
 BUSY_TIMEOUT_MS: Final = 100
 

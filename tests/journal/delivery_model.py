@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from stompbroker.topics import AckMode, Refusal, WhenUsedUp, parse_pattern
 
-__all__ = ["MS", "Attempt", "Course", "Expected", "Fate", "Published", "Subscriber", "World"]
+__all__ = ["MS", "UNSETTLED", "Attempt", "Course", "Expected", "Fate", "Published", "Subscriber", "World"]
 
 #: In nanoseconds.
 MS: Final = 1_000_000
@@ -36,7 +36,10 @@ class Fate(Enum):
 
     @property
     def is_settled(self) -> bool:
-        return self not in (Fate.UNSENT, Fate.IN_FLIGHT, Fate.WAITING, Fate.FREE)
+        return self not in UNSETTLED
+
+
+UNSETTLED: Final = frozenset({Fate.UNSENT, Fate.IN_FLIGHT, Fate.WAITING, Fate.FREE})
 
 
 class Subscriber(NamedTuple):

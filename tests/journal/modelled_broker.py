@@ -55,6 +55,7 @@ from tests.journal.delivery_model import (
     FIRST_DELAY_MS,
     MAX_DELAY_MS,
     MS,
+    UNSETTLED,
     Attempt,
     Expected,
     Fate,
@@ -83,7 +84,7 @@ TOPICS = ("a.x", "a.y", "a.z")
 SUBSCRIBERS = (
     Subscriber("exact", "a.x", AckMode.INDIVIDUAL, 12, max_attempts=3, max_waiting=6),
     Subscriber("cumulative", "a.*", AckMode.CLIENT, 8, max_attempts=2, when_used_up=WhenUsedUp.DISCARD),
-    Subscriber("in time", "a.>", AckMode.INDIVIDUAL, 30, max_waiting=40, max_attempts=3, ack_deadline_ms=6),
+    Subscriber("in time", "a.>", AckMode.INDIVIDUAL, 30, max_waiting=40, max_attempts=2, ack_deadline_ms=6),
     Subscriber("strict", "a.*", AckMode.INDIVIDUAL, 1, max_waiting=1, max_attempts=2, is_ordered=True),
     Subscriber("evicted", "a.x", AckMode.INDIVIDUAL, 6, max_attempts=2, when_used_up=WhenUsedUp.EVICT),
     Subscriber("auto", "a.y", AckMode.AUTO, 10),
@@ -190,6 +191,7 @@ class ModelledBroker:
         )
         self.registry = Registry(policies, self.budget, Totals(), max_topics=10)
         restore(self.store.load(), self.registry, self.clock.ns)
+        self.numbered = self._durable()
         self.journal = StoreJournal(
             self.registry,
             cast("Clock", self.clock),
@@ -237,12 +239,7 @@ class ModelledBroker:
                     course.may_be_lost = True
                 elif not course.fate.is_settled and course.fate is not Fate.UNSENT:
                     course.fate = Fate.WAITING if course.failed else Fate.FREE if was_sent else Fate.UNSENT
-        self._look_at_passed_over()
-
-    def subscribe_all(self) -> None:
-        for which in range(len(SUBSCRIBERS)):
-            self.arrive(which)
-        self.commit()
+            self._look_at_passed_over(expected)
 
     # Publishing ------------------------------------------------------------------------------------------------------
 
@@ -369,7 +366,6 @@ class ModelledBroker:
                 consumer = self.registry.ready.take()
                 consumer.deliver_slice(self.clock.ns)
                 self._look_at_deliveries(consumer)
-                self._look_at_passed_over()
         self.registry.ready.try_to_unblock_moved(self.clock.ns)
 
     def _look_at_deliveries(self, consumer: Consumer) -> None:
@@ -382,6 +378,7 @@ class ModelledBroker:
         frames = attachment.reader.receive(data)
         for frame in frames:
             self._look_at_delivery(attachment, expected, frame)
+        self._look_at_passed_over(expected)
         if frames:
             attachment.slices.append(Slice(len(data), delivered, len(frames)))
         if attachment.plan.ack_mode is not AckMode.AUTO:
@@ -411,12 +408,11 @@ class ModelledBroker:
             assert headers["ack"] == f"{attachment.consumer.ordinal}-{len(attachment.sent)}"
         expected.deliver(published, Attempt(attachment.consumer, len(attachment.sent)), now_ns)
 
-    def _look_at_passed_over(self) -> None:
+    def _look_at_passed_over(self, expected: Expected) -> None:
         """The broker may have settled what it need not deliver."""
-        for expected in self.world.subscriptions.values():
-            for published, course in expected.courses.items():
-                if not course.fate.is_settled and self._is_settled(expected, published):
-                    expected.pass_over(published, self.clock.ns)
+        for published, course in expected.courses.items():
+            if not course.fate.is_settled and self._is_settled(expected, published):
+                expected.pass_over(published, self.clock.ns)
 
     def write(self, which: int, slices: int) -> None:
         """The writer of one connection hands some of it to the kernel; the client reads it."""
@@ -469,6 +465,12 @@ class ModelledBroker:
             and courses[published].fate is Fate.IN_FLIGHT
             and courses[published].latest == Attempt(attachment.consumer, number)
         ]
+
+    def poison(self, attachment: Attachment) -> int | None:
+        """The number of what has failed most often, of what is in flight to it and has failed at all."""
+        courses = self.world.subscriptions[attachment.number].courses
+        numbers = {courses[attachment.sent[number - 1]].failed: number for number in self.in_flight(attachment)}
+        return numbers[max(numbers)] if numbers and max(numbers) else None
 
     def is_stale(self, attachment: Attachment, number: int) -> bool:
         """Whether a refusal by one that has unsubscribed would mean something that another was sent since."""
@@ -645,6 +647,7 @@ class ModelledBroker:
                 ),
             )
             self.registry.add_durable(subscription)
+            self.numbered[subscription.store_id or 0] = subscription
         outbox = Outbox(self.budget, Signal())
         consumer = Consumer(
             subscription,
@@ -691,7 +694,8 @@ class ModelledBroker:
         for topic in list(self.registry.topics.values()):
             unused_since_ns = self.clock.ns if removes_unused else -1
             is_removed = self.registry.collect(topic, self.clock.ns, unused_since_ns=unused_since_ns)
-            self._look_at_passed_over()
+            for expected in self.world.subscriptions.values():
+                self._look_at_passed_over(expected)
             if is_removed:
                 assert topic.is_of_dead_letters <= (not any(place[0] == topic.name for place in self.world.letters))
                 self.world.forget_topic(topic.name)
@@ -780,8 +784,7 @@ class ModelledBroker:
         for _ in range(300):
             self._go_round()
             self.check()
-            unsettled = (Fate.UNSENT, Fate.IN_FLIGHT, Fate.WAITING, Fate.FREE)
-            if not any(expected.with_fate(*unsettled) for expected in self.world.subscriptions.values()):
+            if not any(expected.with_fate(*UNSETTLED) for expected in self.world.subscriptions.values()):
                 break
         else:
             raise AssertionError("something is never delivered")
@@ -815,12 +818,7 @@ class ModelledBroker:
 
     def _reading(self, expected: Expected, published: Published) -> Reading | None:
         topic = self.registry.topics.get(published.topic)
-        if topic is None:
-            return None
-        found = [
-            reading for subscription, reading in topic.readings.items() if subscription.store_id == expected.number
-        ]
-        return found[0] if found else None
+        return None if topic is None else topic.readings.get(self.numbered[expected.number])
 
     @staticmethod
     def _fate(reading: Reading | None, offset: int) -> Fate | None:
@@ -829,6 +827,8 @@ class ModelledBroker:
             return None
         cursor = reading.cursor
         if offset >= cursor.next_offset:
+            if reading.unsent == reading.topic.log.end_offset - cursor.next_offset:
+                return Fate.UNSENT
             is_unsent = any(start <= offset < stop for start, stop in reading.unsettled_ranges())
             return Fate.UNSENT if is_unsent else None
         if cursor.is_settled(offset, offset + 1):
