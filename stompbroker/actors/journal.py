@@ -36,7 +36,7 @@ LAST_RETRY_S: Final = 5.0
 #: How long a store may take over a batch before that counts as failing.
 STALL_S: Final = 10.0
 #: Time between two times that the write-ahead log is shortened, and pages are given back.
-SHORTENING_PAUSE_S: Final = 0.1
+SHORTENING_PAUSE_S: Final = 0.05
 #: How often the size of the database is measured, in batches.
 MEASURE_EVERY: Final = 1000
 

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from stompbroker.storage import Batch
     from stompbroker.topics import Registry, Subscription, Topic
 
-__all__ = ["add_collected", "add_unsaved", "find_positions"]
+__all__ = ["MAX_DELETED", "add_collected", "add_unsaved", "find_positions"]
 
-#: Messages that are deleted in one batch, alone; and beside others' at least, so that these hardly wait for it. Beside
-#: many it is twice as many as are written: the store must not grow while everybody keeps up.
-MIN_DELETED_BESIDE: Final = 100
+#: Messages that are deleted in one batch, at most.
 MAX_DELETED: Final = 5_000
 #: Fewer of one topic are left until there is nothing else to do.
 MIN_DELETED: Final = 100
@@ -62,12 +60,11 @@ def add_unsaved(batch: Batch, registry: Registry) -> Iterator[None]:
         reading.changed_failures.clear()
 
 
-def add_collected(batch: Batch, registry: Registry, now_ns: int, *, written: int | None) -> Iterator[None]:
-    """What nobody needs any more goes, beside so many messages that are written, or alone. The cursors that allow it
-    are in this batch, or were in one before; one that moved between two steps will be in the next, and if that is never
-    written, one more delivery is spared."""
-    is_idle = written is None
-    left = MAX_DELETED if written is None else min(MAX_DELETED, max(MIN_DELETED_BESIDE, 2 * written))
+def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, is_idle: bool) -> Iterator[None]:
+    """What nobody needs any more goes, so many messages at most. The cursors that allow it are in this batch, or were
+    in one before; one that moved between two steps will be in the next, and if that is never written, one more delivery
+    is spared."""
+    left = min(most, MAX_DELETED)
     ranges_left = MAX_RANGES
     for number, topic in enumerate(list(registry.unsaved.collectable)):
         if number % STEP == STEP - 1:

@@ -35,6 +35,8 @@ PRAGMAS: Final = (
     ("journal_size_limit", str(JOURNAL_SIZE_LIMIT_BYTES)),
     ("foreign_keys", "OFF"),
     ("temp_store", "MEMORY"),
+    # Some builds overwrite what is deleted, for which every page it was in goes through the log once more.
+    ("secure_delete", "OFF"),
 )
 #: What must be found when asked afterwards. FULL is 2.
 READ_BACK: Final = {"journal_mode": "wal", "synchronous": 2}

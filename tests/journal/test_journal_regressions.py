@@ -103,7 +103,6 @@ async def test_all_topics_together_are_deleted_from_within_one_bound(
 ) -> None:
     """And none of them is removed while the store has something of it."""
     monkeypatch.setattr("stompbroker.journal.changes.MAX_DELETED", 10)
-    monkeypatch.setattr("stompbroker.journal.changes.MIN_DELETED_BESIDE", 10)
     under_test = JournalUnderTest(data)
     consumer, creation = under_test.creation(">")
     under_test.journal.submit(creation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sqlite3
@@ -70,7 +71,8 @@ def test_deletions_make_a_checkpoint_due_as_well(sqlite_store: Store, log_file: 
         sqlite_store.commit(Batch(number=number, deletions=[Deletion(1, start, start + 100)]))
         number += 1
 
-    assert log_file.stat().st_size == pytest.approx(checkpoints.CHECKPOINT_BYTES, rel=0.2)
+    # Of long messages it is less than is reckoned with: what they hold beside their page is not written once more.
+    assert log_file.stat().st_size < 1.2 * checkpoints.CHECKPOINT_BYTES
 
 
 def test_what_a_killed_process_left_in_the_log_is_copied_back_by_the_next_start(
@@ -131,7 +133,7 @@ def test_what_a_checkpoint_beside_the_writer_had_to_leave_is_copied_in_the_end(
 
     fill(sqlite_store, first_batch=5, batches=3)
 
-    assert modes == ["PASSIVE", "PASSIVE"]
+    assert modes == ["PASSIVE", "PASSIVE", "PASSIVE"]
     assert log_file.stat().st_size == size
 
 
@@ -224,6 +226,7 @@ def test_many_free_pages_are_given_back_in_slices(
 ) -> None:
     monkeypatch.setattr(checkpoints, "FREE_PAGES_BYTES", 1_000_000)
     monkeypatch.setattr(checkpoints, "VACUUM_PAGES", 100)
+    monkeypatch.setattr(checkpoints, "perf_counter", itertools.count().__next__)  # the time is up after one look
     file = sqlite_place.directory / "stompbroker.db"
     fill(sqlite_store, first_batch=1, batches=5)
     sqlite_store.checkpoint()
