@@ -108,6 +108,8 @@ class Checkpoints:
             self._shorten(truncate=truncate)
         if gives_back:
             self._give_back()
+            if not self._has_many_free:
+                self._shorten(truncate=truncate)  # only now does the file become shorter
 
     def _shorten(self, *, truncate: bool) -> None:
         # First of all: if any of this fails, it is due again when more was written, and not at once.
