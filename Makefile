@@ -5,8 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install -qq -c constraints.txt
+SAMPLE := sample-report
+SAMPLE_DATE := 2026-11-15
 
-.PHONY: help serve test check bench soak format install constraints wheel clean
+.PHONY: help serve report test check bench soak format install constraints wheel clean
 
 help:  ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -14,6 +16,12 @@ help:  ## List the verbs
 # `exec`: with no shell in between, make sees the broker end with 0 on Ctrl-C and has nothing to complain about.
 serve: $(VENV)/core.stamp  ## Run the broker (ARGS="--port 61613")
 	@exec $(BIN)/stompbroker serve $(ARGS)
+
+# The date is fixed, and so is every number in it.
+report: $(VENV)/analytics.stamp  ## Make a sample day and the report on it (ARGS="--master local[2]")
+	@$(BIN)/python -m stompbroker_report.generate --lake $(SAMPLE)/lake --date $(SAMPLE_DATE)
+	@$(BIN)/stompbroker report --lake $(SAMPLE)/lake --out $(SAMPLE) --date $(SAMPLE_DATE) $(ARGS)
+	@echo "Open it in a browser: file://$(CURDIR)/$(SAMPLE)/reports/dt=$(SAMPLE_DATE)/report.html"
 
 # One process per processor, at most four: each has a PostgreSQL server and brokers of its own. Whoever runs out of
 # tests takes some of another's, because a few tests take as long as a thousand others. `ARGS="-n 0"` is one process.
@@ -57,8 +65,8 @@ constraints: export PINS := $(PINS)
 wheel: $(VENV)/dev.stamp  ## Build the wheel into dist/
 	@$(BIN)/python -m build --wheel
 
-clean:  ## Remove .venv, dist/ and all caches
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+clean:  ## Remove .venv, dist/, the sample report and all caches
+	@rm -rf $(VENV) dist $(SAMPLE) .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/core.stamp: pyproject.toml constraints.txt | $(BIN)/pip
@@ -66,10 +74,15 @@ $(VENV)/core.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@$(INSTALL) --editable .
 	@touch $@
 
+$(VENV)/analytics.stamp: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "Installing stompbroker, Spark and a Java for it into $(VENV): about 600 MB"
+	@$(INSTALL) --editable '.[analytics]'
+	@touch $(VENV)/core.stamp $@
+
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing stompbroker and the development tools into $(VENV)"
-	@$(INSTALL) --editable '.[dev]'
-	@touch $(VENV)/core.stamp $@
+	@$(INSTALL) --editable '.[analytics,dev]'
+	@touch $(VENV)/core.stamp $(VENV)/analytics.stamp $@
 
 # pip is the last thing venv puts in place, so its presence says that the environment is whole.
 $(BIN)/pip:

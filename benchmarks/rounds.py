@@ -96,6 +96,8 @@ def _settings(scenario: Scenario) -> str:
     match scenario:
         case Isolation():
             return isolation.settings(scenario)
+        case Throughput(has_ledger=False):
+            return "ledger = false\n"
         case NackEverything():
             return nack_everything.settings(scenario)
         case _:

@@ -34,6 +34,8 @@ class Throughput:
     is_durable: bool = False
     #: Every SEND asks for a receipt, and so many may be outstanding; 0 asks for none.
     receipt_window: int = 0
+    #: Whether the broker keeps its ledger.
+    has_ledger: bool = True
     #: The scenario whose deliveries are 1.0.
     reference: str = REFERENCE
 
@@ -202,6 +204,15 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         acknowledges=True,
         is_durable=True,
         receipt_window=_DURABLE_WINDOW,
+        reference=DURABLE_REFERENCE,
+    ),
+    Throughput(
+        name="durable-without-ledger",
+        title="durable, 1 → 1, no ledger",
+        acknowledges=True,
+        is_durable=True,
+        receipt_window=_DURABLE_WINDOW,
+        has_ledger=False,
         reference=DURABLE_REFERENCE,
     ),
     Latency(name="durable-latency", title="durable, latency at 1,000/s", messages_per_s=1000, is_durable=True),

@@ -3,8 +3,8 @@
 Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
     store           the database, its lock
-      services      journal, page reader, upkeep, distributor, garbage collector, sampler, pacemaker, control listener,
-                    management endpoint
+      services      journal, page reader, upkeep, exporter, snapshots, distributor, garbage collector, sampler,
+                    pacemaker, control listener, management endpoint
         connections one worker per client
           accepting one listener per address
 
@@ -39,12 +39,14 @@ from stompbroker import __version__
 from stompbroker.actors import (
     control_listener,
     distributor,
+    exporter,
     garbage_collector,
     journal,
     listener,
     pacemaker,
     page_reader,
     sampler,
+    snapshots,
     upkeep,
     worker,
 )
@@ -55,6 +57,7 @@ from stompbroker.data_directory import hold
 from stompbroker.errors import OperatorError, PeerViolation
 from stompbroker.ids import ConnectionId
 from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.ledger import Exports, Rounds
 from stompbroker.management import Access, Management
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message_ids import MessageIds
@@ -62,7 +65,7 @@ from stompbroker.sessions import Rhythm, Session, SessionSettings, Surroundings
 from stompbroker.stomp import Limits
 from stompbroker.storage import Kept, Ownership, Store, open_store
 from stompbroker.stretches import StretchGauge
-from stompbroker.topics import DeadLetters, IdleSubscriptions, MemoryJournal, Registry
+from stompbroker.topics import DeadLetters, IdleSubscriptions, MemoryJournal, Records, Registry
 from stompbroker.totals import Totals
 from stompbroker.transport import Traffic, open_listeners, raise_descriptor_limit
 
@@ -111,16 +114,30 @@ class Broker:
             self.totals,
             max_topics=settings.max_topics,
             can_store=opened is not None,
+            records=Records(self.clock.now_ns) if opened is not None and settings.ledger else None,
         )
         self.sessions: dict[ConnectionId, Session] = {}
         self.stretches = StretchGauge()
         self.opened = opened
         self.journal: StoreJournal | MemoryJournal
+        #: What the ledger has in the store, and when it goes to the lake; None without a ledger.
+        self.exports: Exports | None = None
+        self.rounds: Rounds | None = None
         if opened is None:
             self.journal = MemoryJournal(self.clock)
             message_ids = MessageIds.for_memory()
         else:
             restore(opened.kept, self.registry, self.clock.now_ns())
+            if settings.ledger:
+                self.exports = Exports(
+                    opened.kept.exports,
+                    opened.kept.gathered,
+                    self.registry.unsaved.filled.wake,
+                    store_id=opened.ownership.store_id,
+                    start_number=opened.ownership.start_number,
+                    export_bytes=settings.lake_export_bytes,
+                )
+                self.rounds = Rounds(self.exports, self.clock, interval_s=settings.lake_export_interval_s)
             self.journal = StoreJournal(
                 self.registry,
                 self.clock,
@@ -129,6 +146,7 @@ class Broker:
                 engine="postgresql" if settings.database else "sqlite",
                 last_batch_number=opened.ownership.batch,
                 min_free_bytes=settings.min_free_bytes,
+                exports=self.exports,
             )
             message_ids = MessageIds(opened.ownership.store_id, opened.ownership.start_number)
         self.dead_letters = DeadLetters(self.registry, self.journal, message_ids, self.clock)
@@ -142,6 +160,8 @@ class Broker:
             self.clock,
             message_ids=message_ids,
             store=None if opened is None else opened.store,
+            rounds=self.rounds,
+            lake=settings.lake_place,
         )
         self.rhythm = Rhythm()
         self.shared = worker.Shared(
@@ -175,6 +195,11 @@ class Broker:
             await nursery.start(journal.run, self.journal, self.opened.store, self.stretches)
             await nursery.start(page_reader.run, self.registry.pages, self.opened.store)
             await nursery.start(upkeep.run, self.registry, self.journal, self.opened.store, self.clock)
+            if self.exports is not None and self.rounds is not None:
+                await nursery.start(
+                    exporter.run, self.exports, self.rounds, self._lake(), self.clock, self.journal.wait_idle
+                )
+                await nursery.start(snapshots.run, self.control.backlog, self.exports, self.rounds, self.clock)
         await nursery.start(distributor.run, self.registry, self.dead_letters, self.clock, self.stretches)
         await nursery.start(
             partial(garbage_collector.run, topic_idle_ns=topic_idle_ns),
@@ -185,6 +210,16 @@ class Broker:
         )
         await nursery.start(sampler.run, self.control.sampler)
         await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
+
+    def _lake(self) -> exporter.Lake:
+        assert self.opened is not None
+        return exporter.Lake(
+            place=self.settings.lake_place,
+            store_id=self.opened.ownership.store_id,
+            database=self.settings.database,
+            data=str(self.settings.data.absolute()),
+            retention_days=self.settings.lake_retention_days,
+        )
 
     async def serve_connection(self, stream: trio.abc.Stream, peer: str) -> None:
         """Serve one client from its first byte to its last."""

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-__all__ = ["SEARCH_TIMEOUT_S", "ControlClient", "ControlRefused", "NoBroker", "connect"]
+__all__ = ["EXPORT_TIMEOUT_S", "SEARCH_TIMEOUT_S", "ControlClient", "ControlRefused", "NoBroker", "connect"]
 
 #: A busy broker answers within milliseconds; one that takes this long, in seconds, hangs.
 ANSWER_TIMEOUT_S = 10.0
 #: The same where it has to search all that is stored.
 SEARCH_TIMEOUT_S = 120.0
+#: The same where it has files written, of which there may be many after a lake was away.
+EXPORT_TIMEOUT_S = 3600.0
 
 #: Longest answer, in bytes. Its lists are bounded to 1,000 entries of well under 1 KiB, a few MiB in all.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024

@@ -106,6 +106,10 @@ class Message:
         """What it is charged with in the memory budget."""
         return len(self.tail) + MESSAGE_OVERHEAD_BYTES
 
+    def without_body(self) -> Message:
+        """What is to be known of it when it has been settled: a message like it whose tail is its id alone."""
+        return Message(self.body_bytes, self.tail[: self.tail.index(b"\n") + 1], self.origin, self.published_at_ns)
+
     def __repr__(self) -> str:
         return f"Message({self.message_id!r}, {self.body_bytes} bytes)"
 

@@ -209,6 +209,12 @@ def test_a_wrong_value_is_named_with_its_flag() -> None:
         ('database = "mysql"', "or a URL postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE"),
         ("database = 5", '"memory" for nothing that outlives the broker'),
         ("min_free_bytes = -1", "from 0 B to 64 TiB"),
+        ('lake = "s3://KEY:SECRET@bucket/lake"', "s3://BUCKET/PATH, without keys"),
+        ('lake = "ftp://host/lake"', "file:///DIRECTORY or s3://BUCKET/PATH"),
+        ('lake = "file://host/lake"', "file:///DIRECTORY or s3://BUCKET/PATH"),
+        ("lake_retention_days = 0", "a whole number from 1 to 36500"),
+        ('lake_export_bytes = "1 KiB"', "from 64 KiB to 1 TiB"),
+        ("ledger = 1", "true or false"),
         ("topics = 3", "[[topics]] tables"),
         ("redelivery_first_delay_ms = -1", "a whole number of milliseconds from 0 to 86400000"),
         ("redelivery_multiplier = 0.5", "a number from 1 to 100"),
@@ -696,7 +702,9 @@ def test_effective_settings_are_shown_as_they_are_written(tmp_path: Path) -> Non
     assert shown["topics"] == ("a", [{"pattern": "a", "window_bytes": MIB}])
 
 
-@pytest.mark.parametrize("key", sorted(set(Settings.model_fields) - {"topics", "host", "data", "database"}))
+@pytest.mark.parametrize(
+    "key", sorted(set(Settings.model_fields) - {"topics", "host", "data", "database", "lake", "ledger"})
+)
 def test_the_edges_of_every_range_are_allowed_and_what_lies_beyond_is_not(key: str) -> None:
     metadata = Settings.model_fields[key].metadata
     low = next((item.ge for item in metadata if hasattr(item, "ge")), None)
@@ -716,3 +724,18 @@ def test_the_edges_of_every_range_are_allowed_and_what_lies_beyond_is_not(key: s
     for beyond in (low - 1, high + 1):
         with pytest.raises(ValidationError):
             made(**(room | {key: beyond}))
+
+
+@pytest.mark.parametrize(
+    ("lake", "place"),
+    [
+        ("", "/data/lake"),
+        ("/mnt/lake", "/mnt/lake"),
+        ("lake of ours", "{here}/lake of ours"),
+        ("~/lake", "{home}/lake"),
+        ("file:///mnt/lake", "file:///mnt/lake"),
+        ("s3://bucket/a/lake?region=eu-central-1", "s3://bucket/a/lake?region=eu-central-1"),
+    ],
+)
+def test_the_lake_lies_in_the_data_directory_or_where_it_is_said(lake: str, place: str) -> None:
+    assert made(data="/data", lake=lake).lake_place == place.format(here=Path.cwd(), home=Path.home())

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from stompbroker.ids import Offset
 from stompbroker.storage import StoreFailing
 from stompbroker.topics import Mark, Unit
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
+    from stompbroker.ids import Offset
     from stompbroker.storage import Store, Stretch
     from stompbroker.topics import Journal, Registry, Topic
 
@@ -85,15 +85,16 @@ async def _expire(
             store.expired, clock.now_ns(), after, EXPIRED_PER_LOOK, limiter=limiter, abandon_on_cancel=True
         )
         purged: dict[Topic, list[Offset]] = {}
-        for _, topic_id, number in found:
-            topic, offset = by_id.get(topic_id), Offset(number)
-            if topic is not None and not topic.is_removed and topic.expire(offset):
+        now_ns = clock.now_ns()
+        for _, topic_id, offset, message in found:
+            topic = by_id.get(topic_id)
+            if topic is not None and not topic.is_removed and topic.expire(offset, message, now_ns):
                 purged.setdefault(topic, []).append(offset)
         if purged:
             await _purge(purged, journal)
         if len(found) < EXPIRED_PER_LOOK:
             return
-        after = found[-1]
+        after = found[-1].place
 
 
 async def _purge(purged: dict[Topic, list[Offset]], journal: Journal) -> None:

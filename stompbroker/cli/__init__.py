@@ -3,7 +3,7 @@
 Law: a command reads its arguments, calls the library and says what came of it; it decides nothing a library could
 decide. What commands print goes to stdout, what they say about themselves to stderr. Exit codes: 0 done, 1 the
 broker could not be reached or refused, 2 something the operator has to mend (arguments, settings, files, ports),
-130 interrupted.
+130 interrupted; `report` has some of its own.
 
 Everything but Typer is imported inside the commands, so that `stompbroker --help` is quick
 (test_help_imports_neither_trio_nor_pydantic).
@@ -18,8 +18,10 @@ from stompbroker import __version__
 from stompbroker.cli.config import config
 from stompbroker.cli.dead_letters import make_dead_letters
 from stompbroker.cli.gc import make_gc
+from stompbroker.cli.ledger import make_ledger
 from stompbroker.cli.migrate import migrate
 from stompbroker.cli.publish import publish
+from stompbroker.cli.report import report
 from stompbroker.cli.serve import serve
 from stompbroker.cli.stats import stats
 from stompbroker.cli.subscribe import subscribe
@@ -46,11 +48,12 @@ def _application() -> typer.Typer:
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
     application.callback()(_about)
-    for command in (serve, publish, subscribe, stats, top, config, migrate, trace):
+    for command in (serve, publish, subscribe, stats, top, config, migrate, trace, report):
         application.command()(command)
     application.add_typer(make_subscriptions(), name="subscriptions")
     application.add_typer(make_dead_letters(), name="dead-letters")
     application.add_typer(make_gc(), name="gc")
+    application.add_typer(make_ledger(), name="ledger")
     return application
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, final
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from stompbroker.config.database import read_database, without_password
+from stompbroker.config.lake_place import read_lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ __all__ = [
     "DirectoryPath",
     "Factor",
     "Kind",
+    "LakePlace",
     "Milliseconds",
     "Seconds",
     "Token",
@@ -146,6 +148,14 @@ Database = Annotated[
         '"" for the SQLite file in the data directory, "memory" for nothing that outlives the broker, or a URL '
         "postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE (in a password, %40 %2F %3F %23 stand for @ / ? #)",
         conceal=without_password,
+    ),
+]
+LakePlace = Annotated[
+    str,
+    AfterValidator(read_lake),
+    Kind(
+        '"" for the directory lake in the data directory, the path of another one, or a URL: file:///DIRECTORY or '
+        "s3://BUCKET/PATH, without keys, which come from the environment"
     ),
 ]
 

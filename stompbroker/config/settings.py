@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from stompbroker.config.contradictions import Contradicting, contradictions
 from stompbroker.config.database import EMBEDDED
+from stompbroker.config.lake_place import IN_DATA_DIRECTORY, lake_place
 from stompbroker.config.quantities import (
     DAY_MS,
     DAY_S,
@@ -34,6 +35,7 @@ from stompbroker.config.quantities import (
     DirectoryPath,
     Factor,
     Kind,
+    LakePlace,
     Milliseconds,
     Seconds,
     Token,
@@ -159,6 +161,17 @@ class Settings(BaseSettings):
         ge=0,
         le=64 * TIB,
     )
+    ledger: YesOrNo = _setting(
+        True, "Whether it is kept what became of every delivery; needs a database, and goes from there to the lake"
+    )
+    lake: LakePlace = _setting(IN_DATA_DIRECTORY, "Where that lies as Parquet files, for reports; one broker each")
+    lake_export_interval_s: Seconds = _setting(
+        3_600.0, "Time after which what has gathered in the database is brought there", ge=1, le=DAY_S
+    )
+    lake_export_bytes: ByteSize = _setting(
+        64 * MIB, "The same by size, as it is in the database: about that much makes one file", ge=64 * KIB, le=TIB
+    )
+    lake_retention_days: Count = _setting(90, "Age in days at which a date of the lake is deleted", ge=1, le=36_500)
     max_connections: Count = _setting(10_000, "Clients at the same time; more are turned away", ge=1, le=1_000_000)
     memory_limit: ByteSize = _setting(
         512 * MIB, "For all messages, buffers and transactions together", ge=16 * MIB, le=64 * TIB
@@ -295,6 +308,11 @@ class Settings(BaseSettings):
         if found:
             raise Contradicting(found)
         return self
+
+    @property
+    def lake_place(self) -> str:
+        """An absolute path or a URL."""
+        return lake_place(self.lake, self.data)
 
     def policy(self, table: TopicSettings | None = None) -> TopicPolicy:
         """The general policy, or that of the topics `table` is for."""

@@ -4,10 +4,21 @@ Law: one interface, used by the command line through the control socket, and by 
 Neighbours import from here only.
 """
 
+from stompbroker.control.backlog import BacklogLook
 from stompbroker.control.control import Control
 from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.control.kept import stored_messages
 from stompbroker.control.sampling import Sample, Sampler
 from stompbroker.control.seen import Seen
 
-__all__ = ["Control", "ControlError", "NotFound", "Sample", "Sampler", "Seen", "Unavailable", "stored_messages"]
+__all__ = [
+    "BacklogLook",
+    "Control",
+    "ControlError",
+    "NotFound",
+    "Sample",
+    "Sampler",
+    "Seen",
+    "Unavailable",
+    "stored_messages",
+]

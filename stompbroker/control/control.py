@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from stompbroker import __version__
 from stompbroker.clock import NANOSECONDS, iso_time
+from stompbroker.control.backlog import BacklogLook
 from stompbroker.control.connection_methods import ConnectionMethods
 from stompbroker.control.dead_letters import DeadLetterMethods
 from stompbroker.control.describing import (
@@ -22,6 +23,7 @@ from stompbroker.control.describing import (
 from stompbroker.control.errors import ControlError
 from stompbroker.control.explaining import CollectionMethods
 from stompbroker.control.kept import KeptMessages, stored_messages
+from stompbroker.control.ledger_methods import LedgerMethods
 from stompbroker.control.sampling import Sampler
 from stompbroker.control.seen import Seen
 from stompbroker.control.subscription_methods import SubscriptionMethods
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.ids import ConnectionId
     from stompbroker.journal import StoreJournal
+    from stompbroker.ledger import Rounds
     from stompbroker.message_ids import MessageIds
     from stompbroker.sessions import Session
     from stompbroker.storage import Store
@@ -56,6 +59,7 @@ class Control:
         "_started_at_ns",
         "_stretches",
         "_totals",
+        "backlog",
         "is_stopping",
         "sampler",
         "seen",
@@ -72,6 +76,8 @@ class Control:
         *,
         message_ids: MessageIds,
         store: Store | None = None,
+        rounds: Rounds | None = None,
+        lake: str = "",
     ) -> None:
         self._registry = registry
         self._sessions = sessions
@@ -86,6 +92,8 @@ class Control:
         #: For whoever turns numbers into metrics.
         self.seen = Seen(registry, sessions, journal, self.sampler, stretches)
         kept = KeptMessages(registry, store)
+        #: For whoever writes down how far behind subscriptions are.
+        self.backlog = BacklogLook(registry, kept)
         self._methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
             "statistics": (self.statistics, frozenset()),
             "overview": (self.overview, frozenset()),
@@ -96,6 +104,7 @@ class Control:
             **DeadLetterMethods(registry, journal, kept, message_ids, clock).methods,
             **CollectionMethods(registry, kept, clock).methods,
             **TraceMethods(registry, kept, message_ids).methods,
+            **LedgerMethods(rounds, lake).methods,
         }
 
     async def call(self, method: str, params: Mapping[str, Any]) -> Any:

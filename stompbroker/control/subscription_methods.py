@@ -214,7 +214,7 @@ class SubscriptionMethods:
             raise ControlError("somebody attached to it, or deleted it, in the meantime; try again")
         # There is nothing below; and more may have been collected while we looked.
         position = max(position, reading.topic.collected_up_to)
-        reading.move_to(position)
+        reading.move_to(position, self._clock.now_ns())
         await self._journal.wait_idle()
         return {"id": subscription.public_id, "offset": position, **await self._described(subscription)}
 

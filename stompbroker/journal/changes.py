@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
+from stompbroker.settled import Account
 from stompbroker.storage import CursorRow, Deletion, TopicRow
+from stompbroker.topics import party_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +34,9 @@ MAX_RANGES: Final = 256
 STEP: Final = 100
 
 
-def add_unsaved(batch: Batch, registry: Registry) -> Iterator[None]:
-    """Cursors that have moved, failures that came or went, subscriptions that were seen.
+def add_unsaved(batch: Batch, accounts: list[Account], registry: Registry) -> Iterator[None]:
+    """Cursors that have moved, and in the same moment what was settled by that; failures that came or went,
+    subscriptions that were seen.
 
     Must come before the units: a transaction's cursor is the later word.
     """
@@ -47,7 +50,12 @@ def add_unsaved(batch: Batch, registry: Registry) -> Iterator[None]:
         if looked_at >= STEP:
             looked_at = 0
             yield
-        if reading.topic.is_removed or reading.topic.store_id is None or reading.subscription.is_closed:
+        settled = reading.take_unrecorded()
+        if reading.subscription.is_closed:
+            continue  # who removed it has accounted for everything
+        if settled:
+            accounts.append(Account(party_of(reading), settled))
+        if reading.topic.is_removed or reading.topic.store_id is None:
             continue
         batch.cursors.append(cursor_row(reading, reading.cursor))
         for offset in reading.changed_failures:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, final
 from stompbroker.commitlog import Cursor
 from stompbroker.ids import Offset
 from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
+from stompbroker.outcome import Outcome
 from stompbroker.storage import CursorRow, Deletion, MessageRun, TopicRow
 from stompbroker.topics import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from stompbroker.journal.ledger_part import LedgerPart
     from stompbroker.journal.rows import Numbers
     from stompbroker.message import Message
     from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
@@ -45,7 +47,7 @@ class Positions:
 class Formed:
     """A batch and the units that are completed when it is written."""
 
-    __slots__ = ("_base", "_new_ids", "_numbers", "_positions", "_registry", "batch", "units")
+    __slots__ = ("_base", "_new_ids", "_numbers", "_positions", "_registry", "batch", "ledger", "units")
 
     def __init__(
         self,
@@ -54,30 +56,36 @@ class Formed:
         positions: Mapping[Subscription, Positions],
         registry: Registry,
         numbers: Numbers,
+        ledger: LedgerPart,
     ) -> None:
         #: What is written whatever becomes of the units.
         self._base = base
         self._positions = positions
         self._registry = registry
         self._numbers = numbers
+        self.ledger = ledger
         #: Numbers of topics that are not in the store yet.
         self._new_ids: dict[Topic, int] = {}
         self.units = units
-        self.batch = self.with_only(units)
+        self.batch, self.ledger = self._propose(units)
 
     def with_only(self, units: list[Unit]) -> Batch:
         """What would be written with these of its units alone."""
-        batch = self._base.copy()
-        proposal = _Proposal(batch, self._positions, self._registry, self.id_of)
+        batch, _ = self._propose(units)
+        return batch
+
+    def _propose(self, units: list[Unit]) -> tuple[Batch, LedgerPart]:
+        batch, ledger = self._base.copy(), self.ledger.with_nothing_more()
+        proposal = _Proposal(batch, self._positions, self._registry, self.id_of, ledger)
         for unit in units:
             proposal.add(unit)
         proposal.finish()
-        return batch
+        return batch, ledger
 
     def leave_out(self, culprits: set[Unit]) -> None:
         """The store does not take these units: go on without them."""
         self.units = [unit for unit in self.units if unit not in culprits]
-        self.batch = self.with_only(self.units)
+        self.batch, self.ledger = self._propose(self.units)
 
     def id_of(self, topic: Topic) -> int:
         if topic.store_id is not None:
@@ -98,7 +106,17 @@ class Formed:
 class _Proposal:
     """The units of one batch, while they are being written down."""
 
-    __slots__ = ("_batch", "_cursors", "_done_with", "_id_of", "_next_offsets", "_positions", "_refused", "_registry")
+    __slots__ = (
+        "_batch",
+        "_cursors",
+        "_done_with",
+        "_id_of",
+        "_ledger",
+        "_next_offsets",
+        "_positions",
+        "_refused",
+        "_registry",
+    )
 
     def __init__(
         self,
@@ -106,8 +124,10 @@ class _Proposal:
         positions: Mapping[Subscription, Positions],
         registry: Registry,
         id_of: Callable[[Topic], int],
+        ledger: LedgerPart,
     ) -> None:
         self._batch = batch
+        self._ledger = ledger
         self._positions = positions
         self._registry = registry
         self._id_of = id_of
@@ -124,6 +144,7 @@ class _Proposal:
             self._create(unit.created)
         if unit.removed is not None and unit.removed.durability is not None:
             self._batch.removed_subscriptions.append(unit.removed.durability.store_id)
+            self._ledger.add_removed(unit.removed, unit.removed_as)
         for topic in unit.stored_topics:
             self._publish(topic, unit.publications[topic])
         for decision in unit.decisions:
@@ -156,6 +177,7 @@ class _Proposal:
             batch.subscriptions = [row for row in batch.subscriptions if row.id not in removed]
             batch.cursors = [row for row in batch.cursors if row.subscription_id not in removed]
             batch.redeliveries = [row for row in batch.redeliveries if row.subscription_id not in removed]
+        batch.ledger += self._ledger.rows()
 
     def _next_offset(self, topic: Topic) -> Offset:
         return self._next_offsets.setdefault(topic, topic.log.end_offset)
@@ -200,6 +222,7 @@ class _Proposal:
                 continue
             cursor = self._cursor(reading)
             if answer.verdict is Verdict.ACK:
+                self._ledger.add_settled(reading, cursor.unsettled(start, stop), Outcome.ACKED, sent_at_ns)
                 cursor.settle(start, stop)
                 failed = [offset for offset in reading.failures if start <= offset < stop]
                 self._done_with.update(redelivery_key(reading, offset) for offset in failed)
@@ -217,7 +240,9 @@ class _Proposal:
         if not reading.subscription.is_durable or reading.subscription.is_closed:
             return
         if reading.topic.store_id is not None and not reading.topic.is_removed:
-            self._cursor(reading).settle(offset, offset + 1)
+            cursor = self._cursor(reading)
+            self._ledger.add_settled(reading, cursor.unsettled(offset, offset + 1), Outcome.DEAD)
+            cursor.settle(offset, offset + 1)
             self._done_with.add(redelivery_key(reading, offset))
 
     def _cursor(self, reading: Reading) -> Cursor:

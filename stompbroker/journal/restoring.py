@@ -41,7 +41,10 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
         for subscription in registry.durable_for(topic):
             assert subscription.durability is not None
             cursor = cursors.get((subscription.durability.store_id, row.id))
-            topic.add_reading(subscription, _cursor(cursor, start))
+            reading = topic.add_reading(subscription, _cursor(cursor, start))
+            if cursor is not None:
+                reading.generation = cursor.generation
+                reading.restore_given_up(settled for settled in cursor.settled if settled[0] >= cursor.sent_up_to)
     for subscription in subscriptions.values():
         registry.begin(subscription, now_ns)
     for failed in kept.redeliveries:
@@ -73,7 +76,8 @@ def _cursor(row: CursorRow | None, first_stored: Offset) -> Cursor:
     """No row means: every message that exists is unsettled."""
     if row is None:
         return Cursor(first_stored)
-    return Cursor.restored(row.ack_floor, row.settled, row.sent_up_to)
+    sent = [settled for settled in row.settled if settled[0] < row.sent_up_to]
+    return Cursor.restored(row.ack_floor, sent, row.sent_up_to)
 
 
 def _restore_failure(
@@ -88,6 +92,7 @@ def _restore_failure(
         first_attempt_ns=row.first_attempt_at_ns,
         last_attempt_ns=row.last_attempt_at_ns,
         is_final=row.is_final,
+        nacks=row.nacks,
     )
     if not reading.restore_failure(row.offset, failure):
         # It was settled in the same moment: its row is to go.

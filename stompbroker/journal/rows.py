@@ -84,7 +84,10 @@ def redelivery_key(reading: Reading, offset: Offset) -> RedeliveryKey:
 
 def cursor_row(reading: Reading, cursor: Cursor) -> CursorRow:
     subscription_id, topic_id, _ = redelivery_key(reading, cursor.ack_floor)
-    return CursorRow(subscription_id, topic_id, cursor.ack_floor, tuple(cursor.settled_ranges), cursor.next_offset)
+    settled = (*cursor.settled_ranges, *reading.given_up_ahead)
+    return CursorRow(
+        subscription_id, topic_id, cursor.ack_floor, settled, cursor.next_offset, generation=reading.generation
+    )
 
 
 def redelivery_row(reading: Reading, offset: Offset, failure: Failure) -> RedeliveryRow:
@@ -96,4 +99,5 @@ def redelivery_row(reading: Reading, offset: Offset, failure: Failure) -> Redeli
         first_attempt_at_ns=failure.first_attempt_ns,
         last_attempt_at_ns=failure.last_attempt_ns,
         is_final=failure.is_final,
+        nacks=failure.nacks,
     )

@@ -17,6 +17,7 @@ from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
 from stompbroker.journal.changes import MAX_DELETED, add_collected, add_unsaved, find_positions
 from stompbroker.journal.formed import Formed, Positions
 from stompbroker.journal.health import Health
+from stompbroker.journal.ledger_part import LedgerPart
 from stompbroker.message import size_of_all
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from stompbroker.clock import Clock
     from stompbroker.journal.rows import Numbers
+    from stompbroker.ledger.exports import Exports
     from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.settled import Account
     from stompbroker.topics import Gate, Registry, Subscription, Unit
 
 __all__ = ["StoreJournal"]
@@ -73,10 +76,12 @@ class StoreJournal:
         "_changed",
         "_clock",
         "_engine",
+        "_exports",
         "_finished",
         "_flushing",
         "_idle",
         "_is_tidying",
+        "_ledger",
         "_let_go_of",
         "_next_portion_at_ns",
         "_numbers",
@@ -104,11 +109,16 @@ class StoreJournal:
         engine: str,
         last_batch_number: int,
         min_free_bytes: int = 0,
+        exports: Exports | None = None,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._budget = budget
         self._numbers = numbers
+        #: On its way from the ledger to the lake; None without a ledger.
+        self._exports = exports
+        #: What the batch that is being written says to the ledger.
+        self._ledger: LedgerPart | None = None
         self._batch_number = last_batch_number
         #: Which kind of database it is, for people.
         self._engine = engine
@@ -191,7 +201,8 @@ class StoreJournal:
         """Until every unit submitted so far is completed, and everything that has changed by now is written."""
         last_unit = self._taken
         # What is being formed now may have passed by what has changed since; the batch after it has it.
-        last_batch = self._begun + 1 if self._registry.unsaved else self._begun
+        is_unwritten = self._registry.unsaved or self._registry.records or self._has_exports
+        last_batch = self._begun + 1 if is_unwritten else self._begun
         self._flushing += 1
         try:
             while self._let_go_of < last_unit or self._finished < last_batch:
@@ -206,20 +217,29 @@ class StoreJournal:
     async def wait_for_work(self) -> None:
         """Until there is something to write: at once for units, after a moment for what can wait for company."""
         unsaved = self._registry.unsaved
-        while not self._backlog:
+        while not self._backlog and not self._has_exports:
             if not unsaved:
+                if self._flushing and self._registry.records:
+                    return
                 with trio.move_on_after(TIDY_S if self._is_tidying else IDLE_S) as waiting:
                     await self._changed.wait()
-                if waiting.cancelled_caught and (unsaved.collectable or self.health.state is StoreState.LOW_SPACE):
+                if waiting.cancelled_caught and (
+                    unsaved.collectable or self._registry.records or self.health.state is StoreState.LOW_SPACE
+                ):
                     return
             elif self._flushing or unsaved.is_pressing:
                 return
             else:
                 with trio.move_on_after(LAZY_S) as waiting:
-                    while not (self._backlog or self._flushing or unsaved.is_pressing):
+                    while not (self._backlog or self._flushing or unsaved.is_pressing or self._has_exports):
                         await self._changed.wait()
                 if waiting.cancelled_caught:
                     return
+
+    @property
+    def _has_exports(self) -> bool:
+        """Whether there is something to write down about the way to the lake."""
+        return self._exports is not None and self._exports.has_changes
 
     def form_in_steps(self) -> Generator[None, None, Formed]:
         """The next batch, of which nothing is done yet; it must be written, or its culprits taken out of it.
@@ -240,7 +260,8 @@ class StoreJournal:
         self._writing_since_ns = self._clock.now_ns()
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
-        yield from add_unsaved(base, self._registry)
+        accounts: list[Account] = []
+        yield from add_unsaved(base, accounts, self._registry)
         self._written_since_deletion += sum(len(run) for unit in units for run in unit.publications.values())
         now_ns = self._clock.now_ns()
         if is_idle or now_ns >= self._next_portion_at_ns:
@@ -258,7 +279,26 @@ class StoreJournal:
         # Those that have gone by now: another of the same name may be in this very batch.
         base.removed_topics += self._registry.unsaved.take_removed_topics()
         self._settle_what_is_stored(units)
-        return Formed(base, units, positions, self._registry, self._numbers)
+        if self._registry.records is not None:
+            accounts += self._registry.records.take()
+        if self._exports is not None:
+            self._exports.take(base)
+        formed = Formed(
+            base, units, positions, self._registry, self._numbers, LedgerPart(accounts, now_ns, self._next_ledger_id)
+        )
+        self._mark(formed.ledger)
+        return formed
+
+    def _next_ledger_id(self) -> int:
+        assert self._exports is not None, "there are records only where there is a ledger"
+        return self._exports.next_batch_id()
+
+    def _mark(self, ledger: LedgerPart) -> None:
+        """This is what the batch will write into the ledger."""
+        if self._ledger is not None:
+            self._ledger.unmark()
+        self._ledger = ledger
+        ledger.mark()
 
     def refuse(self, formed: Formed, culprits: set[Unit], reason: str) -> None:
         """The store cannot take these units: their clients are told, and the batch goes on without them."""
@@ -271,6 +311,7 @@ class StoreJournal:
         # With a refused subscription goes the reason to store what it matches.
         self._settle_what_is_stored([unit for unit in formed.units if unit not in culprits])
         formed.leave_out(culprits)
+        self._mark(formed.ledger)
 
     @staticmethod
     def _settle_what_is_stored(units: list[Unit]) -> None:
@@ -305,6 +346,8 @@ class StoreJournal:
         self._batch_number += 1
         self.batches += 1
         self._writing_since_ns = None
+        if self._exports is not None:
+            self._exports.note_written(formed.batch)
         formed.adopt()
 
     def complete_one(self, unit: Unit) -> None:
@@ -316,6 +359,8 @@ class StoreJournal:
 
     def finish(self) -> None:
         """All units of the batch are completed."""
+        if self._ledger is not None:
+            self._ledger.unmark()
         self._finished += 1
         self._idle.wake()
         if self._backlog_bytes < EASED_BACKLOG_BYTES:

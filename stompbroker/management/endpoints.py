@@ -278,4 +278,12 @@ ENDPOINTS: Final = (
         answer=models.CollectorRun,
         group="collector",
     ),
+    Endpoint(
+        path="/ledger/export",
+        method="POST",
+        call="export_ledger",
+        summary="Bring what is settled by now to the lake; answered when it is there",
+        answer=models.LedgerExport,
+        group="ledger",
+    ),
 )

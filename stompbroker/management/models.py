@@ -18,6 +18,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterTopics",
     "DeadLetters",
+    "LedgerExport",
     "MovedSubscription",
     "Overview",
     "Purged",
@@ -366,6 +367,13 @@ class Collection(Model):
 
 class CollectorRun(Model):
     started: bool
+
+
+class LedgerExport(Model):
+    lake: str
+    files: list[str]
+    records: int
+    complete_until: str
 
 
 class TracedDelivery(DeliveryState):

@@ -8,7 +8,11 @@ from stompbroker.storage.batch import (
     Batch,
     CursorRow,
     Deletion,
+    ExportedBatches,
+    ExportRow,
+    Gathered,
     Kept,
+    LedgerRow,
     MessageRun,
     RedeliveryKey,
     RedeliveryRow,
@@ -16,17 +20,23 @@ from stompbroker.storage.batch import (
     TopicRow,
 )
 from stompbroker.storage.errors import StoreFailing, StoreRefused, StoreTaken
+from stompbroker.storage.ledger_reading import read_ledger
 from stompbroker.storage.opening import current_revision, head_revision, migrate, open_store
 from stompbroker.storage.ownership import Ownership
 from stompbroker.storage.store import Store
-from stompbroker.storage.surveys import Extent, Stretch
+from stompbroker.storage.surveys import Expired, Extent, Stretch
 
 __all__ = [
     "Batch",
     "CursorRow",
     "Deletion",
+    "Expired",
+    "ExportRow",
+    "ExportedBatches",
     "Extent",
+    "Gathered",
     "Kept",
+    "LedgerRow",
     "MessageRun",
     "Ownership",
     "RedeliveryKey",
@@ -42,4 +52,5 @@ __all__ = [
     "head_revision",
     "migrate",
     "open_store",
+    "read_ledger",
 ]

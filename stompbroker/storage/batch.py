@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple, final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from stompbroker.ids import Offset
     from stompbroker.message import Message
@@ -19,7 +19,11 @@ __all__ = [
     "Batch",
     "CursorRow",
     "Deletion",
+    "ExportRow",
+    "ExportedBatches",
+    "Gathered",
     "Kept",
+    "LedgerRow",
     "MessageRun",
     "RedeliveryKey",
     "RedeliveryRow",
@@ -79,6 +83,8 @@ class CursorRow(NamedTuple):
     settled: tuple[tuple[int, int], ...]
     #: Everything from it on was never sent, as far as we know.
     sent_up_to: Offset
+    #: How often it was moved to another place.
+    generation: int = 0
 
 
 class RedeliveryKey(NamedTuple):
@@ -101,6 +107,8 @@ class RedeliveryRow(NamedTuple):
     last_attempt_at_ns: int
     #: Not tried again, whatever the policy says.
     is_final: bool
+    #: How many of the attempts were refused.
+    nacks: int = 0
 
 
 class Deletion(NamedTuple):
@@ -109,6 +117,62 @@ class Deletion(NamedTuple):
     topic_id: int
     start: int
     stop: int
+
+
+class LedgerRow(NamedTuple):
+    """Records of the ledger of one kind and day."""
+
+    #: Above that of every earlier one.
+    id: int
+    #: Which table of the lake they belong to.
+    kind: str
+    #: Days since the epoch.
+    day: int
+    records: int
+    made_at_ns: int
+    #: Called first in the thread that writes, which is where it may take its time; the same bytes each time, and at
+    #: once from the second time on.
+    payload: Callable[[], bytes]
+
+
+class ExportRow(NamedTuple):
+    """A file of the lake that is being written, or whose batches are not yet all deleted."""
+
+    id: int
+    kind: str
+    day: int
+    #: Of the file.
+    name: str
+    #: It holds all batches of its kind and day with after_batch < id <= last_batch.
+    after_batch: int
+    last_batch: int
+    #: How many these are; whoever finds others has come when some were deleted.
+    records: int
+    planned_at_ns: int
+    #: The file is there, and never written again: its batches may be deleted.
+    is_written: bool = False
+
+
+class ExportedBatches(NamedTuple):
+    """The batches of a kind and day with after_batch < id <= last_batch go: a file holds them."""
+
+    kind: str
+    day: int
+    after_batch: int
+    last_batch: int
+
+
+class Gathered(NamedTuple):
+    """Some batches of one kind and day, close to each other, that are all for one export, or for none yet."""
+
+    kind: str
+    day: int
+    #: 0 for none.
+    export: int
+    last_batch: int
+    records: int
+    payload_bytes: int
+    oldest_made_at_ns: int
 
 
 @final
@@ -129,6 +193,13 @@ class Batch:
     settled_redeliveries: list[RedeliveryKey] = field(default_factory=list)
     redeliveries: list[RedeliveryRow] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    #: New ones, and those that have been written since.
+    exports: list[ExportRow] = field(default_factory=list)
+    #: Some of what a file holds; all of it need not go at once.
+    exported: list[ExportedBatches] = field(default_factory=list)
+    #: These go, with all batches that their files hold.
+    finished_exports: list[ExportRow] = field(default_factory=list)
 
     def copy(self) -> Batch:
         """One that can be added to without changing this one."""
@@ -147,3 +218,6 @@ class Kept:
     subscriptions: list[SubscriptionRow]
     cursors: list[CursorRow]
     redeliveries: list[RedeliveryRow]
+    exports: list[ExportRow]
+    #: All batches of the ledger, in their order.
+    gathered: list[Gathered]

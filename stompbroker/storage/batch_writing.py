@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, final
 from sqlalchemy import bindparam
 
 from stompbroker.storage import settled_ranges
-from stompbroker.storage.schema import cursors, messages, redeliveries, subscriptions, topics
+from stompbroker.storage.schema import (
+    cursors,
+    ledger_batches,
+    ledger_exports,
+    messages,
+    redeliveries,
+    subscriptions,
+    topics,
+)
 from stompbroker.storage.statements import deletion, insertion, upsert
 
 if TYPE_CHECKING:
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Dialect
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-    from stompbroker.storage.batch import Batch, CursorRow, MessageRun
+    from stompbroker.storage.batch import Batch, CursorRow, LedgerRow, MessageRun
 
     MessageWriter = Callable[[DBAPICursor, Sequence[MessageRun]], None]
 
@@ -31,6 +39,12 @@ _IN_RANGE: Final = (
     messages.c.topic_id == bindparam("topic_id"),
     messages.c.offset >= bindparam("start"),
     messages.c.offset < bindparam("stop"),
+)
+_EXPORTED: Final = (
+    ledger_batches.c.kind == bindparam("kind"),
+    ledger_batches.c.day == bindparam("day"),
+    ledger_batches.c.id > bindparam("after_batch"),
+    ledger_batches.c.id <= bindparam("last_batch"),
 )
 
 
@@ -46,6 +60,10 @@ class BatchWriter:
         self._redeliveries = upsert(redeliveries, dialect)
         self._settled_redeliveries = deletion(redeliveries, _equal(*redeliveries.primary_key), dialect)
         self._deletions = deletion(messages, _IN_RANGE, dialect)
+        self._ledger = insertion(ledger_batches, dialect)
+        self._exports = upsert(ledger_exports, dialect)
+        self._exported = deletion(ledger_batches, _EXPORTED, dialect)
+        self._finished_exports = deletion(ledger_exports, _equal(ledger_exports.c.id), dialect)
         # A topic or a subscription goes after what belongs to it.
         self._removals_of_topics = [
             deletion(column.table, _equal(column), dialect)
@@ -76,6 +94,16 @@ class BatchWriter:
             self._redeliveries.run(cursor, _flat_last_of_each(batch.redeliveries, 3))
         if batch.deletions:
             self._deletions.run(cursor, list(chain.from_iterable(batch.deletions)))
+        if batch.ledger:
+            self._ledger.run(cursor, list(chain.from_iterable(map(_with_payload, batch.ledger))))
+        if batch.exports:
+            self._exports.run(cursor, _flat_last_of_each(batch.exports, 1))
+        if batch.exported:
+            self._exported.run(cursor, list(chain.from_iterable(batch.exported)))
+        if batch.finished_exports:
+            held = [(row.kind, row.day, row.after_batch, row.last_batch) for row in batch.finished_exports]
+            self._exported.run(cursor, list(chain.from_iterable(held)))
+            self._finished_exports.run(cursor, [row.id for row in batch.finished_exports])
 
 
 def message_insertion(dialect: Dialect) -> MessageWriter:
@@ -117,7 +145,12 @@ def _flat_last_of_each(rows: Iterable[tuple[Any, ...]], key_width: int) -> list[
 
 
 def _packed(row: CursorRow) -> tuple[Any, ...]:
-    return row.subscription_id, row.topic_id, row.ack_floor, settled_ranges.pack(row.settled), row.sent_up_to
+    settled = settled_ranges.pack(row.settled)
+    return row.subscription_id, row.topic_id, row.ack_floor, settled, row.sent_up_to, row.generation
+
+
+def _with_payload(row: LedgerRow) -> tuple[Any, ...]:
+    return row.id, row.kind, row.day, row.records, row.made_at_ns, row.payload()
 
 
 def _equal(*columns: Column[Any]) -> list[ColumnElement[bool]]:

@@ -88,6 +88,7 @@ class Checkpoints:
         self._estimated_bytes += (
             COMMIT_BYTES
             + sum(tails_bytes(run.messages) for run in batch.messages)
+            + sum(len(row.payload()) for row in batch.ledger)
             + sum(DELETION_BYTES * (deletion.stop - deletion.start) for deletion in batch.deletions)
         )
         self._free_pages = free_pages

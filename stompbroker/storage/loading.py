@@ -1,24 +1,35 @@
 """What a start reads.
 
 Law: topics, subscriptions, cursors and redeliveries, all of them; of the messages only the first offset of each topic,
-by the index. So a start does not take longer because there is more to deliver.
+by the index, and of the ledger how much there is. So a start does not take longer because there is more to deliver.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import BigInteger, and_, cast, func, select
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import settled_ranges
-from stompbroker.storage.batch import CursorRow, Kept, RedeliveryRow, SubscriptionRow, TopicRow
-from stompbroker.storage.schema import cursors, messages, redeliveries, subscriptions, topics
+from stompbroker.storage.batch import CursorRow, ExportRow, Gathered, Kept, RedeliveryRow, SubscriptionRow, TopicRow
+from stompbroker.storage.schema import (
+    cursors,
+    ledger_batches,
+    ledger_exports,
+    messages,
+    redeliveries,
+    subscriptions,
+    topics,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
 __all__ = ["load", "topics_with_first_offset"]
+
+#: Batches of the ledger that are told of as one, of which there may be a hundred thousand.
+GATHERED_BATCHES: Final = 16
 
 
 def load(connection: Connection, where: str) -> Kept:
@@ -38,6 +49,7 @@ def load(connection: Connection, where: str) -> Kept:
                 row.ack_floor,
                 settled_ranges.unpack(row.settled),
                 row.sent_up_to,
+                row.generation,
             )
             for row in connection.execute(select(cursors).order_by(cursors.c.subscription_id, cursors.c.topic_id))
         ],
@@ -45,6 +57,8 @@ def load(connection: Connection, where: str) -> Kept:
             RedeliveryRow(*row)
             for row in connection.execute(select(redeliveries).order_by(*redeliveries.primary_key.columns))
         ],
+        exports=[ExportRow(*row) for row in connection.execute(select(ledger_exports).order_by(ledger_exports.c.id))],
+        gathered=[Gathered(*row) for row in connection.execute(gathered_batches())],
     )
     _check_cursors(kept, where)
     return kept
@@ -53,6 +67,39 @@ def load(connection: Connection, where: str) -> Kept:
 def topics_with_first_offset() -> Select[Any]:
     first_offset = select(func.min(messages.c.offset)).where(messages.c.topic_id == topics.c.id).scalar_subquery()
     return select(topics, first_offset.label("first_offset")).order_by(topics.c.id)
+
+
+def gathered_batches() -> Select[Any]:
+    """What the ledger has, a few batches at a time. Looks at every row, but not at payloads."""
+    # The ranges of exports of one kind and day share no batch, so each is met once.
+    in_export = and_(
+        ledger_exports.c.kind == ledger_batches.c.kind,
+        ledger_exports.c.day == ledger_batches.c.day,
+        ledger_exports.c.after_batch < ledger_batches.c.id,
+        ledger_exports.c.last_batch >= ledger_batches.c.id,
+    )
+    export = func.coalesce(ledger_exports.c.id, 0)
+    last_batch = func.max(ledger_batches.c.id)
+    return (
+        select(
+            ledger_batches.c.kind,
+            ledger_batches.c.day,
+            export,
+            last_batch,
+            # Sums of BIGINT are of a type of their own in PostgreSQL.
+            cast(func.sum(ledger_batches.c.records), BigInteger),
+            func.sum(func.length(ledger_batches.c.payload), type_=BigInteger),
+            func.min(ledger_batches.c.made_at_ns),
+        )
+        .select_from(ledger_batches.outerjoin(ledger_exports, in_export))
+        .group_by(
+            ledger_batches.c.kind,
+            ledger_batches.c.day,
+            ledger_batches.c.id // GATHERED_BATCHES,
+            ledger_exports.c.id,
+        )
+        .order_by(last_batch)
+    )
 
 
 def _check_cursors(kept: Kept, where: str) -> None:

@@ -27,11 +27,22 @@ from sqlalchemy import (
     text,
 )
 
-__all__ = ["REVISION", "cursors", "journal_state", "messages", "metadata", "redeliveries", "subscriptions", "topics"]
+__all__ = [
+    "REVISION",
+    "cursors",
+    "journal_state",
+    "ledger_batches",
+    "ledger_exports",
+    "messages",
+    "metadata",
+    "redeliveries",
+    "subscriptions",
+    "topics",
+]
 
 #: The step of `migrations/` that leads to these tables: the last one, which a test makes sure of. Said here so that a
 #: start need not ask Alembic (`standing.py`).
-REVISION: Final = "0002"
+REVISION: Final = "0003"
 
 #: Without names of its own making, a migration could not name what it drops.
 NAMING_CONVENTION: Final = {
@@ -124,6 +135,8 @@ cursors = Table(
     #: As `settled_ranges.pack` writes it.
     Column("settled", LargeBinary, nullable=False),
     Column("sent_up_to", BigInteger, nullable=False),
+    #: How often it was moved to another place.
+    Column("generation", BigInteger, nullable=False, server_default=text("0")),
     #: For the removal of a topic.
     Index(None, "topic_id"),
 )
@@ -142,5 +155,41 @@ redeliveries = Table(
     Column("last_attempt_at_ns", BigInteger, nullable=False, server_default=text("0")),
     #: Not tried again, whatever the policy says.
     Column("is_final", Boolean, nullable=False, server_default=false()),
+    #: How many of the attempts were refused.
+    Column("nacks", BigInteger, nullable=False, server_default=text("0")),
     Index(None, "topic_id"),
+)
+
+#: Records of the ledger, from the transaction that settles their deliveries until a file of the lake holds them.
+ledger_batches = Table(
+    "ledger_batches",
+    metadata,
+    Column("id", _Id, primary_key=True, autoincrement=False),
+    #: Which table of the lake they belong to, and which day of it: days since the epoch.
+    Column("kind", Text, nullable=False),
+    Column("day", BigInteger, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("made_at_ns", BigInteger, nullable=False),
+    #: As `stompbroker.ledger` packs them.
+    Column("payload", LargeBinary, nullable=False),
+    #: For the export of a day, in the order in which it was written.
+    Index(None, "kind", "day", "id"),
+)
+
+#: Files of the lake that are being written, or whose batches are not yet all deleted.
+ledger_exports = Table(
+    "ledger_exports",
+    metadata,
+    Column("id", _Id, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("day", BigInteger, nullable=False),
+    #: Of the file, in the directory of its kind and day.
+    Column("name", Text, nullable=False),
+    #: It holds all batches of its kind and day behind the one and up to the other, and so many records.
+    Column("after_batch", BigInteger, nullable=False),
+    Column("last_batch", BigInteger, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("planned_at_ns", BigInteger, nullable=False),
+    #: The file is there. From now on it must not be written again: batches it holds may be deleted.
+    Column("is_written", Boolean, nullable=False),
 )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stompbroker.ids import Offset
     from stompbroker.storage.backend import Backend
     from stompbroker.storage.batch import Batch, Kept
-    from stompbroker.storage.surveys import Extent, Stretch
+    from stompbroker.storage.surveys import Expired, Extent, Stretch
 
 __all__ = ["Store"]
 
@@ -149,9 +149,9 @@ class Store:
         with self._backend.failures.translated(), self._backend.reading() as connection:
             return surveys.find_messages(connection, message_id, letter_topics)
 
-    def expired(self, now_ns: int, after: tuple[int, int, int] | None, limit: int) -> list[tuple[int, int, Offset]]:
-        """Time, topic and offset of the first `limit` messages that have expired by `now_ns`, in that order; with
-        `after`, an earlier answer's last one, from behind it on. Raises StoreFailing."""
+    def expired(self, now_ns: int, after: tuple[int, int, int] | None, limit: int) -> list[Expired]:
+        """The first `limit` messages that have expired by `now_ns`, by time, topic and offset; with `after`, the place
+        of an earlier answer's last one, from behind it on. Raises StoreFailing."""
         with self._backend.failures.translated(), self._backend.reading() as connection:
             return surveys.expired(connection, now_ns, after, limit)
 

@@ -1,7 +1,7 @@
 """What is asked of stored messages beside pages: where they are, which have expired, how much there is of them.
 
-Law: the database does the looking, and what comes back is numbers, never a tail. Each question is one statement, so its
-answer is of one moment. None is on a hot path; each says what it costs.
+Law: the database does the looking, and what comes back is numbers, never a whole tail. Each question is one statement,
+so its answer is of one moment. None is on a hot path; each says what it costs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import BigInteger, Integer, LargeBinary, bindparam, func, literal, or_, select, tuple_
 
 from stompbroker.ids import Offset
+from stompbroker.message import Message, Origin
 from stompbroker.storage.schema import messages
 
 if TYPE_CHECKING:
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import BindParameter, ColumnElement, Connection
 
-__all__ = ["MAX_FOUND", "Extent", "Stretch", "expired", "extent", "find_messages", "stretches"]
+__all__ = ["MAX_FOUND", "Expired", "Extent", "Stretch", "expired", "extent", "find_messages", "stretches"]
 
 #: Places of a message that are told. One that was published once is in one place, and has a dead letter for every
 #: subscription it failed for.
 MAX_FOUND: Final = 100
 
 _NUMBER: Final = b"message-id:"
+#: The beginning of a tail that holds its first line, the message id.
+_HEAD_BYTES: Final = 256
 _LETTER_NUMBER: Final = b"\ndead-letter-message-id:"
 #: Lower than any row.
 _BEFORE_ALL: Final = (-(2**63), 0, 0)
@@ -42,6 +45,20 @@ class Stretch(NamedTuple):
     messages: int
     tail_bytes: int
     last_published_at_ns: int
+
+
+class Expired(NamedTuple):
+    """A message whose time is over."""
+
+    expires_at_ns: int
+    topic_id: int
+    offset: Offset
+    #: Without its body.
+    message: Message
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        return self.expires_at_ns, self.topic_id, self.offset
 
 
 class Extent(NamedTuple):
@@ -80,21 +97,34 @@ def find_messages(connection: Connection, message_id: str, letter_topics: Sequen
     return sorted((topic_id, Offset(offset)) for topic_id, offset in found)
 
 
-def expired(
-    connection: Connection, now_ns: int, after: tuple[int, int, int] | None, limit: int
-) -> list[tuple[int, int, Offset]]:
-    """Time, topic and offset of what has expired by `now_ns`, in that order, from behind `after` on.
+def expired(connection: Connection, now_ns: int, after: tuple[int, int, int] | None, limit: int) -> list[Expired]:
+    """What has expired by `now_ns`, by time, topic and offset, from behind `after` on.
 
-    The next rows of an index of what can expire, and nothing else.
+    The next rows of an index of what can expire, and what belongs to them.
     """
     place = messages.c.expires_at_ns, messages.c.topic_id, messages.c.offset
+    head = func.substr(messages.c.tail, 1, _HEAD_BYTES)
+    about = messages.c.published_at_ns, messages.c.publisher, messages.c.body_bytes, messages.c.only_for, head
     found = connection.execute(
-        select(*place)
+        select(*place, *about)
         .where(messages.c.expires_at_ns <= now_ns, tuple_(*place) > tuple_(*(after or _BEFORE_ALL)))
         .order_by(*place)
         .limit(limit)
     )
-    return [(expires_at_ns, topic_id, Offset(offset)) for expires_at_ns, topic_id, offset in found]
+    return [
+        Expired(
+            expires_at_ns,
+            topic_id,
+            Offset(offset),
+            Message(
+                body_bytes,
+                bytes(head[: head.index(b"\n") + 1]),
+                Origin(publisher, is_plain=True, expires_at_ns=expires_at_ns, only_for=only_for),
+                published_at_ns,
+            ),
+        )
+        for expires_at_ns, topic_id, offset, published_at_ns, publisher, body_bytes, only_for, head in found
+    ]
 
 
 def stretches(connection: Connection, topic_id: int, size: int, stop: int) -> list[Stretch]:

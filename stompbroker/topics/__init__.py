@@ -4,6 +4,7 @@ Law: all mutation is synchronous, so it is atomic between checkpoints; `async` o
 synchronisation. Neighbours import from here only.
 """
 
+from stompbroker.topics.accounting import account_of, party_of
 from stompbroker.topics.consumer import Consumer, Credit
 from stompbroker.topics.dead_letters import DeadLetters
 from stompbroker.topics.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
@@ -18,6 +19,7 @@ from stompbroker.topics.pattern_tree import PatternTree
 from stompbroker.topics.policy import IdlePolicy, Retention, SlowSubscriber, TopicPolicies, TopicPolicy
 from stompbroker.topics.reading import Reading
 from stompbroker.topics.ready_queue import ReadyQueue
+from stompbroker.topics.records import Records
 from stompbroker.topics.registry import Leaving, Registry
 from stompbroker.topics.removing import removal
 from stompbroker.topics.replay import Replay
@@ -60,6 +62,7 @@ __all__ = [
     "Provenance",
     "Reading",
     "ReadyQueue",
+    "Records",
     "Refusal",
     "Registry",
     "Replay",
@@ -77,8 +80,10 @@ __all__ = [
     "Verdict",
     "Waiting",
     "WhenUsedUp",
+    "account_of",
     "parse_pattern",
     "parse_topic_name",
+    "party_of",
     "provenance_of",
     "redriven",
     "removal",

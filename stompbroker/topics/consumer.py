@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.ids import Offset
 from stompbroker.outbox import Delivered
+from stompbroker.outcome import Outcome
 from stompbroker.stomp import Version
 from stompbroker.topics.failure import Refusal
 from stompbroker.topics.rendering import Rendering
@@ -290,6 +291,9 @@ class Consumer:
         else:
             data = self._rendering.first_time(messages, first_number)
         if not self._expects_acks:
+            if reading.topic.records is not None and not self.subscription.is_durable:
+                # Now, while the messages are at hand; the log keeps nothing for it.
+                reading.topic.records.sample_sent(reading, first, messages, now_ns)
             self.outbox.put_deliveries(data, Delivered(self, reading, first, Offset(first + count)))
         else:
             self.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=self.outbox.put_bytes)
@@ -345,7 +349,7 @@ class Consumer:
             return
         self.in_flight -= stop - start
         self.subscription.counters.acked += stop - start
-        reading.settle(start, stop)
+        reading.settle_sent(start, stop)
         self.wake()
 
     def acknowledge(self, first: int, last: int, now_ns: int = 0) -> None:
@@ -413,7 +417,7 @@ class Consumer:
             return
         counters, holder = subscription.counters, subscription.consumer or self
         for reading, start, stop, sent_at_ns in parts:
-            settlement = reading.settle(start, stop)
+            settlement = reading.settle(start, stop, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns)
             reading.topic.times.note_acknowledged(sent_at_ns, now_ns, settlement.total)
             holder._uncount_bytes(reading, start, stop)
             holder.in_flight -= settlement.in_flight

@@ -15,6 +15,7 @@ import structlog
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
+from stompbroker.outcome import Outcome
 from stompbroker.topics.delivery_policy import WhenUsedUp
 from stompbroker.topics.destination import Pattern
 from stompbroker.topics.letters import letter_of
@@ -76,18 +77,18 @@ class DeadLetters:
             if what is WhenUsedUp.EVICT and not failure.is_final:
                 self._evict(reading, failure.count)
                 continue
-            if reading.topic.is_of_dead_letters or what is WhenUsedUp.DISCARD:
-                reading.discard(offset)
-                continue
-            if self._journal.gate.is_blocked:
+            is_discarded = reading.topic.is_of_dead_letters or what is WhenUsedUp.DISCARD
+            if not is_discarded and self._journal.gate.is_blocked:
                 self._try_again(entry, RETRY_NS)
                 continue
             message, is_known = reading.get(offset)
-            if not is_known:
+            if not is_known and (reading.is_recorded or not is_discarded):
                 reading.topic.pages.call_when_read(reading.topic, offset, partial(self._try_again, entry, 0))
                 continue
-            if message is None:
-                reading.discard(offset)  # purged, or its topic's store had not kept it
+            if message is not None:
+                reading.remember(offset, message)
+            if is_discarded or message is None:  # purged, or its topic's store had not kept it
+                reading.discard(offset, self._clock.now_ns())
                 continue
             topic = self._topic_for(reading.topic)
             letter = letter_of(
@@ -177,6 +178,7 @@ class DeadLetters:
                     registry,
                     self._clock,
                     then=lambda: None,
+                    outcome=Outcome.EVICTED,
                     refused=lambda reason: log.error("cannot be evicted", subscription=subscription.key, reason=reason),
                 )
             )

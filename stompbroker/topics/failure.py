@@ -28,6 +28,12 @@ class Refusal(NamedTuple):
     is_final: bool = False
     #: Whether the subscriber has not said anything within its deadline: it still may.
     is_overdue: bool = False
+    #: Whether its connection was lost over it.
+    is_lost: bool = False
+
+    @property
+    def is_nack(self) -> bool:
+        return not self.is_overdue and not self.is_lost
 
 
 @final
@@ -46,6 +52,7 @@ class Failure:
         "is_overdue",
         "last_attempt_ns",
         "last_number",
+        "nacks",
         "reason",
     )
 
@@ -59,9 +66,11 @@ class Failure:
         last_attempt_ns: int = 0,
         is_final: bool = False,
         is_overdue: bool = False,
+        nacks: int = 0,
     ) -> None:
-        #: How many deliveries have failed.
+        #: How many deliveries have failed, and how many of them because the subscriber said so.
         self.count = count
+        self.nacks = nacks
         #: When it goes again, or is given up.
         self.due_ns = due_ns
         #: What was last said to be the reason.
@@ -100,6 +109,7 @@ def failure_after(
         last_attempt_ns=sent_at_ns,
         is_final=refusal.is_final,
         is_overdue=refusal.is_overdue,
+        nacks=(0 if before is None else before.nacks) + refusal.is_nack,
     )
     if before is not None:
         failure.last_number = before.last_number

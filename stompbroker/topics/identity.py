@@ -31,6 +31,11 @@ class Identity(NamedTuple):
     name: str
 
     @property
+    def client_id(self) -> str | None:
+        """Whose it is, if it is known by a name within a client id."""
+        return self.scope if self.kind is IdentityKind.NAMED and self.scope else None
+
+    @property
     def key(self) -> str:
         """How people see and name it: unique, copyable, and no option of a command.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 import structlog
 
 from stompbroker.clock import NANOSECONDS, iso_time
+from stompbroker.outcome import Outcome
 from stompbroker.topics.removing import removal
 
 if TYPE_CHECKING:
@@ -72,4 +73,6 @@ class IdleSubscriptions:
         def say_not(reason: str) -> None:
             log.error("a durable subscription cannot be deleted", subscription=key, reason=reason)
 
-        self._journal.submit(removal(subscription, self._registry, self._clock, then=say, refused=say_not))
+        self._journal.submit(
+            removal(subscription, self._registry, self._clock, then=say, refused=say_not, outcome=Outcome.EVICTED)
+        )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stompbroker.topics.delivery_times import DeliveryTimes
     from stompbroker.topics.pages import Pages
     from stompbroker.topics.pattern_tree import PatternTree
+    from stompbroker.topics.records import Records
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
     from stompbroker.topics.topic import Topic
@@ -37,5 +38,7 @@ class Neighbourhood:
     redeliveries: Timetable[Waiting]
     deadlines: Timetable[Unanswered]
     times: DeliveryTimes
+    #: What the ledger gets to know; None without one.
+    records: Records | None
     #: Whether anything outlives the process: otherwise nothing can be retained.
     can_store: bool

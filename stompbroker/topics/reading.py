@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from stompbroker.commitlog import Cursor, OffsetRanges, Settlement
 from stompbroker.ids import Offset
 from stompbroker.message import tails_bytes
+from stompbroker.outcome import Outcome
+from stompbroker.topics.accounting import account_of
 from stompbroker.topics.failure import failure_after
 from stompbroker.topics.selecting import Selection
 from stompbroker.topics.timetable import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from stompbroker.message import Message
+    from stompbroker.settled import Settled
     from stompbroker.topics.delivery_policy import DeliveryPolicy
     from stompbroker.topics.failure import Failure, Refusal
     from stompbroker.topics.replay import Replay
@@ -50,7 +53,8 @@ class Reading:
     Invariants:
         every unsettled sent message that may have to go again is in the log, in `held` or in the store
         held_bytes is the size of `held`, and is charged to the memory budget
-        failures, held and first_sent hold unsettled offsets only
+        failures, held, stubs and first_sent hold unsettled offsets only
+        every settled message of a durable subscription is in `unrecorded` once, or in the ledger
         unsent == end of the log - cursor.next_offset - what was given up ahead of it
     """
 
@@ -58,16 +62,20 @@ class Reading:
         "_first_sent",
         "_given_up_ahead",
         "_held",
+        "_stubs",
         "changed_failures",
         "cursor",
         "failures",
+        "generation",
         "held_bytes",
+        "in_ledger",
         "listed_in",
         "missing",
         "replay",
         "subscription",
         "told_missing",
         "topic",
+        "unrecorded",
     )
 
     def __init__(self, subscription: Subscription, topic: Topic, cursor: Cursor) -> None:
@@ -80,6 +88,14 @@ class Reading:
         #: The offset that has to be read from the store before anything more can be sent.
         self.missing: Offset | None = None
         self._held: dict[Offset, Message] = {}
+        #: Of unsettled messages that were sent and only the store has: what the ledger will say of them.
+        self._stubs: dict[Offset, Message] = {}
+        #: How often it was moved to another place.
+        self.generation = 0
+        #: What was settled for a durable subscription and has not been written down yet; and which offsets are being
+        #: written down although they are not settled yet.
+        self.unrecorded: list[Settled] = []
+        self.in_ledger: OffsetRanges | None = None
         #: When messages were first sent whose consumer has left without answering.
         self._first_sent: dict[Offset, int] = {}
         self.held_bytes = 0
@@ -116,7 +132,13 @@ class Reading:
         """The log may drop everything below without anybody having to hold it."""
         if self.subscription.consumer is None and self.topic.is_in_store:
             return self.topic.log.end_offset  # whoever is not there reads from the store when it returns
-        return self.cursor.ack_floor if self.subscription.may_go_again else self.cursor.next_offset
+        needs_sent = self.subscription.may_go_again or self.is_recorded
+        return self.cursor.ack_floor if needs_sent else self.cursor.next_offset
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the ledger gets to know of every message."""
+        return self.topic.records is not None and self.subscription.is_durable
 
     @property
     def is_idle(self) -> bool:
@@ -162,6 +184,9 @@ class Reading:
             first = cursor.next_offset
         if tails_bytes(messages) > limit_bytes:
             messages = _within(messages, limit_bytes)
+        if source is not self.topic.log and self.is_recorded:
+            for offset, message in enumerate(messages, first):
+                self._stubs[Offset(offset)] = message.without_body()
         cursor.advance(Offset(first + len(messages)))
         return first, messages
 
@@ -183,10 +208,15 @@ class Reading:
             if not is_known:
                 self.missing = offset
                 break
-            if message is None or message.has_expired(now_ns):
-                self.subscription.counters.expired += message is not None
-                self.settle(offset, offset + 1)
+            if message is None:
+                self._settle(offset, offset + 1)
                 continue
+            if message.has_expired(now_ns):
+                self.subscription.counters.expired += 1
+                self.remember(offset, message)
+                self.settle(offset, offset + 1, Outcome.EXPIRED, now_ns)
+                continue
+            self.remember(offset, message)
             self.cursor.take_lowest_free()
             again.append(Again(offset, message, self.failures.get(offset)))
             limit_bytes -= message.size_bytes
@@ -206,8 +236,22 @@ class Reading:
         if self.subscription.consumer is not None:
             self.subscription.consumer.offer(self)
 
-    def settle(self, start: int, stop: int) -> Settlement:
-        """These offsets are done with, whatever state they were in."""
+    def settle(self, start: int, stop: int, outcome: Outcome, settled_at_ns: int, *, sent_at_ns: int = 0) -> Settlement:
+        """These offsets are done with, whatever state they were in; those that are in flight were sent then."""
+        if self.topic.records is not None:
+            self._record(self.cursor.unsettled(start, stop), outcome, settled_at_ns, sent_at_ns)
+        return self._settle(start, stop)
+
+    def settle_sent(self, start: int, stop: int) -> None:
+        """These have been sent, which is enough."""
+        if self.is_recorded:
+            assert self.topic.records is not None
+            now_ns = self.topic.records.now_ns()
+            self.settle(start, stop, Outcome.SENT, now_ns, sent_at_ns=now_ns)
+        else:
+            self._settle(start, stop)
+
+    def _settle(self, start: int, stop: int) -> Settlement:
         settlement = self.cursor.settle(start, stop)
         if self.failures:
             for offset in _offsets_between(self.failures, start, stop):
@@ -216,6 +260,9 @@ class Reading:
         if self._first_sent:
             for offset in _offsets_between(self._first_sent, start, stop):
                 del self._first_sent[offset]
+        if self._stubs:
+            for offset in _offsets_between(self._stubs, start, stop):
+                del self._stubs[offset]
         if self._held:
             size_bytes = sum(self._held.pop(offset).size_bytes for offset in _offsets_between(self._held, start, stop))
             self.held_bytes -= size_bytes
@@ -223,6 +270,47 @@ class Reading:
         if self.topic.is_in_store:
             self.topic.unsaved.note_reading(self, settlement.total)
         return settlement
+
+    def _record(self, ranges: list[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int = 0) -> None:
+        """Account for messages that are about to be settled."""
+        records = self.topic.records
+        if records is None:
+            return
+        if not self.subscription.is_durable:
+            records.sample(self, ranges, outcome, settled_at_ns, sent_at_ns)
+            return
+        if self.in_ledger is not None:
+            ranges = [gap for start, stop in ranges for gap in self.in_ledger.gaps(start, stop)]
+        if ranges:
+            self.unrecorded += account_of(self, ranges, outcome, settled_at_ns, sent_at_ns)
+            self.topic.unsaved.note_record(self)
+
+    def take_unrecorded(self) -> list[Settled]:
+        unrecorded, self.unrecorded = self.unrecorded, []
+        return unrecorded
+
+    def known_one_by_one(self, start: int, stop: int) -> list[Offset]:
+        """The unsettled offsets of which more is known than that they were sent with others; sorted."""
+        if not self.failures and not self._first_sent:
+            return []
+        found = _offsets_between(self.failures, start, stop) + _offsets_between(self._first_sent, start, stop)
+        return sorted(set(found))
+
+    def recalled(self, start: int, stop: int) -> list[tuple[Offset, Message]]:
+        """What is remembered of the messages at these offsets, although the log has let go of them; sorted."""
+        found = {offset: self._stubs[offset] for offset in _offsets_between(self._stubs, start, stop)}
+        found.update({offset: self._held[offset] for offset in _offsets_between(self._held, start, stop)})
+        return sorted(found.items())
+
+    @property
+    def is_all_in_flight(self) -> bool:
+        """Whether everything that was sent and is not settled is in flight."""
+        return not self.cursor.waiting_count and not self.cursor.free_count
+
+    def remember(self, offset: Offset, message: Message) -> None:
+        """It will be asked for when it is settled, and perhaps only the store has it by then."""
+        if self.is_recorded and offset not in self._held and self.topic.log.get(offset) is None:
+            self._stubs[offset] = message.without_body()
 
     def set_aside(self, offset: Offset, refusal: Refusal, *, sent_at_ns: int, is_in_flight: bool = True) -> bool:
         """A delivery has failed: it waits for its time. False if it was not in flight, or else not free."""
@@ -262,22 +350,47 @@ class Reading:
         failure = self.failures.get(offset)
         return failure is not None and failure.is_used_up(self.policy)
 
-    def give_up(self, offset: Offset) -> bool:
+    def give_up(self, offset: Offset, outcome: Outcome, now_ns: int, message: Message | None = None) -> bool:
         """It will not be sent any more, for the first time or again. False if there is nothing to give up: it is
         settled, or in flight, where it can still be acknowledged."""
         if offset >= self.cursor.next_offset:
-            if self._given_up_ahead is None:
-                self._given_up_ahead = OffsetRanges()
-            is_given_up = self._given_up_ahead.add(offset, offset + 1) > 0
-            if offset == self.cursor.next_offset:
-                self._step_over_given_up()
-            return is_given_up
+            return self._give_up_ahead(offset, outcome, now_ns, message)
         if self.cursor.is_settled(offset, offset + 1) or self.cursor.is_in_flight(offset):
             return False
-        self.subscription.waiting -= self.settle(offset, offset + 1).waiting
+        if message is not None:
+            self.remember(offset, message)
+        self.subscription.waiting -= self.settle(offset, offset + 1, outcome, now_ns).waiting
         if self.subscription.consumer is not None:
             self.subscription.consumer.wake()  # fewer messages wait: perhaps it may get new ones
         return True
+
+    def _give_up_ahead(self, offset: Offset, outcome: Outcome, now_ns: int, message: Message | None) -> bool:
+        if self._given_up_ahead is None:
+            self._given_up_ahead = OffsetRanges()
+        if offset in self._given_up_ahead:
+            return False
+        if message is not None:
+            self.remember(offset, message)
+        self._record([(offset, offset + 1)], outcome, now_ns)
+        self._stubs.pop(offset, None)
+        self._given_up_ahead.add(offset, offset + 1)
+        if offset == self.cursor.next_offset:
+            self._step_over_given_up()
+        if self.topic.is_in_store:
+            self.topic.unsaved.note_reading(self, 1)
+        return True
+
+    @property
+    def given_up_ahead(self) -> list[tuple[int, int]]:
+        """What is settled although the cursor has not come there yet."""
+        return [] if self._given_up_ahead is None else list(self._given_up_ahead)
+
+    def restore_given_up(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """What was given up ahead of the cursor when it was last written down."""
+        for start, stop in ranges:
+            if self._given_up_ahead is None:
+                self._given_up_ahead = OffsetRanges()
+            self._given_up_ahead.add(start, stop)
 
     def restore_failure(self, offset: Offset, failure: Failure) -> bool:
         """It was waiting for its time when it was last written down. False if it has been settled since."""
@@ -293,13 +406,13 @@ class Reading:
             self.changed_failures.add(offset)
             self.topic.unsaved.note_reading(self, 1)
 
-    def bury(self, offset: Offset) -> None:
+    def bury(self, offset: Offset, now_ns: int) -> None:
         """Its attempts are used up, and it lies with the dead letters."""
-        self.subscription.counters.dead += self.give_up(offset)
+        self.subscription.counters.dead += self.give_up(offset, Outcome.DEAD, now_ns)
 
-    def discard(self, offset: Offset) -> None:
+    def discard(self, offset: Offset, now_ns: int) -> None:
         """Its attempts are used up, and that is all."""
-        self.subscription.counters.discarded += self.give_up(offset)
+        self.subscription.counters.discarded += self.give_up(offset, Outcome.DISCARDED, now_ns)
 
     def become_due(self, offset: Offset) -> None:
         """What was set aside may go again, unless it has been settled in the meantime."""
@@ -359,35 +472,51 @@ class Reading:
     def hold_unsettled(self, start: int, stop: int) -> None:
         """The log is about to drop [start, stop): keep what of it is sent, unsettled and may have to go again, unless
         the store has it."""
-        if not self.subscription.may_go_again:
+        if not self.subscription.may_go_again and not self.is_recorded:
             return
         size_bytes = 0
         for low, high in self.cursor.unsettled(start, stop):
             for offset in map(Offset, range(low, high)):
                 message = self.topic.log.get(offset)
-                if message is not None and not self.topic.has_stored(offset):
+                if message is None:
+                    continue
+                if self.subscription.may_go_again and not self.topic.has_stored(offset):
                     self._held[offset] = message
                     size_bytes += message.size_bytes
+                elif self.is_recorded:
+                    self._stubs[offset] = message.without_body()
         self.held_bytes += size_bytes
         self.topic.budget.adjust(size_bytes)
 
     def drop_oldest(self, stop: Offset) -> int:
         """Give up what is unsent below `stop`; returns how many messages that were."""
         before = self.unsent
+        self._record_dropped(Offset(0), stop)
         self._step_over(stop)
         return max(before - self.unsent, 0)
 
     def drop_newest(self, start: Offset) -> int:
         """Give up what is unsent from `start` on; returns how many messages that were."""
+        start = max(start, self.cursor.next_offset)
+        self._record_dropped(start, self.topic.log.end_offset)
         if self._given_up_ahead is None:
             self._given_up_ahead = OffsetRanges()
-        return self._given_up_ahead.add(max(start, self.cursor.next_offset), self.topic.log.end_offset)
+        return self._given_up_ahead.add(start, self.topic.log.end_offset)
 
-    def move_to(self, position: Offset) -> None:
+    def _record_dropped(self, start: Offset, stop: Offset) -> None:
+        if self.topic.records is not None:
+            unsent = [(max(low, start), min(high, stop)) for low, high in self._unsent_ranges()]
+            unsent = [(low, high) for low, high in unsent if low < high]
+            self._record(unsent, Outcome.DROPPED, self.topic.records.now_ns())
+
+    def move_to(self, position: Offset, now_ns: int) -> None:
         """Read on from there, as if nothing from it on had been sent, and everything before it settled. Nobody may be
         attached."""
         assert self.subscription.consumer is None
-        self.settle(self.cursor.ack_floor, self.cursor.next_offset)
+        skipped = [(start, min(stop, position)) for start, stop in self.unsettled_ranges() if start < position]
+        self._record(skipped, Outcome.SKIPPED, now_ns)
+        self._settle(self.cursor.ack_floor, self.cursor.next_offset)
+        self.generation += 1
         self.subscription.waiting = sum(
             reading.cursor.waiting_count for reading in self.subscription.readings.values() if reading is not self
         )
@@ -396,11 +525,17 @@ class Reading:
         if self.topic.is_in_store:
             self.topic.unsaved.note_reading(self, 1)
 
+    def abandon(self, now_ns: int) -> None:
+        """A transient subscriber has gone with what it was sent and has not answered."""
+        if self.subscription.may_go_again:
+            self._record(self.cursor.in_flight_ranges(), Outcome.UNSUBSCRIBED, now_ns)
+
     def close(self) -> None:
         """Nobody reads here any more."""
         self.topic.budget.adjust(-self.held_bytes)
         self.held_bytes = 0
         self._held.clear()
+        self._stubs.clear()
 
     def _step_over_given_up(self) -> Offset:
         """Move past what was given up; returns where the next of that begins, or the end."""
@@ -422,18 +557,24 @@ class Reading:
             if self.topic.is_in_store:
                 self.topic.unsaved.note_reading(self, 1)
 
-    def _selected(self, messages: list[Message], now_ns: int) -> list[Message]:
-        """Step over what this subscriber does not get; what is left is the run up to the next such message."""
+    def selection(self, now_ns: int) -> Selection:
+        """Which messages are for this subscriber, at that time."""
         subscription = self.subscription
         own = subscription.connection_name if subscription.is_no_local else None
-        selection = Selection(now_ns, subscription.store_id, own)
+        return Selection(now_ns, subscription.store_id, own)
+
+    def _selected(self, messages: list[Message], now_ns: int) -> list[Message]:
+        """Step over what this subscriber does not get; what is left is the run up to the next such message."""
+        subscription, selection = self.subscription, self.selection(now_ns)
         since_ns = 0 if self.replay is None else self.replay.since_ns
         if not since_ns and selection.takes_all(messages):
             return messages
         position = 0
         for message in messages:
             if selection.has_expired(message):
-                subscription.counters.expired += selection.takes(message)
+                if selection.takes(message):
+                    subscription.counters.expired += 1
+                    self._record_expired(Offset(self.cursor.next_offset + position), message, now_ns)
             elif selection.takes(message) and message.published_at_ns >= since_ns:
                 break
             position += 1
@@ -445,10 +586,17 @@ class Reading:
             stop += 1
         return messages[position:stop]
 
+    def _record_expired(self, offset: Offset, message: Message, now_ns: int) -> None:
+        """It is about to be stepped over."""
+        if self.topic.records is not None:
+            self.remember(offset, message)
+            self._record([(offset, offset + 1)], Outcome.EXPIRED, now_ns)
+            self._stubs.pop(offset, None)
+
     def check_invariants(self) -> None:
         self.cursor.check_invariants()
         assert self.held_bytes == sum(message.size_bytes for message in self._held.values())
-        for offset in (*self.failures, *self._held, *self._first_sent):
+        for offset in (*self.failures, *self._held, *self._stubs, *self._first_sent):
             assert offset < self.cursor.next_offset
             assert not self.cursor.is_settled(offset, offset + 1)
         assert self.unsent == sum(stop - start for start, stop in self._unsent_ranges())

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from stompbroker.topics.destination import Pattern
     from stompbroker.topics.identity import Identity
     from stompbroker.topics.policy import TopicPolicies
+    from stompbroker.topics.records import Records
     from stompbroker.topics.subscription import Subscription
     from stompbroker.totals import Totals
 
@@ -89,6 +90,7 @@ class Registry:
         "pages",
         "policies",
         "ready",
+        "records",
         "redeliveries",
         "subscriptions",
         "times",
@@ -104,6 +106,7 @@ class Registry:
         *,
         max_topics: int,
         can_store: bool = True,
+        records: Records | None = None,
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[Subscription, None] = {}
@@ -132,8 +135,11 @@ class Registry:
             redeliveries=self.redeliveries,
             deadlines=self.deadlines,
             times=self.times,
+            records=records,
             can_store=can_store,
         )
+        #: What the ledger gets to know; None without one.
+        self.records = records
         self.policies = policies
         #: Does with messages that are not tried again what their policies say; set by the composition root.
         self.bury: Callable[[Sequence[Waiting]], None] = _do_not_bury
@@ -245,6 +251,9 @@ class Registry:
                 continue
             if not subscription.is_durable:
                 self._bury_before(subscription)
+                if self.records is not None:
+                    for reading in consumer.served():
+                        reading.abandon(now_ns)
                 consumer.close()
                 subscription.consumer = None
                 transient.append(subscription)
@@ -258,7 +267,7 @@ class Registry:
                 if reading.cursor.release_in_flight() and reading.topic.is_in_store:
                     self.unsaved.note_reading(reading, 1)
             if worked_on is not None:
-                refusal = Refusal(now_ns, "the connection was lost")
+                refusal = Refusal(now_ns, "the connection was lost", is_lost=True)
                 worked_on.reading.note_lost(Offset(worked_on.start), refusal, sent_at_ns=worked_on.sent_at_ns)
             self._note_seen(subscription, now_ns)
             affected.update(self.blocked)

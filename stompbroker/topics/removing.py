@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompbroker.outcome import Outcome
 from stompbroker.topics.unit import Unit
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ def removal(
     then: Callable[[], None],
     refused: Callable[[str], None],
     lane: Lane | None = None,
+    outcome: Outcome = Outcome.UNSUBSCRIBED,
 ) -> Unit:
-    """The unit that removes it, and then calls `then`. Nobody may be attached to it."""
+    """The unit that removes it, and then calls `then`; `outcome` is what becomes of what it has not settled. Nobody may
+    be attached to it."""
     assert subscription.consumer is None
     registry.forget_durable(subscription)
 
@@ -42,4 +45,4 @@ def removal(
         registry.remember_durable(subscription)
         refused(reason)
 
-    return Unit({}, [], finish, lane=lane, removed=subscription, refused=put_back)
+    return Unit({}, [], finish, lane=lane, removed=subscription, removed_as=outcome, refused=put_back)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.commitlog import Cursor, Log, OffsetRanges
 from stompbroker.ids import FIRST_OFFSET, Offset
+from stompbroker.outcome import Outcome
 from stompbroker.signals import Signal
 from stompbroker.topics.destination import DEAD_LETTERS
 from stompbroker.topics.policy import SlowSubscriber
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from stompbroker.topics.neighbourhood import Neighbourhood
     from stompbroker.topics.pages import Pages
     from stompbroker.topics.policy import TopicPolicy
+    from stompbroker.topics.records import Records
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
     from stompbroker.topics.unsaved import Unsaved
@@ -180,6 +182,10 @@ class Topic:
         return self._around.times
 
     @property
+    def records(self) -> Records | None:
+        return self._around.records
+
+    @property
     def redeliveries(self) -> Timetable[Waiting]:
         return self._around.redeliveries
 
@@ -258,11 +264,11 @@ class Topic:
         """How many messages the store may have of it: some offsets in between may have none."""
         return self.log.end_offset - self.collected_up_to - self.collected.count if self.is_in_store else 0
 
-    def purge(self, offsets: Sequence[Offset]) -> None:
+    def purge(self, offsets: Sequence[Offset], now_ns: int) -> None:
         """These messages are gone, although somebody may not have settled them: nobody gets them any more."""
         for reading in self.readings.values():
             for offset in offsets:
-                reading.give_up(offset)
+                reading.give_up(offset, Outcome.SKIPPED, now_ns)
         self.window.drop_ranges([(offset, offset + 1) for offset in offsets])
         self.pages.forget(self)
         if self.retained is not None:
@@ -275,18 +281,23 @@ class Topic:
             return
         expired = 0
         for offset, message in self.log:
-            if expired == EXPIRED_PER_LOOK or not message.has_expired(now_ns) or not self.expire(offset):
+            if (
+                expired == EXPIRED_PER_LOOK
+                or not message.has_expired(now_ns)
+                or not self.expire(offset, message, now_ns)
+            ):
                 break
             expired += 1
         if expired:
             start = self.log.start_offset
             self.window.drop_ranges([(start, start + expired)])
 
-    def expire(self, offset: Offset) -> bool:
-        """The time of a message is over. True if nobody has it in flight, where it can still be acknowledged: then it
-        can go."""
+    def expire(self, offset: Offset, message: Message, now_ns: int) -> bool:
+        """The time of a message is over; it may be without its body. True if nobody has it in flight, where it can
+        still be acknowledged: then it can go."""
         for subscription, reading in self.readings.items():
-            subscription.counters.expired += reading.give_up(offset)
+            if reading.selection(now_ns).takes(message):
+                subscription.counters.expired += reading.give_up(offset, Outcome.EXPIRED, now_ns, message)
         return all(
             reading.cursor.is_settled(offset, offset + 1) or offset >= reading.cursor.next_offset
             for reading in self.readings.values()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from stompbroker.outcome import Outcome
 from stompbroker.topics.failure import Refusal
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Unit:
         "purged",
         "refused",
         "removed",
+        "removed_as",
         "size_bytes",
         "stored_topics",
         "then",
@@ -119,6 +121,7 @@ class Unit:
         is_transaction: bool = False,
         created: Subscription | None = None,
         removed: Subscription | None = None,
+        removed_as: Outcome = Outcome.UNSUBSCRIBED,
         burials: Sequence[Burial] = (),
         purged: Mapping[Topic, Sequence[Offset]] | None = None,
         refused: Callable[[str], None] | None = None,
@@ -136,6 +139,8 @@ class Unit:
         self.is_transaction = is_transaction
         self.created = created
         self.removed = removed
+        #: What that means for what the removed subscription has not settled.
+        self.removed_as = removed_as
         self.burials = burials
         #: Messages that go although they are not settled.
         self.purged = purged or {}
@@ -178,7 +183,7 @@ class Unit:
         if self.decisions:
             self.apply_decisions(now_ns)
         for burial in self.burials:
-            burial.reading.bury(burial.offset)
+            burial.reading.bury(burial.offset, now_ns)
         for topic, offsets in self.purged.items():
-            topic.purge(offsets)
+            topic.purge(offsets, now_ns)
         self.then()

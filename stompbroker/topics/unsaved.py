@@ -60,6 +60,12 @@ class Unsaved:
             self.readings[reading] = None
             self.records += records
 
+    def note_record(self, reading: Reading) -> None:
+        """A durable subscription has settled something, which the ledger does not know yet."""
+        if not self:
+            self.filled.wake()
+        self.readings[reading] = None
+
     def note_subscription(self, subscription: Subscription) -> None:
         """What is kept about a durable subscription has changed."""
         self.subscriptions[subscription] = None

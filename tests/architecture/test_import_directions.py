@@ -84,7 +84,11 @@ RULES = (
         why="it decides what is written, and neither for whom nor by which thread",
     ),
     Rule(who=".", save=(".storage",), never=("alembic", "psycopg"), why="SQL lives in one place"),
-    Rule(who=".ledger", never=(".actors", ".stomp"), why="the ledger knows records, not clients"),
+    Rule(
+        who=".ledger",
+        never=(".actors", ".control", ".journal", ".sessions", ".stomp", ".topics"),
+        why="the ledger knows records, not clients",
+    ),
     Rule(who=".management", never=(".actors",), why="it looks and acts through control"),
 )
 

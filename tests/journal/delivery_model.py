@@ -117,6 +117,8 @@ class Expected:
         self.courses: dict[Published, Course] = {}
         #: Its policy said evict, and it is being removed.
         self.is_evicted = False
+        #: To be discarded when it is known what it was, which may have to be read first.
+        self.to_discard: list[Published] = []
         self.forget_counts()
 
     def forget_counts(self) -> None:
@@ -231,6 +233,7 @@ class Expected:
     def become_due(self, now_ns: int) -> set[Published]:
         """Whatever is due goes again, or is given up; returns what should lie with the dead letters."""
         to_bury: set[Published] = set()
+        self.to_discard = []
         for published, course in self.courses.items():
             if course.fate is not Fate.WAITING or course.due_ns > now_ns or course.is_dying:
                 continue
@@ -239,11 +242,14 @@ class Expected:
             elif self.plan.when_used_up is WhenUsedUp.EVICT and not course.is_final:
                 self.is_evicted = True
             elif self.plan.when_used_up is WhenUsedUp.DISCARD or published.is_letter:
-                course.fate = Fate.DISCARDED
-                self.counts["discarded"] += 1
+                self.to_discard.append(published)
             else:
                 to_bury.add(published)
         return to_bury
+
+    def discard(self, published: Published) -> None:
+        self.courses[published].fate = Fate.DISCARDED
+        self.counts["discarded"] += 1
 
     def expire(self, published: Published) -> None:
         """Nobody is sent it any more; what is in flight can still be acknowledged."""

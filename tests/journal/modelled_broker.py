@@ -13,14 +13,16 @@ import tempfile
 from collections import deque
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from stompbroker.ids import Offset
 from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.ledger.exports import Exports
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message import Message, Origin
 from stompbroker.message_ids import MessageIds
 from stompbroker.outbox import Outbox
+from stompbroker.outcome import Outcome
 from stompbroker.signals import Signal
 from stompbroker.stomp import FrameReader, Limits, Version, message_tail
 from stompbroker.storage import open_store
@@ -36,6 +38,7 @@ from stompbroker.topics import (
     Identity,
     IdentityKind,
     Leaving,
+    Records,
     Refusal,
     Registry,
     Retention,
@@ -90,6 +93,16 @@ SUBSCRIBERS = (
     Subscriber("auto", "a.y", AckMode.AUTO, 10),
     Subscriber("undertaker", "DLQ.>", AckMode.INDIVIDUAL, 3, max_attempts=2),
 )
+
+
+#: What the ledger says of each fate; of what is not settled nothing.
+_OUTCOMES: Final[dict[Fate, set[Outcome | None]]] = {
+    Fate.ACKED: {Outcome.ACKED, Outcome.SENT},
+    Fate.DEAD: {Outcome.DEAD},
+    Fate.DISCARDED: {Outcome.DISCARDED},
+    Fate.EXPIRED: {Outcome.EXPIRED},
+    Fate.PASSED_OVER: {None, Outcome.SKIPPED},
+}
 
 
 class End(Enum):
@@ -167,6 +180,8 @@ class ModelledBroker:
         self.clock = HandClock()
         self.clock.ns = 1000 * MS
         self.published = 0
+        #: What the ledger says, by subscription and message id.
+        self.ledger: dict[tuple[str, str], Outcome] = {}
         #: What is so, and what the next start would find.
         self.world = World()
         self.stored = World()
@@ -189,8 +204,9 @@ class ModelledBroker:
             TopicPolicy(window_messages=12, delivery=delivery),
             dead_letters=TopicPolicy(retention=Retention(age_s=1_000_000.0), delivery=delivery),
         )
-        self.registry = Registry(policies, self.budget, Totals(), max_topics=10)
-        restore(self.store.load(), self.registry, self.clock.ns)
+        self.registry = Registry(policies, self.budget, Totals(), max_topics=10, records=Records(lambda: self.clock.ns))
+        kept = self.store.load()
+        restore(kept, self.registry, self.clock.ns)
         self.numbered = self._durable()
         self.journal = StoreJournal(
             self.registry,
@@ -199,6 +215,14 @@ class ModelledBroker:
             Numbers(self.starts),
             engine="sqlite",
             last_batch_number=self.last_batch,
+            exports=Exports(
+                kept.exports,
+                kept.gathered,
+                lambda: None,
+                store_id=self.store_name,
+                start_number=self.starts,
+                export_bytes=1 << 30,
+            ),
         )
         self.message_ids = MessageIds(self.store_name, self.starts)
         self.submitted: list[Unit] = []
@@ -300,6 +324,7 @@ class ModelledBroker:
             self._take_effect(self.stored, unit, firsts)
         assert self._stored_letters() == self.stored.letters
         self._check_stored_failures()
+        self._check_ledger(formed)
         return formed, effects
 
     def _complete(self, formed: Formed, effects: list[tuple[Unit, dict[Topic, int]]]) -> None:
@@ -590,8 +615,10 @@ class ModelledBroker:
             for published in left:
                 # What has to be read first is tried again. What was never stored may be gone, and then it is discarded.
                 if expected.courses[published].may_be_lost and self._is_settled(expected, published):
-                    expected.courses[published].fate = Fate.DISCARDED
-                    expected.counts["discarded"] += 1
+                    expected.discard(published)
+            for published in expected.to_discard:
+                if self._is_settled(expected, published):
+                    expected.discard(published)
         for expected in self.world.subscriptions.values():
             found = [each for each in self.attachments.values() if each.number == expected.number]
             if expected.is_evicted and found:
@@ -673,7 +700,7 @@ class ModelledBroker:
         """What the store knows to have expired, as upkeep does it."""
         by_number = {topic.store_id: topic for topic in self.registry.topics.values()}
         purged: dict[Topic, list[Offset]] = {}
-        for _, topic_number, offset in self.store.expired(self.clock.ns, None, 500):
+        for _, topic_number, offset, message in self.store.expired(self.clock.ns, None, 500):
             topic = by_number.get(topic_number)
             if topic is None:
                 continue
@@ -683,7 +710,7 @@ class ModelledBroker:
                     if published.topic == topic.name and published.offset == offset:
                         expected.expire(published)
                         is_in_flight = is_in_flight or course.fate is Fate.IN_FLIGHT
-            assert topic.expire(offset) == (not is_in_flight)
+            assert topic.expire(offset, message, self.clock.ns) == (not is_in_flight)
             if not is_in_flight:
                 purged.setdefault(topic, []).append(offset)
         if purged:
@@ -864,6 +891,22 @@ class ModelledBroker:
                 is_noted = course.failed and not course.fate.is_settled
                 assert stored == ((course.failed, course.due_ns) if is_noted else None), f"{published} is {course}"
         assert not found
+
+    def _check_ledger(self, formed: Formed) -> None:
+        """The ledger knows of every delivery that is settled in the store, once, and of no other."""
+        for party, settled in formed.ledger.accounts:
+            for run in settled:
+                for message in run.messages:
+                    key = party.subscription, message.message_id.decode()
+                    assert key not in self.ledger, f"{key} is {run.outcome} although it was {self.ledger[key]}"
+                    self.ledger[key] = run.outcome
+        for expected in self.stored.subscriptions.values():
+            name = self.numbered[expected.number].key if expected.number in self.numbered else None
+            for published, course in expected.courses.items():
+                if name is None or course.may_be_lost:
+                    continue
+                found = self.ledger.get((name, published.message_id))
+                assert found in _OUTCOMES.get(course.fate, {None}), f"{name}: {published} is {course}, not {found}"
 
     def _stored_letters(self) -> dict[tuple[str, int], tuple[str, int]]:
         query = (

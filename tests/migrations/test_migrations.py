@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 VERSIONS = sorted((ROOT / "migrations" / "versions").glob("*.py"))
 
 
-#: A row of each kind that 0002 changes, as revision 0001 has them. In SQL: the tables in the code have moved on.
+#: A row of each kind that later steps change, as revision 0001 has them. In SQL: the tables in the code have moved on.
 WRITTEN_BY_0001 = (
     "INSERT INTO topics (id, name, next_offset) VALUES (1, 'a', 4)",
     'INSERT INTO messages (topic_id, "offset", published_at_ns, publisher, body_bytes, tail) '
@@ -39,13 +39,18 @@ WRITTEN_BY_0001 = (
     "created_at_ns, last_seen_at_ns) VALUES (7, '', 'named', 'c', 'n', '/topic/a', 'a', 'client', false, 1, 2)",
     'INSERT INTO redeliveries (subscription_id, topic_id, "offset", attempts, due_at_ns, reason) '
     "VALUES (7, 1, 3, 2, 99, 'refused')",
+    "INSERT INTO cursors (subscription_id, topic_id, ack_floor, settled, sent_up_to) VALUES (7, 1, 1, :settled, 3)",
 )
+
+
+#: In SQL they have no spelling that both engines know.
+BYTES = {"tail": b"message-id:1\n\nx\0", "settled": b""}
 
 
 def write_as_0001(engine: Engine) -> None:
     with engine.begin() as connection:
         for statement in WRITTEN_BY_0001:
-            connection.execute(text(statement), {"tail": b"message-id:1\n\nx\0"} if ":tail" in statement else {})
+            connection.execute(text(statement), {name: BYTES[name] for name in BYTES if f":{name}" in statement})
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -138,7 +143,7 @@ def test_what_the_first_release_wrote_is_kept_and_reads_as_it_was_meant(
     run(engine, command.upgrade, "0001")
     write_as_0001(engine)
 
-    assert migrate(database, tmp_path)[0] == "0002"
+    assert migrate(database, tmp_path) == ["0002", "0003"]
 
     store = open_store(database, tmp_path)
     try:
@@ -149,7 +154,9 @@ def test_what_the_first_release_wrote_is_kept_and_reads_as_it_was_meant(
     (subscription,) = kept.subscriptions
     assert (subscription.last_seen_at_ns, subscription.is_ordered, subscription.delivery) == (2, False, "")
     (redelivery,) = kept.redeliveries
-    assert redelivery == (7, 1, 3, 2, 99, "refused", 0, 0, False)
+    assert redelivery == (7, 1, 3, 2, 99, "refused", 0, 0, False, 0)
+    (cursor,) = kept.cursors
+    assert cursor == (7, 1, 1, (), 3, 0)
     assert (offset, message.body, message.published_at_ns, message.expires_at_ns) == (3, b"x", 5, None)
     assert message.origin.is_for_all_and_ever
 
@@ -163,6 +170,7 @@ def test_going_back_keeps_what_the_first_release_knows(engine: Engine, database:
     with engine.begin() as connection:
         assert connection.exec_driver_sql("SELECT * FROM redeliveries").all() == [(7, 1, 3, 2, 99, "refused")]
         assert connection.exec_driver_sql("SELECT publisher, body_bytes FROM messages").all() == [("p", 1)]
+        assert connection.exec_driver_sql("SELECT topic_id, ack_floor, sent_up_to FROM cursors").all() == [(1, 1, 3)]
 
 
 def test_a_step_that_fails_leaves_nothing_behind(engine: Engine, database: str, tmp_path: Path) -> None:

@@ -332,7 +332,6 @@ async def test_a_store_that_cannot_be_looked_into_is_asked_again(
 # Who counts what -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="`Topic.expire` counts for every reading, also what its subscriber does not get")
 async def test_who_does_not_want_its_own_messages_does_not_count_them(
     store_directory: Path, mock_clock: MockClock, upkeep: UpkeepRounds
 ) -> None:

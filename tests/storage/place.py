@@ -15,6 +15,8 @@ from stompbroker.message import Message, Origin
 from stompbroker.storage import (
     Batch,
     CursorRow,
+    ExportRow,
+    LedgerRow,
     MessageRun,
     RedeliveryRow,
     SubscriptionRow,
@@ -36,6 +38,8 @@ __all__ = [
     "bodies",
     "cursor",
     "expiring",
+    "export",
+    "ledger",
     "publication",
     "redelivery",
     "subscription",
@@ -130,12 +134,13 @@ def cursor(
     ack_floor: int = 0,
     settled: tuple[tuple[int, int], ...] = (),
     sent_up_to: int = 0,
+    generation: int = 0,
 ) -> CursorRow:
-    return CursorRow(subscription_id, topic_id, Offset(ack_floor), settled, Offset(sent_up_to))
+    return CursorRow(subscription_id, topic_id, Offset(ack_floor), settled, Offset(sent_up_to), generation)
 
 
 def redelivery(
-    subscription_id: int, topic_id: int, offset: int, *, attempts: int = 1, is_final: bool = False
+    subscription_id: int, topic_id: int, offset: int, *, attempts: int = 1, is_final: bool = False, nacks: int = 0
 ) -> RedeliveryRow:
     return RedeliveryRow(
         subscription_id,
@@ -147,7 +152,33 @@ def redelivery(
         first_attempt_at_ns=1_700_000_000_000_000_001,
         last_attempt_at_ns=1_700_000_000_000_000_002,
         is_final=is_final,
+        nacks=nacks,
     )
+
+
+def ledger(
+    id: int,
+    *,
+    kind: str = "deliveries",
+    day: int = 20_000,
+    records: int = 3,
+    made_at_ns: int = 5,
+    payload: bytes = b"payload",
+) -> LedgerRow:
+    return LedgerRow(id, kind, day, records, made_at_ns, lambda: payload)
+
+
+def export(
+    id: int,
+    *,
+    kind: str = "deliveries",
+    day: int = 20_000,
+    after_batch: int = 0,
+    last_batch: int = 1,
+    is_written: bool = False,
+) -> ExportRow:
+    name = f"{kind}-{id}.parquet"
+    return ExportRow(id, kind, day, name, after_batch, last_batch, 3, planned_at_ns=7, is_written=is_written)
 
 
 def expiring(

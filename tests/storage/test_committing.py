@@ -38,9 +38,9 @@ def test_every_kind_of_row_is_found_again_by_another_process(store: Store, place
         messages=[MessageRun(1, Offset(0), make_messages(2))],
         cursors=[
             cursor(1, 1, ack_floor=0, settled=((1, 2),), sent_up_to=2),
-            cursor(2, 2, ack_floor=7, settled=((9, 11), (2**40, LARGEST)), sent_up_to=LARGEST),
+            cursor(2, 2, ack_floor=7, settled=((9, 11), (2**40, LARGEST)), sent_up_to=LARGEST, generation=LARGEST),
         ],
-        redeliveries=[redelivery(1, 1, 0), redelivery(2, 2, LARGEST, is_final=True)],
+        redeliveries=[redelivery(1, 1, 0), redelivery(2, 2, LARGEST, is_final=True, nacks=3)],
     )
     store.commit(batch)
     store.close()
@@ -127,8 +127,8 @@ def test_a_row_that_is_there_takes_new_values(store: Store) -> None:
         number=2,
         topics=[topic(1, next_offset=20)],
         subscriptions=[subscription(1, last_seen_at_ns=99, is_ordered=True, delivery="{}")],
-        cursors=[cursor(1, 1, ack_floor=12, sent_up_to=13)],
-        redeliveries=[redelivery(1, 1, 2, attempts=5, is_final=True)],
+        cursors=[cursor(1, 1, ack_floor=12, sent_up_to=13, generation=1)],
+        redeliveries=[redelivery(1, 1, 2, attempts=5, is_final=True, nacks=2)],
     )
 
     store.commit(changed)

@@ -24,6 +24,7 @@ def test_an_empty_store_has_nothing(store: Store) -> None:
     kept = store.load()
 
     assert (kept.topics, kept.subscriptions, kept.cursors, kept.redeliveries) == ([], [], [], [])
+    assert (kept.exports, kept.gathered) == ([], [])
 
 
 def statements_of_loading(store: Store) -> list[str]:
@@ -46,7 +47,7 @@ def test_loading_takes_as_many_statements_for_many_messages_as_for_none(store: S
         store.commit(publication(number, make_messages(1000), topic_id=number))
 
     assert statements_of_loading(store) == before
-    assert len(before) == 4
+    assert len(before) == 6
 
 
 def test_of_the_messages_only_an_index_is_touched(store: Store, place: Place) -> None:

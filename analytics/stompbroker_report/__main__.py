@@ -1,0 +1,70 @@
+"""The report as a plain program: `python -m stompbroker_report …` or `spark-submit …/stompbroker_report/__main__.py …`.
+
+Law: arguments in, an exit code out; `stompbroker report` is the comfortable way to the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if __package__ in (None, ""):
+    # As a file: Python looks for modules in this folder, and must look in the one above.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from stompbroker_report.errors import Cause, ReportError
+from stompbroker_report.session import DEFAULT_MASTER, DEFAULT_MEMORY, spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+#: 2 is a mistake in the arguments, as everywhere.
+EXIT_CODES = {
+    Cause.NO_SPARK: 2,
+    Cause.NO_JAVA: 2,
+    Cause.NO_LAKE: 3,
+    Cause.NO_DATE: 4,
+    Cause.UNREADABLE_FILE: 5,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Computes the report that the arguments ask for; returns the exit code."""
+    asked = _parser().parse_args(arguments)
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    first: date = asked.first or asked.date or yesterday
+    last: date = asked.last or asked.date or max(first, yesterday)
+    try:
+        with spark_session(asked.master, memory=asked.memory) as spark:
+            from stompbroker_report.job import ReportRequest, run  # only now: needs pyspark
+
+            request = ReportRequest(
+                lake=asked.lake, out=asked.out, first_date=first, last_date=last, generated_at=datetime.now(UTC)
+            )
+            for content in run(spark, request, on_step=lambda step: print(step, file=sys.stderr)):
+                print(f"{asked.out}/reports/dt={content.head.date}/report.html")
+    except ReportError as error:
+        print(error, file=sys.stderr)
+        return EXIT_CODES.get(error.cause, 1)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="stompbroker_report", description="What became of every delivery.")
+    parser.add_argument("--lake", required=True, help="directory or URI that the broker exports to")
+    parser.add_argument("--out", required=True, help="directory or URI for marts and reports")
+    parser.add_argument("--date", type=date.fromisoformat, help="YYYY-MM-DD, UTC; without any, yesterday")
+    parser.add_argument("--from", dest="first", type=date.fromisoformat, help="first date, instead of --date")
+    parser.add_argument("--to", dest="last", type=date.fromisoformat, help="last date; with --from")
+    parser.add_argument("--master", default=DEFAULT_MASTER, help="local[N] or spark://HOST:PORT (default %(default)s)")
+    parser.add_argument("--memory", default=DEFAULT_MEMORY, help="of Spark's driver (default %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Why deliveries failed, and which of them ended dead.
+
+Law: the lake's deliveries in. The ledger knows the last reason of each delivery, in the words of whoever gave it; a
+reason is compared as it was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from stompbroker_report.figures import weighted_when
+from stompbroker_report.schemas import MARTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["LATEST", "dead_letters", "latest_dead_letters", "reading_reasons", "reasons"]
+
+#: So many dead letters of a date are kept one by one; the lake has them all.
+LATEST: Final = 20
+
+
+def reading_reasons(deliveries: DataFrame) -> DataFrame:
+    """One row per date, reading and reason, of all deliveries that failed at least once and say why."""
+    failed = deliveries.where(F.col("last_reason").isNotNull())
+    by_reason = failed.groupBy("dt", "topic", "subscription", F.col("last_reason").alias("reason")).agg(
+        F.sum("weight").alias("deliveries"),
+        F.sum(F.col("nacks") * F.col("weight")).alias("nacks"),
+        weighted_when(F.col("outcome") == "dead").alias("dead"),
+    )
+    return by_reason.select(*MARTS["reading_reasons"].names)
+
+
+def reasons(by_reading: DataFrame) -> DataFrame:
+    """One row per date and reason, with how many readings it happened to, and the one it happened to most."""
+    # Of equal ones the last in the alphabet: any would do, but always the same.
+    most = F.max(F.struct("deliveries", "topic", "subscription")).alias("most")
+    over_all = by_reading.groupBy("dt", "reason").agg(
+        F.sum("deliveries").alias("deliveries"),
+        F.sum("nacks").alias("nacks"),
+        F.sum("dead").alias("dead"),
+        F.count("*").alias("readings"),
+        most,
+    )
+    return over_all.withColumns({"topic": F.col("most.topic"), "subscription": F.col("most.subscription")}).select(
+        *MARTS["reasons"].names
+    )
+
+
+def dead_letters(deliveries: DataFrame) -> DataFrame:
+    """One row per date, reading and reason, of what ended dead."""
+    dead = deliveries.where(F.col("outcome") == "dead")
+    groups = dead.groupBy("dt", "topic", "subscription", F.col("last_reason").alias("reason")).agg(
+        F.sum("weight").alias("deliveries"),
+        F.min("settled_at").alias("first_at"),
+        F.max("settled_at").alias("last_at"),
+    )
+    return groups.select(*MARTS["dead_letters"].names)
+
+
+def latest_dead_letters(deliveries: DataFrame) -> DataFrame:
+    """One row per record that ended dead, of the last few of each date."""
+    latest = Window.partitionBy("dt").orderBy(F.desc("settled_at"), "topic", F.desc("offset"), "subscription")
+    return (
+        deliveries.where(F.col("outcome") == "dead")
+        .withColumn("place", F.row_number().over(latest))
+        .where(F.col("place") <= LATEST)
+        .withColumnRenamed("last_reason", "reason")
+        .select(*MARTS["latest_dead_letters"].names)
+    )

@@ -1,0 +1,100 @@
+"""Deliveries, outcomes, attempts and durations of days, topics, subscriptions, readings and hours, all in one frame.
+
+Law: rows of `records.measured` in, one row per level and combination of keys out, with the columns of the marts. Sums
+are made once per reading and hour and added up from there; percentiles do not add up, and are taken on every level.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from stompbroker_report.durations import DURATION_SUMS, duration_aggregates, duration_columns
+from stompbroker_report.lake_schema import OUTCOMES
+from stompbroker_report.levels import KEYS, Level, aggregated
+from stompbroker_report.schemas import ATTEMPTS_BUCKETS, MARTS, attempts_column
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["durations", "figures", "figures_of", "sums", "weighted_when"]
+
+#: Those that have durations.
+_MEASURED: Final = (Level.DAY, Level.TOPIC, Level.SUBSCRIPTION, Level.READING, Level.HOUR)
+
+
+def weighted_when(condition: Column) -> Column:
+    """Deliveries for which it holds."""
+    return F.sum(F.when(condition, F.col("weight")).otherwise(0))
+
+
+def sums(records: DataFrame) -> DataFrame:
+    """One row per date, topic, subscription and hour: everything that can be added up further."""
+    weight, attempts, outcome = F.col("weight"), F.col("attempts"), F.col("outcome")
+    return records.groupBy(*KEYS).agg(
+        F.max("is_durable").alias("is_durable"),
+        F.sum(weight).alias("deliveries"),
+        F.count("*").alias("records"),
+        F.count_if(weight > 1).alias("weighted_records"),
+        weighted_when(weight > 1).alias("weighted_deliveries"),
+        *(weighted_when(outcome == word).alias(f"outcome_{word}") for word in OUTCOMES),
+        weighted_when(~outcome.isin(*OUTCOMES)).alias("outcome_unknown"),
+        weighted_when(attempts >= 1).alias("sent_deliveries"),
+        weighted_when(attempts >= 2).alias("redelivered"),
+        F.sum(F.col("nacks") * weight).alias("nacks"),
+        F.sum(attempts * weight).alias("attempts"),
+        *(weighted_when(_in_bucket(attempts, *bucket)).alias(attempts_column(*bucket)) for bucket in ATTEMPTS_BUCKETS),
+        F.sum(F.coalesce("body_bytes", F.lit(0)) * weight).alias("body_bytes"),
+        *(weighted_when(F.col(f"{name}_us").isNotNull()).alias(column) for name, column in DURATION_SUMS.items()),
+    )
+
+
+def durations(records: DataFrame, levels: Collection[Level] = _MEASURED) -> DataFrame:
+    """One row per level and combination of keys: percentiles and maxima."""
+    return aggregated(records, levels, *duration_aggregates())
+
+
+def figures(hourly: DataFrame, measured_durations: DataFrame) -> DataFrame:
+    """Everything, on every level; `hourly` is what `sums` gives."""
+    added = [name for name in hourly.columns if name not in (*KEYS, "is_durable")]
+    together = aggregated(
+        hourly, tuple(Level), F.max("is_durable").alias("is_durable"), *(F.sum(name).alias(name) for name in added)
+    )
+    one, other = together.alias("one"), measured_durations.alias("other")
+    same = reduce(
+        lambda all_same, key: all_same & F.col(f"one.{key}").eqNullSafe(F.col(f"other.{key}")),
+        KEYS,
+        F.col("one.level") == F.col("other.level"),
+    )
+    rate = F.when(F.col("sent_deliveries") > 0, F.col("redelivered") / F.col("sent_deliveries"))
+    return one.join(other, same, "left").select(
+        *(f"one.{name}" for name in ("level", *KEYS, "is_durable", *added)),
+        rate.alias("redelivery_rate"),
+        *duration_columns(),
+    )
+
+
+def figures_of(level: Level, all_figures: DataFrame) -> DataFrame:
+    """The mart of a level; without the numbers that only its neighbours know, which are null."""
+    own = all_figures.where(F.col("level") == int(level))
+    contract = MARTS[_MART[level]]
+    missing = [field for field in contract if field.name not in own.columns]
+    return own.withColumns({field.name: F.lit(None).cast(field.dataType) for field in missing}).select(*contract.names)
+
+
+_MART: Final = {
+    Level.DAY: "days",
+    Level.TOPIC: "topics",
+    Level.SUBSCRIPTION: "subscriptions",
+    Level.READING: "readings",
+    Level.HOUR: "hours",
+    Level.TOPIC_HOUR: "topic_hours",
+}
+
+
+def _in_bucket(attempts: Column, attempts_from: int, attempts_to: int | None) -> Column:
+    return attempts >= attempts_from if attempts_to is None else attempts.between(attempts_from, attempts_to)

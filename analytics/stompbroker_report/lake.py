@@ -1,0 +1,166 @@
+"""The lake that the broker has written, checked before anything is computed from it.
+
+Law: the only place that reads it. Every file's footer is read first, so that a torn or foreign one is named in a
+sentence; Spark would end in a stack trace, or take other columns for ours. A file that appears later is not read.
+Names that begin with `_` or `.` are not data.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Final, final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from stompbroker_report.errors import Cause, ReportError
+from stompbroker_report.filesystems import Place, place_of
+from stompbroker_report.lake_schema import TABLES
+from stompbroker_report.schemas import LAKE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Lake", "open_lake"]
+
+_COMPLETE_UNTIL: Final = "_complete_until.json"
+_PARTITION: Final = "dt="
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """What there is, as it was when `open_lake` looked."""
+
+    place: Place
+    #: By table, then by date; every file by its path. A date without files is not in it.
+    files: Mapping[str, Mapping[date, tuple[str, ...]]]
+    #: Up to when everything is there; None: the lake does not say.
+    complete_until: datetime | None
+
+    @property
+    def dates(self) -> list[date]:
+        """In one of the tables, the first first."""
+        return sorted({day for table in self.files.values() for day in table})
+
+    def is_complete(self, day: date) -> bool:
+        """Whether the whole date is there."""
+        end = datetime.combine(day + timedelta(days=1), time(), UTC)
+        return self.complete_until is not None and self.complete_until >= end
+
+    def read(self, spark: SparkSession, table: str, days: Collection[date]) -> DataFrame:
+        """All rows of these dates, with `dt`; a date that the lake does not have has none.
+
+        Raises:
+            ReportError: a file is torn, or is none of ours.
+        """
+        paths = [path for day in sorted(days) for path in self.files[table].get(day, ())]
+        for path in paths:
+            self._check(table, path)
+        if not paths:
+            return spark.createDataFrame([], LAKE[table])
+        root = self.place.uri_of(f"{self.place.path}/{table}")
+        uris = [self.place.uri_of(path) for path in paths]
+        return spark.read.schema(LAKE[table]).option("basePath", root).parquet(*uris)
+
+    def _check(self, table: str, path: str) -> None:
+        try:
+            found = pq.read_schema(path, filesystem=self.place.filesystem)
+        except pa.ArrowException as error:
+            raise ReportError(
+                Cause.UNREADABLE_FILE,
+                f"{path} is not a whole Parquet file ({_first_line(error)}). The broker renames a file into the lake "
+                "when it is complete, so something else wrote or cut it: move it away, or restore it from a backup.",
+            ) from error
+        except OSError as error:
+            raise ReportError(Cause.UNREADABLE_FILE, f"{path} cannot be read: {_first_line(error)}.") from error
+        difference = _difference(found, TABLES[table])
+        if difference is not None:
+            raise ReportError(
+                Cause.UNREADABLE_FILE,
+                f"{path} is not a file of the table {table!r}: {difference}. Move it out of the lake.",
+            )
+
+
+def open_lake(where: str) -> Lake:
+    """Looks which dates there are.
+
+    Raises:
+        ReportError: there is no lake, it is empty, or it cannot be read.
+    """
+    try:
+        place = place_of(where)
+        files = {table: dict(_partitions(place, table)) for table in TABLES}
+        complete_until = _complete_until(place)
+    except (OSError, pa.ArrowException) as error:
+        raise ReportError(Cause.NO_LAKE, f"The lake {where} cannot be read: {_first_line(error)}.") from error
+    lake = Lake(place=place, files=files, complete_until=complete_until)
+    if not lake.dates:
+        raise ReportError(
+            Cause.NO_LAKE,
+            f"There is nothing in the lake {where}. The broker writes settled deliveries there every hour; "
+            "'stompbroker ledger export' has it write at once.",
+        )
+    return lake
+
+
+def _partitions(place: Place, table: str) -> Iterator[tuple[date, tuple[str, ...]]]:
+    for folder in place.listing(table):
+        name = folder.base_name
+        if folder.type != fs.FileType.Directory or not name.startswith(_PARTITION):
+            continue
+        try:
+            day = date.fromisoformat(name.removeprefix(_PARTITION))
+        except ValueError:
+            raise ReportError(
+                Cause.UNREADABLE_FILE, f"{folder.path} is named like a date and is none. Move it out of the lake."
+            ) from None
+        listed = place.listing(f"{table}/{name}")
+        paths = tuple(
+            entry.path for entry in listed if entry.type == fs.FileType.File and entry.base_name[:1] not in ("_", ".")
+        )
+        if paths:
+            yield day, paths
+
+
+def _complete_until(place: Place) -> datetime | None:
+    text = place.read_text(_COMPLETE_UNTIL)
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(json.loads(text)["complete_until"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ReportError(
+            Cause.UNREADABLE_FILE,
+            f"{place.path}/{_COMPLETE_UNTIL} does not say until when the lake is complete. Delete it: the broker "
+            "writes it anew with its next export.",
+        ) from error
+    return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _difference(found: pa.Schema, expected: pa.Schema) -> str | None:
+    """What is wrong with the columns that were found; None if Spark can read them as ours.
+
+    A column may be missing if it may be null (the file is older), and there may be more (the file is newer).
+    """
+    for field in expected:
+        index = found.get_field_index(field.name)
+        if index == -1:
+            if field.nullable:
+                continue
+            return f"it has no column {field.name!r}"
+        kind = found.field(index).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind != field.type:
+            return f"its column {field.name!r} is {kind}, not {field.type}"
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")

@@ -1,0 +1,73 @@
+"""Which steps make which table.
+
+Law: lazy frames in, lazy frames out; nothing is computed and nothing is kept here. The steps themselves know only the
+columns they need.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from stompbroker_report.backlog import backlog, backlog_hours, reading_backlog, unsettled
+from stompbroker_report.changes import Calendar, changes, measures
+from stompbroker_report.duplicates import duplicates
+from stompbroker_report.failures import dead_letters, latest_dead_letters, reading_reasons, reasons
+from stompbroker_report.figures import durations, figures, figures_of, sums
+from stompbroker_report.levels import Level
+from stompbroker_report.records import measured, to_compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["tables_of"]
+
+_COMPARED = (Level.DAY, Level.TOPIC, Level.SUBSCRIPTION)
+
+
+def tables_of(
+    deliveries: DataFrame, snapshots: DataFrame, calendar: Calendar, keep: Callable[[DataFrame], DataFrame]
+) -> dict[str, DataFrame]:
+    """A frame for every mart, by name; those that changes are judged by hold earlier days too.
+
+    Both frames reach back to these days. `keep` is given what is used more than once, and returns it.
+    """
+    is_reported = F.col("dt").isin(*calendar.reported)
+    reported = deliveries.where(is_reported)
+    earlier = to_compare(measured(deliveries.where(~is_reported)))
+    all_durations = durations(measured(reported)).unionByName(durations(earlier, _COMPARED))
+    all_figures = keep(figures(sums(measured(deliveries)), all_durations))
+    by_level = {level: figures_of(level, all_figures) for level in Level}
+    readings = by_level[Level.READING]
+    by_reading = keep(reading_backlog(snapshots))
+    at_end = unsettled(by_reading)
+    failed = keep(reading_reasons(reported))
+    return {
+        "days": by_level[Level.DAY]
+        .drop("duplicate_records")
+        .join(duplicates(reported), "dt", "left")
+        .fillna(0, "duplicate_records"),
+        "topics": _with_number(by_level[Level.TOPIC], "subscriptions", readings, "topic"),
+        "subscriptions": _with_number(by_level[Level.SUBSCRIPTION], "topics", readings, "subscription"),
+        "readings": readings,
+        "hours": by_level[Level.HOUR],
+        "topic_hours": by_level[Level.TOPIC_HOUR],
+        "reading_reasons": failed,
+        "reasons": reasons(failed),
+        "dead_letters": dead_letters(reported),
+        "latest_dead_letters": latest_dead_letters(reported),
+        "reading_backlog": by_reading,
+        "backlog": backlog(by_reading),
+        "backlog_hours": backlog_hours(by_reading),
+        "unsettled": at_end,
+        "changes": changes(measures(all_figures, at_end), calendar),
+    }
+
+
+def _with_number(frame: DataFrame, column: str, readings: DataFrame, key: str) -> DataFrame:
+    """Of each row the number of its readings."""
+    numbers = readings.groupBy("dt", key).agg(F.count("*").alias(column))
+    return frame.drop(column).join(numbers, ["dt", key], "left")

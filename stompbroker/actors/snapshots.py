@@ -1,0 +1,52 @@
+"""Writes into the ledger how far behind subscriptions are: every hour on the hour, and when a day ends.
+
+Law: looks, and hands what it has seen to the ledger; the one at midnight belongs to the day that ends. Cancelling it
+loses the snapshot it is at.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from stompbroker.clock import NANOSECONDS
+from stompbroker.ledger import Kind, Payload, backlog, day_of
+
+if TYPE_CHECKING:
+    from stompbroker.clock import Clock
+    from stompbroker.control import BacklogLook
+    from stompbroker.ledger import Exports, Rounds
+
+__all__ = ["run"]
+
+HOUR_NS: Final = 3600 * NANOSECONDS
+#: Records that are packed together; more would make the batch they go with wait.
+RECORDS_AT_ONCE: Final = 5_000
+
+
+async def run(
+    look: BacklogLook,
+    exports: Exports,
+    rounds: Rounds,
+    clock: Clock,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Take snapshots until cancelled."""
+    task_status.started()
+    due_ns = 0
+    while True:
+        # One may wake a moment too early, and must not take that hour twice.
+        due_ns = (max(clock.now_ns(), due_ns) // HOUR_NS + 1) * HOUR_NS
+        await trio.sleep((due_ns - clock.now_ns()) / NANOSECONDS)
+        is_closing = day_of(due_ns) != day_of(due_ns - 1)
+        taken_at_ns = clock.now_ns()
+        found = await look.take()
+        for start in range(0, len(found), RECORDS_AT_ONCE):
+            some = found[start : start + RECORDS_AT_ONCE]
+            records = partial(backlog, some, taken_at_ns, is_closing=is_closing)
+            exports.add(Kind.BACKLOG, day_of(due_ns - is_closing), len(some), taken_at_ns, Payload(records))
+        if is_closing:
+            rounds.end_day(due_ns)

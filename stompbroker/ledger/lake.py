@@ -1,0 +1,227 @@
+"""Where the files of the lake lie, and how they come and go.
+
+Law: knows paths and days, and nothing of records. A file is there whole or not at all: on a file system it is written
+beside its place under a name that readers pass over, and renamed; an object is made of a file that is complete.
+`_complete_until.json` says up to when everything that was settled is there.
+
+    LAKE/deliveries/dt=2026-11-16/deliveries-….parquet
+    LAKE/backlog/dt=2026-11-16/backlog-….parquet
+    LAKE/_complete_until.json
+    LAKE/marts/TABLE/dt=2026-11-16/                          what a report has made of it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, final
+from urllib.parse import unquote, urlsplit
+
+from stompbroker.clock import NANOSECONDS
+from stompbroker.errors import OperatorError
+from stompbroker.ledger.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow.fs
+
+__all__ = ["COMPLETE_UNTIL", "Lake", "LocalLake", "ObjectLake", "open_lake", "partition"]
+
+COMPLETE_UNTIL: Final = "_complete_until.json"
+#: Tables that a report makes, beside those it is made of.
+MARTS: Final = "marts"
+
+_EPOCH: Final = date(1970, 1, 1)
+_PARTITION: Final = re.compile(r"dt=(\d{4}-\d{2}-\d{2})", re.ASCII)
+#: How much of a complete file is sent at once.
+_CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+
+def partition(kind: Kind, day: int) -> str:
+    """The directory of a kind and day."""
+    return f"{kind.value}/dt={_EPOCH + timedelta(days=day)}"
+
+
+def open_lake(place: str, store_id: str) -> Lake:
+    """A path, `file://…` or `s3://…`; `store_id` says whose unfinished files are ours. Raises OperatorError."""
+    if "://" not in place:
+        return LocalLake(Path(place), store_id)
+    parts = urlsplit(place)
+    if parts.scheme == "file":
+        return LocalLake(Path(unquote(parts.path)), store_id)
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    try:
+        filesystem, root = FileSystem.from_uri(place)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise OperatorError(f"The lake {place} cannot be used: {_reason(error)}.") from error
+    return ObjectLake(filesystem, root)
+
+
+class Lake(ABC):
+    """A place for files, each of which is whole."""
+
+    @contextmanager
+    @abstractmethod
+    def writing(self, path: str) -> Iterator[IO[bytes]]:
+        """A file that takes its place, or another's that was there, when the block ends. Raises OperatorError."""
+
+    @abstractmethod
+    def _directories(self, path: str) -> list[str]:
+        """The names of the directories in one, which need not be there."""
+
+    @abstractmethod
+    def _remove(self, path: str) -> None:
+        """A directory goes with all that is in it."""
+
+    @abstractmethod
+    def sweep(self) -> None:
+        """What was begun by those who were killed goes."""
+
+    def note_complete(self, complete_until_ns: int, exported_at_ns: int) -> None:
+        """Everything that was settled before that time is there. Raises OperatorError."""
+        said = {"complete_until": _as_text(complete_until_ns), "exported_at": _as_text(exported_at_ns)}
+        with self.writing(COMPLETE_UNTIL) as file:
+            file.write(json.dumps(said).encode() + b"\n")
+
+    def delete_before(self, day: int) -> list[str]:
+        """What belongs to earlier days goes; returns the directories. Raises OperatorError."""
+        tables = [kind.value for kind in Kind] + [f"{MARTS}/{name}" for name in self._directories(MARTS)]
+        first_kept = _EPOCH + timedelta(days=day)
+        gone = []
+        for table in tables:
+            for name in self._directories(table):
+                found = _PARTITION.fullmatch(name)
+                if found is not None and _is_before(found[1], first_kept):
+                    gone.append(f"{table}/{name}")
+                    self._remove(gone[-1])
+        return gone
+
+
+@final
+class LocalLake(Lake):
+    def __init__(self, directory: Path, store_id: str) -> None:
+        self._directory = directory
+        self._store_id = store_id
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[IO[bytes]]:
+        target = self._directory / path
+        # Several may be at it: one that was left behind by a broker that was killed, and its successor.
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        with _translated(target):
+            try:
+                self._make_directory(target.parent)
+                with unfinished.open("wb") as file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                unfinished.rename(target)
+            except BaseException:
+                unfinished.unlink(missing_ok=True)
+                raise
+            _sync_directory(target.parent)
+
+    def _make_directory(self, directory: Path) -> None:
+        """A name is on disk when the directory that holds it is."""
+        if not directory.is_dir():
+            self._make_directory(directory.parent)
+            directory.mkdir(exist_ok=True)
+            _sync_directory(directory.parent)
+
+    def sweep(self) -> None:
+        ours = re.compile(rf"\.[a-z]+-{re.escape(self._store_id)}-.*\.tmp")
+        with _translated(self._directory):
+            for kind in Kind:
+                for unfinished in (self._directory / kind.value).glob("dt=*/.*.tmp"):
+                    if ours.fullmatch(unfinished.name):
+                        unfinished.unlink(missing_ok=True)
+
+    def _directories(self, path: str) -> list[str]:
+        with _translated(self._directory / path):
+            try:
+                return sorted(entry.name for entry in os.scandir(self._directory / path) if entry.is_dir())
+            except FileNotFoundError:
+                return []
+
+    def _remove(self, path: str) -> None:
+        with _translated(self._directory / path):
+            shutil.rmtree(self._directory / path)
+
+
+@final
+class ObjectLake(Lake):
+    """On a file system of pyarrow's, where nothing is renamed: an object appears when all of it was sent."""
+
+    def __init__(self, filesystem: pyarrow.fs.FileSystem, root: str) -> None:
+        self._filesystem = filesystem
+        self._root = root.rstrip("/")
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[IO[bytes]]:
+        target = f"{self._root}/{path}"
+        with _translated(target), tempfile.TemporaryFile() as file:
+            yield file
+            file.seek(0)
+            self._filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+            stream = self._filesystem.open_output_stream(target)
+            while chunk := file.read(_CHUNK_BYTES):
+                stream.write(chunk)
+            stream.close()
+
+    def sweep(self) -> None:
+        """Nobody sees what was not finished; the store's own rules say when it goes."""
+
+    def _directories(self, path: str) -> list[str]:
+        from pyarrow.fs import FileSelector, FileType
+
+        selector = FileSelector(f"{self._root}/{path}", allow_not_found=True)
+        with _translated(path):
+            found = self._filesystem.get_file_info(selector)
+        return sorted(info.base_name for info in found if info.type is FileType.Directory)
+
+    def _remove(self, path: str) -> None:
+        with _translated(path):
+            self._filesystem.delete_dir(f"{self._root}/{path}")
+
+
+@contextmanager
+def _translated(place: object) -> Iterator[None]:
+    """What a file system says becomes a sentence."""
+    try:
+        yield
+    except OSError as error:  # pyarrow's are, too
+        raise OperatorError(f"The lake cannot be written at {place}: {_reason(error)}.") from error
+
+
+def _reason(error: Any) -> str:
+    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _as_text(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / NANOSECONDS, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_before(text: str, first_kept: date) -> bool:
+    try:
+        return date.fromisoformat(text) < first_kept
+    except ValueError:
+        return False  # no day of ours

@@ -1,0 +1,104 @@
+"""Records on their way through the database, as bytes.
+
+Law: a version, the size of what follows when it is unpacked, its checksum, and, compressed, one record batch without
+its schema, which is fixed, or a draft of one. What was once written can be read for ever; a version says how
+many columns there were then. pyarrow is imported with the first record.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, final
+from zlib import crc32
+
+from stompbroker.errors import BrokerError
+from stompbroker.ledger.drafts import fair_copy
+from stompbroker.ledger.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+__all__ = ["BrokenPayload", "Payload", "pack", "pack_draft", "unpack"]
+
+_HEAD: Final = struct.Struct("<BII")
+#: The version of a draft, which the exporting process makes records of.
+DRAFT: Final = 2
+#: For each version, the columns it had of each kind: columns that are added come last.
+COLUMNS: Final = {1: {Kind.DELIVERIES: 20, Kind.BACKLOG: 11}}
+VERSION: Final = 1
+#: The quickest one, which makes a third of it; a higher level makes little less of a few hundred records.
+_LEVEL: Final = 1
+#: What nobody has packed: 200 bytes each for a million records.
+MAX_UNPACKED_BYTES: Final = 256 * 1024 * 1024
+
+
+class BrokenPayload(BrokerError):
+    """These bytes are not what was packed."""
+
+
+@final
+class Payload:
+    """Records that are packed by the first one who asks, in whichever thread that is; the same bytes for all others."""
+
+    __slots__ = ("_bytes", "_make")
+
+    def __init__(self, make: Callable[[], pa.RecordBatch | bytes]) -> None:
+        """`make` makes records, or a draft of them."""
+        self._make: Callable[[], pa.RecordBatch | bytes] | None = make
+        self._bytes = b""
+
+    def __call__(self) -> bytes:
+        if self._make is not None:
+            made = self._make()
+            self._bytes = pack_draft(made) if isinstance(made, bytes) else pack(made)
+            self._make = None  # with all that it holds
+        return self._bytes
+
+
+def pack(records: pa.RecordBatch) -> bytes:
+    """Of a schema of `SCHEMAS`."""
+    return _packed(VERSION, records.serialize())
+
+
+def pack_draft(draft: bytes) -> bytes:
+    """Of `drafts.draft`."""
+    return _packed(DRAFT, draft)
+
+
+def _packed(version: int, message: pa.Buffer | bytes) -> bytes:
+    import pyarrow as pa
+
+    compressed: bytes = pa.Codec("zstd", _LEVEL).compress(message, asbytes=True)
+    return _HEAD.pack(version, len(message), crc32(compressed)) + compressed
+
+
+def unpack(kind: Kind, payload: bytes) -> pa.RecordBatch:
+    """Of today's schema; columns that there were not are null. Raises BrokenPayload."""
+    import pyarrow as pa
+
+    from stompbroker.ledger.schema import SCHEMAS
+
+    schema = SCHEMAS[kind]
+    if len(payload) < _HEAD.size:
+        raise BrokenPayload(f"only {len(payload)} bytes")
+    version, size_bytes, checksum = _HEAD.unpack_from(payload)
+    compressed = memoryview(payload)[_HEAD.size :]
+    if version not in COLUMNS and version != DRAFT:
+        raise BrokenPayload(f"of version {version}, of which this release knows nothing")
+    if size_bytes > MAX_UNPACKED_BYTES:
+        raise BrokenPayload(f"{size_bytes} bytes unpacked, more than anybody packs")
+    if crc32(compressed) != checksum:
+        raise BrokenPayload("its checksum is another")
+    try:
+        message = pa.Codec("zstd").decompress(compressed, size_bytes)
+        if version == DRAFT:
+            return fair_copy(message.to_pybytes())
+        known = pa.schema(list(schema)[: COLUMNS[version][kind]])
+        records = pa.ipc.read_record_batch(message, known)
+        records.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as error:
+        raise BrokenPayload(str(error).splitlines()[0]) from error
+    missing = [pa.nulls(records.num_rows, field.type) for field in list(schema)[len(known) :]]
+    return pa.RecordBatch.from_arrays([*records.columns, *missing], schema=schema)

@@ -1,0 +1,167 @@
+"""When the lake is brought up to date, and who waits for that.
+
+Law: synchronous but for waiting; knows times, and no files. A round is due after an interval, when a day has ended,
+when enough has gathered, when somebody asks, and a while after one that failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from stompbroker.clock import NANOSECONDS
+from stompbroker.errors import BrokerError
+from stompbroker.ledger.exports import day_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stompbroker.clock import Clock
+    from stompbroker.ledger.exports import Exports
+
+__all__ = ["Round", "RoundFailed", "RoundResult", "Rounds"]
+
+#: A delivery is settled at the time that was read at the beginning of a step, which may end a little later: what is
+#: there at some moment is complete up to this long before.
+MARGIN_NS: Final = NANOSECONDS
+#: How long to wait after a round that failed: at first, and at most.
+FIRST_RETRY_S: Final = 1.0
+LAST_RETRY_S: Final = 300.0
+
+
+class RoundFailed(BrokerError):
+    """The lake could not be brought up to date; the text says why."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    #: Within the lake.
+    files: Sequence[str]
+    records: int
+    complete_until_ns: int
+
+
+@final
+class _Request:
+    """Somebody waits for a round that begins after this was made."""
+
+    __slots__ = ("done", "failure", "result")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.result: RoundResult | None = None
+        self.failure = ""
+
+
+class Round(NamedTuple):
+    #: Whether everything that has gathered is planned; otherwise only what was planned before is tried again.
+    is_new: bool
+    #: What the lake may say when all files that are planned are there.
+    complete_until_ns: int
+
+
+@final
+class Rounds:
+    """
+    Invariants:
+        everybody who asked is answered by the first round that begins after that
+    """
+
+    __slots__ = (
+        "_answering",
+        "_asked",
+        "_changed",
+        "_clock",
+        "_complete_until_ns",
+        "_exports",
+        "_interval_ns",
+        "_next_ns",
+        "_retry_ns",
+        "_retry_s",
+    )
+
+    def __init__(self, exports: Exports, clock: Clock, *, interval_s: float) -> None:
+        self._exports = exports
+        self._clock = clock
+        self._interval_ns = int(interval_s * NANOSECONDS)
+        self._asked: list[_Request] = []
+        self._answering: list[_Request] = []
+        self._changed = exports.filled
+        #: When all that has gathered is planned, and when that is tried again which did not work.
+        self._next_ns = clock.now_ns() + self._interval_ns
+        self._retry_ns: int | None = None
+        self._retry_s = FIRST_RETRY_S
+        #: Of the last round in which something was planned.
+        self._complete_until_ns = 0
+        self._look_at_what_was_left()
+
+    def _look_at_what_was_left(self) -> None:
+        """By an earlier process, which may have ended days ago."""
+        exports, now_ns = self._exports, self._clock.now_ns()
+        if exports.oldest_ns is not None:
+            self._next_ns = min(self._next_ns, exports.oldest_ns + self._interval_ns)
+        has_ended_day = exports.first_day is not None and exports.first_day < day_of(now_ns)
+        if exports.ready or exports.has_leftovers or has_ended_day:
+            self._next_ns = now_ns
+
+    # For others ------------------------------------------------------------------------------------------------------
+
+    async def export_now(self) -> RoundResult:
+        """Until everything that is settled by now is in the lake. Raises RoundFailed."""
+        request = _Request()
+        self._asked.append(request)
+        self._changed.wake()
+        await request.done.wait()
+        if request.result is None:
+            raise RoundFailed(request.failure)
+        return request.result
+
+    def end_day(self, midnight_ns: int) -> None:
+        """A day has ended, and what is to be said of its end was added."""
+        self._next_ns = min(self._next_ns, midnight_ns + MARGIN_NS)
+        self._changed.wake()
+
+    # For the exporter ------------------------------------------------------------------------------------------------
+
+    async def wait_due(self) -> None:
+        while not self._is_due(now_ns := self._clock.now_ns()):
+            due_ns = self._next_ns if self._retry_ns is None else min(self._next_ns, self._retry_ns)
+            with trio.move_on_after(max(0, due_ns - now_ns) / NANOSECONDS):
+                await self._changed.wait()
+        await trio.lowlevel.checkpoint()
+
+    def _is_due(self, now_ns: int) -> bool:
+        return self._is_new_due(now_ns) or (self._retry_ns is not None and now_ns >= self._retry_ns)
+
+    def _is_new_due(self, now_ns: int) -> bool:
+        return bool(self._asked) or now_ns >= self._next_ns or self._exports.is_full
+
+    def begin(self) -> Round:
+        now_ns = self._clock.now_ns()
+        is_new = self._is_new_due(now_ns)
+        if is_new:
+            self._complete_until_ns = now_ns - MARGIN_NS
+            self._next_ns = now_ns + self._interval_ns
+        self._answering += self._asked
+        self._asked = []
+        return Round(is_new, self._complete_until_ns)
+
+    def note_done(self, result: RoundResult) -> None:
+        self._retry_s, self._retry_ns = FIRST_RETRY_S, None
+        self._answer(result, "")
+
+    def note_failed(self, reason: str) -> float:
+        """Returns in how many seconds it is tried again."""
+        retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LAST_RETRY_S)
+        self._retry_ns = self._clock.now_ns() + int(retry_s * NANOSECONDS)
+        self._answer(None, reason)
+        return retry_s
+
+    def _answer(self, result: RoundResult | None, failure: str) -> None:
+        for request in self._answering:
+            request.result, request.failure = result, failure
+            request.done.set()
+        self._answering = []

@@ -1,0 +1,67 @@
+"""What a file of the lake is made of, read from the database.
+
+Law: for a process of its own, which knows where the database is and nothing else; it only reads. Batches are never
+changed, and those of an export stay until its file is there, so they are read in many short transactions: a long one
+would keep the write-ahead log from being shortened.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import select
+
+from stompbroker.storage import postgres_engine, sqlite_engine
+from stompbroker.storage.address import database_file, passwords_in, server_url, shown
+from stompbroker.storage.failures import Failures
+from stompbroker.storage.schema import ledger_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+    from stompbroker.storage.batch import ExportRow
+
+__all__ = ["read_ledger"]
+
+#: Batches that are read at once. One has what was settled in one transaction of the journal, some 100 KiB at most.
+PAGE: Final = 32
+
+
+def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[tuple[int, bytes]]:
+    """Id and payload of each batch of an export, in order. Raises OperatorError."""
+    engine, failures = _engine(database, directory)
+    try:
+        after = export.after_batch
+        while True:
+            page = (
+                select(ledger_batches.c.id, ledger_batches.c.payload)
+                .where(
+                    ledger_batches.c.kind == export.kind,
+                    ledger_batches.c.day == export.day,
+                    ledger_batches.c.id > after,
+                    ledger_batches.c.id <= export.last_batch,
+                )
+                .order_by(ledger_batches.c.id)
+                .limit(PAGE)
+            )
+            with failures.translated_for_operator("Cannot read the ledger in"), engine.begin() as connection:
+                found = [(row.id, bytes(row.payload)) for row in connection.execute(page)]
+            yield from found
+            if len(found) < PAGE:
+                return
+            after = found[-1][0]
+    finally:
+        engine.dispose()
+
+
+def _engine(database: str, directory: Path) -> tuple[Engine, Failures]:
+    if not database:
+        file = database_file(directory)
+        return sqlite_engine.reading_engine(file), Failures(sqlite3, str(file))
+    url = server_url(database)
+    engine = postgres_engine.reading_engine(url)
+    return engine, Failures(engine.dialect.loaded_dbapi, shown(url), passwords_in(url))

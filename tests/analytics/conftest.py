@@ -1,0 +1,30 @@
+"""One Spark for all tests of a process, and rows to give it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stompbroker_report.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session for small frames: compiled little, in one partition, so that a query takes a tenth of a second.
+
+    Each process of a parallel run that takes a test with it has one of its own: that is a Java of 300 MB.
+    """
+    settings = {
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    with spark_session("local[2]", memory="512m", settings=settings) as session:
+        yield session

@@ -1,0 +1,35 @@
+"""The one place where broker and report meet: both must say the same."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from stompbroker.ledger import schema as ledger
+from stompbroker.ledger.kinds import Kind
+from stompbroker.outcome import Outcome
+from stompbroker_report import lake_schema
+from stompbroker_report.schemas import LAKE, MARTS
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_report_reads_what_the_broker_writes(kind: Kind) -> None:
+    assert lake_schema.TABLES[kind.value].equals(ledger.SCHEMAS[kind], check_metadata=True)
+
+
+def test_report_knows_every_outcome() -> None:
+    assert lake_schema.OUTCOMES == tuple(outcome.value for outcome in Outcome)
+
+
+@pytest.mark.parametrize("table", lake_schema.TABLES)
+def test_spark_has_the_columns_of_the_lake_and_the_date(table: str) -> None:
+    with_date = lake_schema.TABLES[table].append(pa.field("dt", pa.date32()))
+
+    types = {field.name: field.dataType for field in from_arrow_schema(with_date)}
+
+    assert {field.name: field.dataType for field in LAKE[table]} == types
+
+
+def test_every_mart_begins_with_its_date() -> None:
+    assert {mart.names[0] for mart in MARTS.values()} == {"dt"}

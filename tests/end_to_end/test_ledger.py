@@ -1,0 +1,202 @@
+"""What the ledger, the lake and the report say is what really happened, through kills.
+
+Law: a real process, killed with SIGKILL, real clients, the real command for the report. The test counts what it does
+itself, and everything it finds afterwards has to be exactly that.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.parquet as pq
+import pytest
+import trio
+
+from stompbroker.control_client import connect
+from stompbroker.ledger.kinds import Kind
+from stompbroker.ledger.payload import unpack
+from tests.end_to_end.raw_client import RawClient, frame, send_frame
+from tests.support.broker_process import clean_environment, running_broker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stompbroker.stomp import Frame
+    from tests.support.broker_process import BrokerProcess
+
+TOPIC: Final = "/topic/orders"
+PUBLISHED: Final = 40
+KILLS: Final = 6
+
+
+def subscriber(broker: BrokerProcess, client_id: str, *, ack: str = "client-individual") -> RawClient:
+    client = RawClient.connected(broker.address, client_id=client_id)
+    client.subscribe(TOPIC, durable_subscription_name="orders", ack=ack)
+    return client
+
+
+def publish(broker: BrokerProcess, bodies: list[bytes], **headers: str) -> None:
+    with RawClient.connected(broker.address) as publisher:
+        publisher.send_raw(b"".join(send_frame(TOPIC, body, **headers) for body in bodies[:-1]))
+        publisher.send_raw(send_frame(TOPIC, bodies[-1], receipt="published", **headers))
+        publisher.expect_receipt("published")
+
+
+def answer(client: RawClient, command: str, messages: list[Frame], **headers: str) -> list[Frame]:
+    """And wait until it is on disk; returns the messages that came meanwhile."""
+    client.send_raw(b"".join(frame(command, id=message.headers["ack"], **headers) for message in messages[:-1]))
+    client.send_raw(frame(command, id=messages[-1].headers["ack"], receipt="kept", **headers))
+    came = []
+    while (received := client.next_frame()).command == "MESSAGE":
+        came.append(received)
+    assert (received.command, received.headers) == ("RECEIPT", {"receipt-id": "kept"})
+    return came
+
+
+def next_of(client: RawClient, count: int) -> list[Frame]:
+    return [client.next_message() for _ in range(count)]
+
+
+def ask(broker: BrokerProcess, method: str, **arguments: Any) -> Any:
+    async def call() -> Any:
+        async with connect(broker.data) as control:
+            return await control.call(method, **arguments)
+
+    return trio.run(call)
+
+
+@pytest.mark.timeout(240)
+def test_a_report_says_exactly_what_happened(tmp_path: Path) -> None:
+    expected: Counter[tuple[str, str]] = Counter()
+    began_on = datetime.now(UTC).date()
+    with running_broker(tmp_path, redelivery_first_delay_ms=0) as broker:
+        for client_id in ("billing", "leaver"):
+            subscriber(broker, client_id).close()
+        publish(broker, [b"stale %d" % number for number in range(3)], ttl="1")
+        with subscriber(broker, "audit", ack="auto") as audit:
+            publish(broker, [b"order %d" % number for number in range(PUBLISHED)])
+            next_of(audit, PUBLISHED)
+        expected["audit/orders", "sent"] = PUBLISHED
+
+        with subscriber(broker, "billing") as billing:
+            messages = next_of(billing, PUBLISHED)
+            answer(billing, "ACK", messages[:20])
+            answer(billing, "NACK", messages[20:24], requeue="false", reason="no such customer")
+            again = answer(billing, "NACK", messages[24:30], reason="try again")
+            again += next_of(billing, 6 - len(again))
+            assert {message.headers["delivery-count"] for message in again} == {"2"}
+            answer(billing, "ACK", again)
+            broker.kill()  # ten are unanswered
+
+        broker.restart()
+        with subscriber(broker, "billing") as billing:
+            rest = next_of(billing, 10)
+            assert {message.headers["redelivered"] for message in rest} == {"true"}
+            answer(billing, "ACK", rest)
+        expected["billing/orders", "acked"] = 20 + 6 + 10
+        expected["billing/orders", "dead"] = 4
+        expected["billing/orders", "expired"] = 3
+
+        with subscriber(broker, "leaver") as leaver:
+            answer(leaver, "ACK", next_of(leaver, 5))
+        ask(broker, "delete_subscription", key="leaver/orders")
+        expected["leaver/orders", "acked"] = 5
+        expected["leaver/orders", "expired"] = 3
+        expected["leaver/orders", "unsubscribed"] = PUBLISHED - 5
+
+        reported, figures = report(tmp_path, broker, began_on)
+
+    durable = {key: count for key, count in reported.items() if not key[0].startswith("connection")}
+    assert durable == {key: count for key, count in expected.items() if count}
+    billing_figures = figures["billing/orders"]
+    assert (billing_figures["nacks"], billing_figures["redelivered"]) == (4 + 6, 6)
+
+
+def report(tmp_path: Path, broker: BrokerProcess, began_on: Any) -> tuple[Counter[tuple[str, str]], dict[str, Any]]:
+    """Deliveries by subscription and outcome, and all figures by subscription, as the command reports them."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "stompbroker", "report", "--data", str(broker.data), "--out", str(out)]
+    command += ["--from", str(began_on), "--to", str(datetime.now(UTC).date()), "--master", "local[1]"]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    counts: Counter[tuple[str, str]] = Counter()
+    figures: dict[str, Any] = {}
+    for file in (out / "reports").glob("dt=*/report.json"):
+        for row in json.loads(file.read_text())["subscriptions"]["rows"]:
+            figures[row["subscription"]] = row["figures"]
+            for outcome, count in row["figures"]["outcomes"].items():
+                if count:
+                    counts[row["subscription"], outcome] += count
+    return counts, figures
+
+
+@pytest.mark.timeout(120)
+def test_each_settled_delivery_is_in_lake_and_outbox_once_whenever_the_broker_is_killed(tmp_path: Path) -> None:
+    """Killed while it stores acknowledgements and while it exports, at moments that differ from round to round."""
+    chance = random.Random(4711)
+    settled: set[str] = set()
+    answered: set[str] = set()
+    asking: list[subprocess.Popen[bytes]] = []
+    # Files are made all the time, so that a kill meets them in every state.
+    with running_broker(tmp_path, lake_export_interval_s=1, redelivery_first_delay_ms=0) as broker:
+        subscriber(broker, "billing").close()
+        for _ in range(KILLS):
+            publish(broker, [b"order"] * 300)
+            with subscriber(broker, "billing") as billing:
+                inbox: list[Frame] = []
+                for _ in range(chance.randrange(1, 6)):
+                    count = chance.randrange(1, 40)
+                    inbox += next_of(billing, count - len(inbox))
+                    messages, inbox = inbox[:count], inbox[count:]
+                    answered.update(message.headers["message-id"] for message in messages)
+                    if chance.random() < 0.3:
+                        asking.append(ask_for_export(broker))
+                    inbox += answer(billing, "ACK", messages)
+                    settled.update(message.headers["message-id"] for message in messages)
+                inbox += next_of(billing, 20 - len(inbox))
+                answered.update(message.headers["message-id"] for message in inbox)
+                billing.send_raw(b"".join(frame("ACK", id=message.headers["ack"]) for message in inbox))
+                broker.kill()
+            broker.restart()
+        broker.kill()
+    for process in asking:
+        process.wait()
+
+    found = in_lake(broker.data) + in_outbox(broker.data)
+    assert [key for key, count in Counter(found).items() if count > 1] == []
+    assert settled <= set(found) <= answered
+
+
+def ask_for_export(broker: BrokerProcess) -> subprocess.Popen[bytes]:
+    """Somebody wants the lake to be up to date; nobody waits for it."""
+    command = [sys.executable, "-m", "stompbroker", "ledger", "export", "--data", str(broker.data)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+
+
+def in_lake(data: Path) -> list[str]:
+    files = (data / "lake" / "deliveries").glob("dt=*/[!.]*.parquet")
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    return [row["message_id"] for row in rows if row["subscription"] == "billing/orders"]
+
+
+def in_outbox(data: Path) -> list[str]:
+    """What is in the database and in no file."""
+    with closing(sqlite3.connect(data / "stompbroker.db")) as database:
+        exports = database.execute("SELECT name, day, after_batch, last_batch FROM ledger_exports").fetchall()
+        batches = database.execute("SELECT id, day, payload FROM ledger_batches WHERE kind = 'deliveries'").fetchall()
+    in_files = [export[1:] for export in exports if any((data / "lake" / "deliveries").glob(f"dt=*/{export[0]}"))]
+    return [
+        row["message_id"]
+        for number, day, payload in batches
+        if not any(day == file_day and after < number <= last for file_day, after, last in in_files)
+        for row in unpack(Kind.DELIVERIES, payload).to_pylist()
+        if row["subscription"] == "billing/orders"
+    ]

@@ -1,0 +1,98 @@
+"""Records come out of the database as they went in, or not at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from stompbroker.ledger import Kind, Payload
+from stompbroker.ledger import payload as packing
+from stompbroker.ledger.payload import BrokenPayload, pack, unpack
+from stompbroker.ledger.schema import BACKLOG, DELIVERIES, SCHEMAS
+from tests.ledger.records import backlog_records, deliveries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 500, 5000])
+def test_records_are_the_same_again(count: int) -> None:
+    records = deliveries(range(count))
+
+    assert unpack(Kind.DELIVERIES, pack(records)) == records
+    assert unpack(Kind.BACKLOG, pack(backlog_records(count))) == backlog_records(count)
+
+
+def test_a_record_takes_little_room() -> None:
+    assert len(pack(deliveries(range(500)))) / 500 < 30
+
+
+def test_what_a_version_had_is_what_the_schema_begins_with() -> None:
+    assert packing.COLUMNS[packing.VERSION] == {Kind.DELIVERIES: len(DELIVERIES), Kind.BACKLOG: len(BACKLOG)}
+
+
+def test_records_of_an_earlier_schema_have_nothing_in_later_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = pack(deliveries(range(3)))
+    later = pa.schema([*DELIVERIES, pa.field("colour", pa.string())])
+    monkeypatch.setitem(SCHEMAS, Kind.DELIVERIES, later)
+
+    found = unpack(Kind.DELIVERIES, payload)
+
+    assert found.schema == later
+    assert found.column("colour").to_pylist() == [None, None, None]
+    assert found.column("offset").to_pylist() == [0, 1, 2]
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "nothing": (lambda payload: b"", "only 0 bytes"),
+    "a part of its head": (lambda payload: payload[:8], "only 8 bytes"),
+    "a later version": (lambda payload: b"\x63" + payload[1:], "of version 99, of which this release knows nothing"),
+    "its beginning": (lambda payload: payload[:-1], "its checksum is another"),
+    "one other bit": (
+        lambda payload: payload[:200] + bytes([payload[200] ^ 1]) + payload[201:],
+        "its checksum is another",
+    ),
+    "too large": (lambda payload: payload[:1] + b"\xff" * 4 + payload[5:], "more than anybody packs"),
+    "too small": (lambda payload: payload[:1] + b"\x01\0\0\0" + payload[5:], "."),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_not_what_was_packed_is_not_taken_for_it(damage: str) -> None:
+    damaged, reason = DAMAGES[damage]
+
+    with pytest.raises(BrokenPayload, match=reason):
+        unpack(Kind.DELIVERIES, damaged(pack(deliveries(range(100)))))
+
+
+def test_records_of_another_kind_are_not_taken_for_deliveries() -> None:
+    with pytest.raises(BrokenPayload):
+        unpack(Kind.DELIVERIES, pack(backlog_records(3)))
+
+
+def test_a_payload_is_made_once() -> None:
+    made: list[int] = []
+
+    def make() -> pa.RecordBatch:
+        made.append(1)
+        return deliveries(range(2))
+
+    payload = Payload(make)
+    assert made == []
+
+    assert payload() == payload()
+
+    assert made == [1]
+
+
+def test_a_broker_that_settles_nothing_does_without_arrow() -> None:
+    program = "import sys, stompbroker.broker; assert not [name for name in sys.modules if 'pyarrow' in name]"
+
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
