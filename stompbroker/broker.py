@@ -61,7 +61,7 @@ from stompbroker.ledger import Exports, Rounds
 from stompbroker.management import Access, Management
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message_ids import MessageIds
-from stompbroker.sessions import Rhythm, Session, SessionSettings, Surroundings
+from stompbroker.sessions import RefusalPace, Rhythm, Session, SessionSettings, Surroundings
 from stompbroker.stomp import Limits
 from stompbroker.storage import Kept, Ownership, Store, open_store
 from stompbroker.stretches import StretchGauge
@@ -178,6 +178,7 @@ class Broker:
             rhythm=self.rhythm,
             message_ids=message_ids,
             settings=_session_settings(settings),
+            refusal_pace=RefusalPace(),
             server=f"stompbroker/{__version__}",
         )
         #: Set to stop gracefully, and when that is done.

@@ -93,7 +93,6 @@ def _all_settings(master: str, memory: str) -> dict[str, str]:
         **_COMMON,
         "spark.master": master,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     }
     if _is_local(master):
         # Otherwise it listens on an outside address, and does not start where the host's name has none.

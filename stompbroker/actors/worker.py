@@ -118,7 +118,10 @@ async def _apply(chunk: bytes, session: Session, stretches: StretchGauge) -> Non
     while True:
         began_at_s = perf_counter()
         has_more = session.receive(chunk)
+        rest_s = session.take_rest_s()
         stretches.note("worker", began_at_s)
+        if rest_s:
+            await trio.sleep(rest_s)
         if not has_more:
             return
         chunk = b""

@@ -142,19 +142,28 @@ class Cursor:
         added = self._settle_range(start, stop)
         return Settlement(added - waiting - free, waiting, free)
 
-    def set_aside(self, offset: int) -> bool:
-        """In flight → waiting. False if the offset was not in flight."""
-        if not self.is_in_flight(offset):
-            return False
-        self._waiting.add(offset)
-        return True
+    def set_aside(self, start: int, stop: int) -> list[Offset]:
+        """In flight → waiting, for every offset o with start <= o < stop that was in flight; returns those."""
+        waiting = self._waiting
+        free = self._free[bisect_left(self._free, start) : bisect_left(self._free, stop)] if self._free else ()
+        offsets = [
+            Offset(offset)
+            for low, high in self.unsettled(start, stop)
+            for offset in range(low, high)
+            if offset not in waiting and offset not in free
+        ]
+        waiting.update(offsets)
+        return offsets
 
     def release(self, offset: int) -> bool:
         """Waiting → free. False if the offset was not waiting (any more)."""
         if offset not in self._waiting:
             return False
         self._waiting.remove(offset)
-        insort(self._free, offset)
+        if not self._free or self._free[-1] < offset:  # as it is when those refused in one go are due
+            self._free.append(offset)
+        else:
+            insort(self._free, offset)
         return True
 
     def suspend(self, offset: int) -> bool:
@@ -184,14 +193,13 @@ class Cursor:
             elsewhere.add(offset, offset + 1)
         return elsewhere.gaps(self.ack_floor, self.next_offset)
 
-    @property
-    def lowest_free(self) -> Offset:
-        """What goes again next; there must be something free."""
-        return Offset(self._free[0])
+    def lowest_free(self, limit: int) -> list[Offset]:
+        """What goes again next, `limit` at most."""
+        return list(map(Offset, self._free[:limit]))
 
-    def take_lowest_free(self) -> None:
-        """Free → in flight."""
-        del self._free[0]
+    def take_lowest_free(self, count: int) -> None:
+        """Free → in flight, for the `count` lowest."""
+        del self._free[:count]
 
     def _settle_range(self, start: int, stop: int) -> int:
         if start >= stop:

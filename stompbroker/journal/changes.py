@@ -6,6 +6,7 @@ unsaved again, and goes with the batch after.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
@@ -14,14 +15,14 @@ from stompbroker.storage import CursorRow, Deletion, TopicRow
 from stompbroker.topics import party_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from stompbroker.ids import Offset
     from stompbroker.journal.formed import Positions
     from stompbroker.storage import Batch
     from stompbroker.topics import Registry, Subscription, Topic
 
-__all__ = ["MAX_DELETED", "add_collected", "add_unsaved", "find_positions"]
+__all__ = ["FAILURES_BESIDE", "FAILURES_IDLE", "MAX_DELETED", "add_collected", "add_unsaved", "find_positions"]
 
 #: Messages that are deleted in one batch, at most.
 MAX_DELETED: Final = 5_000
@@ -32,21 +33,38 @@ MIN_BETWEEN_HOLES: Final = 16
 MAX_RANGES: Final = 256
 #: Things looked at between two moments at which others may run; each takes a few microseconds.
 STEP: Final = 100
+#: Failures that are written with a batch beside other work, and when there is none: each costs a row, and whoever
+#: waits for the batch waits for all of them.
+FAILURES_BESIDE: Final = 64
+FAILURES_IDLE: Final = 512
+#: A reading from which more wait gets this part of them written nevertheless: they must not pile up.
+FAILURES_PART: Final = 64
 
 
-def add_unsaved(batch: Batch, accounts: list[Account], registry: Registry) -> Iterator[None]:
+def add_unsaved(
+    batch: Batch,
+    accounts: list[Account],
+    registry: Registry,
+    *,
+    most_failures: int,
+    is_owed: Callable[[Subscription], bool],
+) -> Iterator[None]:
     """Cursors that have moved, and in the same moment what was settled by that; failures that came or went,
     subscriptions that were seen.
+
+    Of failures `most_failures`, those that changed first before others, but all of a subscription for which somebody
+    waits to be told. The rest stays unsaved: until it is written the store knows of an attempt less, or of one
+    that its cursor says is settled.
 
     Must come before the units: a transaction's cursor is the later word.
     """
     readings, subscriptions = registry.unsaved.take()
+    left = most_failures
     for subscription in subscriptions:
         if not subscription.is_closed and subscription.has_begun:
             batch.subscriptions.append(subscription_row(subscription))
     looked_at = 0
     for reading in readings:
-        looked_at += 1 + len(reading.changed_failures)
         if looked_at >= STEP:
             looked_at = 0
             yield
@@ -55,17 +73,25 @@ def add_unsaved(batch: Batch, accounts: list[Account], registry: Registry) -> It
             continue  # who removed it has accounted for everything
         if settled:
             accounts.append(Account(party_of(reading), settled))
+        changed = reading.changed_failures
+        count = len(changed)
+        if not is_owed(reading.subscription):
+            count = min(count, max(left, count // FAILURES_PART))
+        looked_at += 1 + count
         if reading.topic.is_removed or reading.topic.store_id is None:
             continue
+        left = max(0, left - count)
         batch.cursors.append(cursor_row(reading, reading.cursor))
-        for offset in reading.changed_failures:
+        for offset in list(islice(changed, count)):
+            del changed[offset]
             key = redelivery_key(reading, offset)
             failure = reading.failures.get(offset)
             if failure is None:
                 batch.settled_redeliveries.append(key)
             else:
-                batch.redeliveries.append(redelivery_row(reading, offset, failure))
-        reading.changed_failures.clear()
+                batch.redeliveries.append(redelivery_row(key, failure))
+        if changed:
+            registry.unsaved.note_reading(reading, 0)
 
 
 def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, is_idle: bool) -> Iterator[None]:

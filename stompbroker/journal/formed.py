@@ -232,7 +232,8 @@ class _Proposal:
                 is_open = answer.consumer.is_open
                 if reading.cursor.is_in_flight(offset) if is_open else reading.cursor.is_free(offset):
                     failure = reading.failure_after(offset, answer.refusal, sent_at_ns)
-                    self._refused.setdefault((reading, offset), redelivery_row(reading, offset, failure))
+                    row = redelivery_row(redelivery_key(reading, offset), failure)
+                    self._refused.setdefault((reading, offset), row)
 
     def _bury(self, burial: Burial) -> None:
         """It is settled in the same transaction in which it comes to lie with the dead letters."""

@@ -96,5 +96,5 @@ def _restore_failure(
     )
     if not reading.restore_failure(row.offset, failure):
         # It was settled in the same moment: its row is to go.
-        reading.changed_failures.add(row.offset)
+        reading.changed_failures[row.offset] = None
         registry.unsaved.note_reading(reading, 1)

@@ -90,14 +90,15 @@ def cursor_row(reading: Reading, cursor: Cursor) -> CursorRow:
     )
 
 
-def redelivery_row(reading: Reading, offset: Offset, failure: Failure) -> RedeliveryRow:
+def redelivery_row(key: RedeliveryKey, failure: Failure) -> RedeliveryRow:
+    # By position, which takes a third of the time: somebody may refuse thousands a second.
     return RedeliveryRow(
-        *redelivery_key(reading, offset),
-        attempts=failure.count,
-        due_at_ns=failure.due_ns,
-        reason=failure.reason,
-        first_attempt_at_ns=failure.first_attempt_ns,
-        last_attempt_at_ns=failure.last_attempt_ns,
-        is_final=failure.is_final,
-        nacks=failure.nacks,
+        *key,
+        failure.count,
+        failure.due_ns,
+        failure.reason,
+        failure.first_attempt_ns,
+        failure.last_attempt_ns,
+        failure.is_final,
+        failure.nacks,
     )

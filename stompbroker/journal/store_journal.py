@@ -14,7 +14,14 @@ import trio
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
-from stompbroker.journal.changes import MAX_DELETED, add_collected, add_unsaved, find_positions
+from stompbroker.journal.changes import (
+    FAILURES_BESIDE,
+    FAILURES_IDLE,
+    MAX_DELETED,
+    add_collected,
+    add_unsaved,
+    find_positions,
+)
 from stompbroker.journal.formed import Formed, Positions
 from stompbroker.journal.health import Health
 from stompbroker.journal.ledger_part import LedgerPart
@@ -24,7 +31,7 @@ from stompbroker.storage import Batch
 from stompbroker.topics import JournalStatistics, StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from stompbroker.clock import Clock
     from stompbroker.journal.rows import Numbers
@@ -156,6 +163,10 @@ class StoreJournal:
         return self.health.gate
 
     @property
+    def pending_units(self) -> int:
+        return self._taken - self._let_go_of
+
+    @property
     def is_overfull(self) -> bool:
         return self._backlog_bytes >= OVERFULL_BACKLOG_BYTES
 
@@ -171,8 +182,11 @@ class StoreJournal:
         is_needed = is_needed or any(burial.reading.subscription.is_durable for burial in unit.burials)
         is_needed = is_needed or any(topic.is_stored or topic.formed_units for topic in unit.publications)
         if unit.answers:
-            is_durable = any(answer.consumer.subscription.is_durable for answer in unit.answers)
-            is_needed = is_needed or (is_durable and (unit.owes_receipt or unit.is_transaction))
+            answered = {answer.consumer.subscription for answer in unit.answers}
+            if any(subscription.is_durable for subscription in answered):
+                if unit.owes_receipt:
+                    unit.answered = answered
+                is_needed = is_needed or unit.owes_receipt or unit.is_transaction
             unit.decide()
             if not unit.is_transaction:
                 unit.apply_decisions(self._clock.now_ns())
@@ -201,11 +215,12 @@ class StoreJournal:
         """Until every unit submitted so far is completed, and everything that has changed by now is written."""
         last_unit = self._taken
         # What is being formed now may have passed by what has changed since; the batch after it has it.
-        is_unwritten = self._registry.unsaved or self._registry.records or self._has_exports
-        last_batch = self._begun + 1 if is_unwritten else self._begun
+        last_batch = self._begun + 1 if self._has_changes else self._begun
         self._flushing += 1
         try:
             while self._let_go_of < last_unit or self._finished < last_batch:
+                if self.is_idle and not self._has_changes:
+                    break  # what was being formed had all of it
                 self._changed.wake()
                 await self._idle.wait()
         finally:
@@ -237,6 +252,11 @@ class StoreJournal:
                     return
 
     @property
+    def _has_changes(self) -> bool:
+        """Whether there is something to write beside units."""
+        return bool(self._registry.unsaved or self._registry.records or self._has_exports)
+
+    @property
     def _has_exports(self) -> bool:
         """Whether there is something to write down about the way to the lake."""
         return self._exports is not None and self._exports.has_changes
@@ -261,7 +281,13 @@ class StoreJournal:
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
         accounts: list[Account] = []
-        yield from add_unsaved(base, accounts, self._registry)
+        yield from add_unsaved(
+            base,
+            accounts,
+            self._registry,
+            most_failures=FAILURES_IDLE if is_idle else FAILURES_BESIDE,
+            is_owed=self._what_is_owed(units),
+        )
         self._written_since_deletion += sum(len(run) for unit in units for run in unit.publications.values())
         now_ns = self._clock.now_ns()
         if is_idle or now_ns >= self._next_portion_at_ns:
@@ -299,6 +325,13 @@ class StoreJournal:
             self._ledger.unmark()
         self._ledger = ledger
         ledger.mark()
+
+    def _what_is_owed(self, units: list[Unit]) -> Callable[[Subscription], bool]:
+        """Whether everything that was answered for a subscription must be in the batch of these units: a receipt says
+        so, be it that of an answer or one that stands for all that were given before."""
+        answered = {subscription for unit in units for subscription in unit.answered}
+        is_all_owed = any(unit.needs_order for unit in units)
+        return lambda subscription: is_all_owed or self._flushing > 0 or subscription in answered
 
     def refuse(self, formed: Formed, culprits: set[Unit], reason: str) -> None:
         """The store cannot take these units: their clients are told, and the batch goes on without them."""
@@ -395,7 +428,7 @@ class StoreJournal:
             state=self.health.state,
             reason=self.health.reason,
             since_ns=self.health.since_ns,
-            backlog_units=self._taken - self._let_go_of,
+            backlog_units=self.pending_units,
             backlog_bytes=self._backlog_bytes,
             batches=self.batches,
             stored_bytes=self._stored_bytes,
@@ -403,6 +436,6 @@ class StoreJournal:
 
     def check_invariants(self) -> None:
         self.health.check_invariants()
-        assert self._taken - self._let_go_of == len(self._backlog) + self._writing_units
+        assert self.pending_units == len(self._backlog) + self._writing_units
         if not self._writing_units:
             assert self._backlog_bytes == sum(unit.size_bytes for unit in self._backlog)

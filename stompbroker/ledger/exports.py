@@ -62,11 +62,13 @@ class Portion:
 
 @final
 class Export:
-    __slots__ = ("portions", "row", "state")
+    __slots__ = ("is_taken", "portions", "row", "state")
 
     def __init__(self, row: ExportRow, state: State, portions: Iterable[Portion]) -> None:
         self.row = row
         self.state = state
+        #: Whether a batch that is being written has what is to be written down of it.
+        self.is_taken = False
         #: What is still to be deleted, in order.
         self.portions = deque(portions)
 
@@ -125,6 +127,7 @@ class Exports:
         "_export_bytes",
         "_exports",
         "_gathered",
+        "_is_portion_taken",
         "_is_portion_wanted",
         "_last_batch",
         "_last_export",
@@ -153,8 +156,10 @@ class Exports:
         self._new: list[_New] = []
         self._gathered: dict[_Key, _Pile] = {}
         self._exports: dict[int, Export] = {}
-        #: Whether some of what is left over shall go; true until it is gone.
+        #: Whether some of what is left over shall go, until it is gone; and whether the batch that is being written has
+        #: it.
         self._is_portion_wanted = False
+        self._is_portion_taken = False
         #: Woken when enough has gathered for a file, and whenever something was written down.
         self.filled = Signal()
         self.progressed = Signal()
@@ -180,11 +185,14 @@ class Exports:
 
     @property
     def has_changes(self) -> bool:
-        """Whether a batch of the journal is wanted."""
+        """Whether there is something to write down that no batch has yet."""
         return bool(
             self._new
-            or any(export.state in (State.PLANNED, State.WRITTEN) for export in self._exports.values())
-            or (self._is_portion_wanted and self.has_leftovers)
+            or (self._is_portion_wanted and not self._is_portion_taken and self.has_leftovers)
+            or any(
+                export.state in (State.PLANNED, State.WRITTEN) and not export.is_taken
+                for export in self._exports.values()
+            )
         )
 
     def take(self, batch: Batch) -> None:
@@ -193,10 +201,9 @@ class Exports:
             batch.ledger.append(LedgerRow(self.next_batch_id(), *new))
         self._new = []
         for export in self._exports.values():
-            if export.state is State.PLANNED:
-                batch.exports.append(export.row)
-            elif export.state is State.WRITTEN:
-                batch.exports.append(export.row._replace(is_written=True))
+            if export.state in (State.PLANNED, State.WRITTEN):
+                batch.exports.append(export.row._replace(is_written=export.state is State.WRITTEN))
+                export.is_taken = True
         if self._is_portion_wanted:
             self._add_portion(batch)
 
@@ -204,6 +211,7 @@ class Exports:
         export = next((export for export in self._exports.values() if export.state is State.LEFT), None)
         if export is None:
             return
+        self._is_portion_taken = True
         row = export.row
         if len(export.portions) > 1:
             batch.exported.append(ExportedBatches(row.kind, row.day, row.after_batch, export.portions[0].last_batch))
@@ -217,6 +225,7 @@ class Exports:
         for written in batch.exports:
             export = self._exports[written.id]
             export.row, export.state = written, State.LEFT if written.is_written else State.READY
+            export.is_taken = False
         for portion in batch.exported:
             for export in self._exports.values():
                 if export.portions and export.portions[0].last_batch == portion.last_batch:
@@ -224,7 +233,7 @@ class Exports:
         for finished in batch.finished_exports:
             del self._exports[finished.id]
         if batch.exported or batch.finished_exports:
-            self._is_portion_wanted = False
+            self._is_portion_wanted = self._is_portion_taken = False
         self.progressed.wake()
 
     def _gather(self, row: LedgerRow) -> None:

@@ -3,6 +3,7 @@
 Law: synchronous and without sockets; the worker gives it bytes and takes bytes from it.
 """
 
+from stompbroker.sessions.refusal_pace import RefusalPace
 from stompbroker.sessions.rhythm import Rhythm
 from stompbroker.sessions.session import SMALL_PARTIAL_BYTES, Ending, Session
 from stompbroker.sessions.starting_points import StartKind, read_start
@@ -13,6 +14,7 @@ __all__ = [
     "SMALL_PARTIAL_BYTES",
     "ConnectionStatistics",
     "Ending",
+    "RefusalPace",
     "Rhythm",
     "Session",
     "SessionSettings",

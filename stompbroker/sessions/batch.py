@@ -1,6 +1,6 @@
 """What the frames of one chunk add up to, until it is handed to the journal as one unit.
 
-Law: gathers, joins acknowledgements of neighbouring numbers into ranges, and is emptied as a whole.
+Law: gathers, joins answers of neighbouring numbers into ranges, and is emptied as a whole.
 """
 
 from __future__ import annotations
@@ -43,9 +43,22 @@ class Batch:
             self._first = first
         self._last = last
 
-    def refuse(self, consumer: Consumer, number: int, refusal: Refusal) -> None:
+    def refuse(self, consumer: Consumer, first: int, last: int, refusal: Refusal) -> None:
+        """The deliveries numbered first..last are refused; each of them only if its consumer's answers are not
+        cumulative."""
         self._close_range()
-        self._answers.append(Answer(consumer, Verdict.NACK, number, number, refusal))
+        before = self._answers[-1] if self._answers else None
+        if (
+            before is not None
+            and before.verdict is Verdict.NACK
+            and before.consumer is consumer
+            and before.last + 1 == first
+            and before.refusal == refusal
+            and not consumer.is_cumulative
+        ):
+            self._answers[-1] = before._replace(last=last)
+        else:
+            self._answers.append(Answer(consumer, Verdict.NACK, first, last, refusal))
 
     def take(self, lane: Lane, then: Callable[[list[str]], None]) -> Unit:
         """Everything gathered, as a unit; `then` will be given the receipts that it owes."""

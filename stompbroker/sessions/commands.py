@@ -23,7 +23,7 @@ from stompbroker.sessions.durable_headers import asks_for_durable, check_name
 from stompbroker.sessions.publishing import Publishing
 from stompbroker.sessions.subscribing import Subscribing
 from stompbroker.stomp import (
-    AckRun,
+    AnswerRun,
     SendRun,
     Transactions,
     Version,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from stompbroker.sessions.consumers import Named
     from stompbroker.sessions.surroundings import Surroundings
     from stompbroker.stomp import Frame
-    from stompbroker.topics import Gate, Lane, Topic
+    from stompbroker.topics import Consumer, Gate, Lane, Topic
 
 __all__ = ["Commands"]
 
@@ -68,6 +68,7 @@ class Commands:
     """
 
     __slots__ = (
+        "_applied_at_ns",
         "_around",
         "_batch",
         "_begun",
@@ -83,6 +84,7 @@ class Commands:
         "held_by",
         "is_over",
         "late_answers",
+        "refusals",
     )
 
     def __init__(
@@ -96,6 +98,8 @@ class Commands:
         disconnect_client: Callable[[PeerViolation], None],
     ) -> None:
         self._around = around
+        #: When the frames came that are being applied.
+        self._applied_at_ns = 0
         self._client = client
         self._outbox = outbox
         self._lane = lane
@@ -113,6 +117,8 @@ class Commands:
         self.held_by: Topic | Gate | None = None
         #: Answers to deliveries of subscriptions that were closed by then.
         self.late_answers = 0
+        #: NACKs since somebody last asked, and set it back.
+        self.refusals = 0
         self.is_over = False
 
     @property
@@ -146,7 +152,7 @@ class Commands:
 
         Raises PeerViolation for a frame that is wrong; what stood before it has been applied by then.
         """
-        now_ns = self._around.clock.now_ns()
+        now_ns = self._applied_at_ns = self._around.clock.now_ns()
         try:
             for index, frame in enumerate(frames):
                 if isinstance(frame, SendRun):
@@ -238,8 +244,8 @@ class Commands:
 
     def _answer(self, frame: Frame) -> bool:
         """ACK and NACK."""
-        if isinstance(frame, AckRun):
-            self._acknowledge_run(frame)
+        if isinstance(frame, AnswerRun):
+            self._answer_run(frame)
             return True
         delivery = self.consumers.find_delivery(frame.headers, self._client.version)
         if frame.command == "NACK":
@@ -317,29 +323,33 @@ class Commands:
     def _settle(self, frame: Frame, delivery: Named | None) -> None:
         if delivery is None:
             self.late_answers += 1
-        elif frame.command == "ACK":
-            self._batch.acknowledge(delivery.consumer, delivery.number, delivery.number)
         else:
-            refusal = read_refusal(frame.headers, self._around.clock.now_ns())
-            self._batch.refuse(delivery.consumer, delivery.number, refusal)
+            self._answer_between(frame, delivery.consumer, delivery.number, delivery.number)
 
-    def _acknowledge_run(self, run: AckRun) -> None:
-        """Many bare ACKs. If they name neighbouring deliveries of one consumer, as they mostly do, it is one step."""
+    def _answer_between(self, frame: Frame, consumer: Consumer, first: int, last: int) -> None:
+        if frame.command == "ACK":
+            self._batch.acknowledge(consumer, first, last)
+        else:
+            self.refusals += last + 1 - first
+            # One moment for the whole chunk: what is refused in one go comes again in its order, and is one step.
+            self._batch.refuse(consumer, first, last, read_refusal(frame.headers, self._applied_at_ns))
+
+    def _answer_run(self, run: AnswerRun) -> None:
+        """Many bare ACKs or NACKs. If they name neighbouring deliveries of one consumer, as they mostly do, it is one
+        step."""
         ordinals, digits = zip(*run.ids, strict=True)
         numbers = list(map(int, digits))
         first, last = numbers[0], numbers[-1]
         is_gapless = last - first + 1 == len(numbers) and numbers == list(range(first, last + 1))
         if is_gapless and ordinals.count(ordinals[0]) == len(ordinals):
             consumer = self.consumers.find_open(int(ordinals[0]))
-            if consumer is not None and consumer.sent.was_given(first) and consumer.sent.was_given(last):
-                self._batch.acknowledge(consumer, first, last)
+            is_known = consumer is not None and consumer.sent.was_given(first) and consumer.sent.was_given(last)
+            if consumer is not None and is_known and (run.command == "ACK" or not consumer.is_cumulative):
+                self._answer_between(run, consumer, first, last)
                 return
         for ordinal, number in run.ids:
             delivery = self.consumers.find_by_ack_id(f"{ordinal.decode()}-{number.decode()}")
-            if delivery is None:
-                self.late_answers += 1
-            else:
-                self._batch.acknowledge(delivery.consumer, delivery.number, delivery.number)
+            self._settle(run, delivery)
 
     def _gather(self, frame: Frame) -> None:
         """Keep a frame for COMMIT. Its receipt says that it was received, and COMMIT's that it was done."""

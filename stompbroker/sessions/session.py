@@ -218,6 +218,13 @@ class Session:
         self.resumed.wake()
         return self.is_held_back and applied > 0
 
+    def take_rest_s(self) -> float:
+        """How long others come first, since this client refuses much; 0 if nobody else waits for the store."""
+        refusals, self._commands.refusals = self._commands.refusals, 0
+        if not refusals or self._around.journal.pending_units <= self._lane.units:
+            return 0.0
+        return self._around.refusal_pace.rest_ns(refusals, self._around.clock.now_ns()) / NANOSECONDS
+
     async def wait_released(self) -> None:
         """Until what holds this session back takes messages again, or there is nothing to wait for."""
         while self.ending is None and (holder := self._commands.held_by) is not None and holder.is_blocked:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message_ids import MessageIds
+    from stompbroker.sessions.refusal_pace import RefusalPace
     from stompbroker.sessions.rhythm import Rhythm
     from stompbroker.stomp import Limits
     from stompbroker.topics import Journal, Registry
@@ -53,5 +54,6 @@ class Surroundings:
     rhythm: Rhythm
     message_ids: MessageIds
     settings: SessionSettings
+    refusal_pace: RefusalPace
     #: How the broker calls itself in CONNECTED.
     server: str

@@ -5,7 +5,7 @@ Law: no clock, no sockets, no event loop, nothing of ours but `errors`. Neighbou
 
 from stompbroker.stomp.commands import forbid_body
 from stompbroker.stomp.connection import Connection, Greeting
-from stompbroker.stomp.frame import AckRun, Frame, Head, SendRun, one_by_one, weight_bytes
+from stompbroker.stomp.frame import AnswerRun, Frame, Head, SendRun, one_by_one, weight_bytes
 from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
 from stompbroker.stomp.frame_writer import (
     HEART_BEAT,
@@ -31,7 +31,7 @@ __all__ = [
     "HEART_BEAT",
     "LETTER_PREFIX",
     "MAX_FRAMES_PER_CALL",
-    "AckRun",
+    "AnswerRun",
     "Connection",
     "Frame",
     "FrameReader",

@@ -1,7 +1,7 @@
 """What a frame is once it has been read.
 
 Law: values only. Hot path: there is one `Head` per *distinct* header block (see `head_memo`), so whatever can be known
-from the block alone belongs to it; and frames that come in numbers, SENDs with one head and bare ACKs, come as one
+from the block alone belongs to it; and frames that come in numbers, SENDs with one head and bare answers, come as one
 object.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["AckRun", "Frame", "Head", "SendRun", "one_by_one", "weight_bytes"]
+__all__ = ["AnswerRun", "Frame", "Head", "SendRun", "one_by_one", "weight_bytes"]
 
 #: What a header costs beside its text: two strings and its place in the dictionary.
 HEADER_OVERHEAD_BYTES: Final = 150
@@ -96,21 +96,21 @@ class SendRun(Frame):
         self.receipts.append(receipt)
 
 
-_ACK_HEAD: Final = Head("ACK", {}, -1)
+_ANSWER_HEADS: Final = {command: Head(command, {}, -1) for command in ("ACK", "NACK")}
 
 
 @final
-class AckRun(Frame):
-    """Many ACK frames in a row that carry an `id` of the form NUMBER-NUMBER and nothing else.
+class AnswerRun(Frame):
+    """Many ACK frames, or many NACK frames, in a row that carry an `id` of the form NUMBER-NUMBER and nothing else.
 
     A consumer that acknowledges every message sends little else, and taking its ACKs together costs a tenth of taking
-    them one by one (`make bench`, ack'd 1→1).
+    them one by one (`make bench`, ack'd 1→1). One that refuses everything must not cost others more than that.
     """
 
     __slots__ = ("ids",)
 
-    def __init__(self, ids: list[tuple[bytes, bytes]]) -> None:
-        super().__init__(_ACK_HEAD, b"", None)
+    def __init__(self, command: str, ids: list[tuple[bytes, bytes]]) -> None:
+        super().__init__(_ANSWER_HEADS[command], b"", None)
         #: The two numbers of each id, as digits.
         self.ids = ids
 
@@ -121,9 +121,9 @@ def one_by_one(frames: Iterable[Frame]) -> Iterator[Frame]:
         if isinstance(frame, SendRun):
             for body, receipt in zip(frame.bodies, frame.receipts or [None] * len(frame.bodies), strict=True):
                 yield Frame(frame.head, body, receipt)
-        elif isinstance(frame, AckRun):
+        elif isinstance(frame, AnswerRun):
             for ordinal, number in frame.ids:
-                yield Frame(Head("ACK", {"id": f"{ordinal.decode()}-{number.decode()}"}, -1), b"", None)
+                yield Frame(Head(frame.command, {"id": f"{ordinal.decode()}-{number.decode()}"}, -1), b"", None)
         else:
             yield frame
 

@@ -23,7 +23,7 @@ from stompbroker.topics.subscription import AckMode
 from stompbroker.topics.timetable import Unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from stompbroker.errors import PeerViolation
     from stompbroker.outbox import Outbox
@@ -36,6 +36,8 @@ __all__ = ["Consumer", "Credit"]
 #: What is handed to the outbox at once: the unit of fairness between consumers.
 SLICE_MESSAGES: Final = 512
 SLICE_BYTES: Final = 256 * 1024
+#: The same for what goes again, each of which is looked at for itself.
+SLICE_AGAIN: Final = 128
 #: Readings remembered beyond twice the messages in flight.
 SLACK: Final = 64
 
@@ -233,7 +235,7 @@ class Consumer:
         if reading is None:
             return
         if reading.cursor.free_count:
-            self._deliver_again(reading, limit, now_ns)
+            self._deliver_again(reading, min(limit, SLICE_AGAIN), now_ns)
         else:
             self._deliver_new(reading, limit, now_ns)
         self._note_served(reading)
@@ -305,24 +307,21 @@ class Consumer:
         parts: list[bytes] = []
         count = 0
         first_number, put_at_bytes = self.sent.next_number, self.outbox.put_bytes
-        for offset, message, failure in reading.take_again(limit, SLICE_BYTES, now_ns):
-            if failure is not None:
-                failure.last_number = self.sent.next_number
-            shown_offset = offset if reading.topic.is_retaining else None
-            first_sent_ns = reading.first_sent_ns(offset)
+        for offset, messages, failure, first_sent_ns in reading.take_again(limit, SLICE_BYTES, now_ns):
+            reading.note_sent_again(offset, len(messages), self.sent.next_number)
             data = self._rendering.again(
-                message,
+                messages,
                 self.sent.next_number,
                 failure,
                 first_sent_ns,
-                shown_offset,
+                offset if reading.topic.is_retaining else None,
                 reading.missing_told_with(offset),
             )
-            count += 1
+            count += len(messages)
             if not self._expects_acks:
-                self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + 1)))
+                self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + len(messages))))
                 continue
-            self.sent.add(reading, offset, [message], sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
+            self.sent.add(reading, offset, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
             self._count_bytes(reading, offset, len(data))
             parts.append(data)
             put_at_bytes += len(data)
@@ -358,7 +357,7 @@ class Consumer:
 
     def refuse(self, number: int, refusal: Refusal) -> None:
         """Set a delivery aside; in `client` mode everything sent before it too."""
-        self.set_aside(self.take_refused(number), refusal)
+        self.set_aside(self.take_refused(number, number), refusal)
 
     def is_unanswered(self, first: int, last: int) -> bool:
         """Whether any of the deliveries numbered first..last is in flight to it."""
@@ -398,17 +397,36 @@ class Consumer:
             for offset in range(part.start, part.stop)
         )
 
-    def take_refused(self, number: int) -> list[Part]:
-        """What a NACK of that delivery means; it is answered from now on."""
-        if self.subscription.ack_mode is AckMode.CLIENT:
-            refused = self._meant_between(self._answered_up_to + 1, number)
-            self._answered_up_to = max(self._answered_up_to, number)
+    @property
+    def is_cumulative(self) -> bool:
+        """Whether an answer to a delivery is one to those before it too."""
+        return self.subscription.ack_mode is AckMode.CLIENT
+
+    def take_refused(self, first: int, last: int) -> list[Part]:
+        """What NACKs of the deliveries numbered first..last mean, of which there is one if they are cumulative; they
+        are answered from now on."""
+        if self.is_cumulative:
+            assert first == last
+            refused = self._meant_between(self._answered_up_to + 1, last)
+            self._answered_up_to = max(self._answered_up_to, last)
             return refused
         return [
             part
-            for part in self.sent.parts(number, number + 1)
-            if not part.reading.was_sent_again(part.start, after=number)
+            for first_number, whole in self.sent.numbered_parts(first, last + 1)
+            for part in self._not_sent_again_since(whole, first_number)
         ]
+
+    @staticmethod
+    def _not_sent_again_since(part: Part, first_number: int) -> Iterator[Part]:
+        """What was sent under the numbers from that one on, without what has been sent again since."""
+        reading, start, stop, sent_at_ns = part
+        for number, offset in enumerate(range(start, stop), first_number):
+            if reading.was_sent_again(offset, after=number):
+                if start < offset:
+                    yield Part(reading, start, offset, sent_at_ns)
+                start = offset + 1
+        if start < stop:
+            yield Part(reading, start, stop, sent_at_ns)
 
     def settle(self, parts: list[Part], now_ns: int) -> None:
         """These messages are acknowledged, also if this consumer has left and they are on their way to another."""
@@ -427,17 +445,16 @@ class Consumer:
         holder.sent.forget_settled()
         holder.wake()
 
-    def set_aside(self, parts: list[Part], refusal: Refusal) -> None:
-        """These messages are refused. If this consumer has left, only those that nobody was sent since."""
+    def set_aside(self, parts: list[Part], refusal: Refusal, *, answers: int = 1) -> None:
+        """These messages are refused, by so many answers. If this consumer has left, only those that nobody was sent
+        since."""
         subscription = self.subscription
         if subscription.is_closed:
             return
         set_aside = 0
         for reading, start, stop, sent_at_ns in parts:
-            for offset in map(Offset, range(start, stop)):
-                if reading.set_aside(offset, refusal, sent_at_ns=sent_at_ns, is_in_flight=self.is_open):
-                    self._uncount_bytes(reading, offset, offset + 1)
-                    set_aside += 1
+            set_aside += reading.set_aside(start, stop, refusal, sent_at_ns=sent_at_ns, is_in_flight=self.is_open)
+            self._uncount_bytes(reading, start, stop)
         if self.is_open:
             self.in_flight -= set_aside
         subscription.waiting += set_aside
@@ -445,7 +462,7 @@ class Consumer:
             subscription.counters.overdue += set_aside
         else:
             subscription.counters.nacked += set_aside
-            subscription.counters.late += not set_aside
+            subscription.counters.late += max(0, answers - set_aside)
         self.sent.forget_settled()
         self.wake()
 

@@ -13,7 +13,7 @@ from stompbroker.ids import DeliveryNumber
 if TYPE_CHECKING:
     from stompbroker.topics.delivery_policy import DeliveryPolicy
 
-__all__ = ["Failure", "Refusal", "failure_after"]
+__all__ = ["Failing", "Failure", "Refusal"]
 
 
 class Refusal(NamedTuple):
@@ -90,29 +90,44 @@ class Failure:
         return self.is_final or policy.is_used_up(self.count)
 
 
-def failure_after(
-    before: Failure | None,
-    refusal: Refusal,
-    policy: DeliveryPolicy,
-    *,
-    first_sent_ns: int,
-    sent_at_ns: int,
-) -> Failure:
-    """The failure of a message that was sent first at `first_sent_ns`, last at `sent_at_ns`, and has now been
-    refused."""
-    count = 1 if before is None else before.count + 1
-    failure = Failure(
-        count,
-        refusal.at_ns,
-        refusal.reason,
-        first_attempt_ns=first_sent_ns,
-        last_attempt_ns=sent_at_ns,
-        is_final=refusal.is_final,
-        is_overdue=refusal.is_overdue,
-        nacks=(0 if before is None else before.nacks) + refusal.is_nack,
-    )
-    if before is not None:
-        failure.last_number = before.last_number
-    if not failure.is_used_up(policy):
-        failure.due_ns += policy.delay_ns(count, refusal.at_ns) if refusal.delay_ns is None else refusal.delay_ns
-    return failure
+@final
+class Failing:
+    """What becomes of messages that are refused in one go, under one policy. Hot path of those who refuse everything:
+    how long they wait is found out once for all that have failed as often."""
+
+    __slots__ = ("_due_ns", "_policy", "_refusal")
+
+    def __init__(self, refusal: Refusal, policy: DeliveryPolicy) -> None:
+        self._refusal = refusal
+        self._policy = policy
+        #: By how often it has failed.
+        self._due_ns: dict[int, int] = {}
+
+    def failure_after(self, before: Failure | None, *, first_sent_ns: int, sent_at_ns: int) -> Failure:
+        """The failure of a message that was sent first at `first_sent_ns`, last at `sent_at_ns`, and has now been
+        refused."""
+        count = 1 if before is None else before.count + 1
+        due_ns = self._due_ns.get(count)
+        if due_ns is None:
+            due_ns = self._due_ns[count] = self._due_after(count)
+        refusal = self._refusal
+        failure = Failure(
+            count,
+            due_ns,
+            refusal.reason,
+            first_attempt_ns=first_sent_ns,
+            last_attempt_ns=sent_at_ns,
+            is_final=refusal.is_final,
+            is_overdue=refusal.is_overdue,
+            nacks=(0 if before is None else before.nacks) + refusal.is_nack,
+        )
+        if before is not None:
+            failure.last_number = before.last_number
+        return failure
+
+    def _due_after(self, count: int) -> int:
+        """What is not tried again is given up at once."""
+        at_ns, delay_ns = self._refusal.at_ns, self._refusal.delay_ns
+        if self._refusal.is_final or self._policy.is_used_up(count):
+            return at_ns
+        return at_ns + (self._policy.delay_ns(count, at_ns) if delay_ns is None else delay_ns)

@@ -85,6 +85,10 @@ class Journal(Protocol):
         """Whether anything outlives the process."""
 
     @property
+    def pending_units(self) -> int:
+        """How many were submitted and are not completed."""
+
+    @property
     def is_overfull(self) -> bool:
         """Whether so much waits to be written that nothing more may be asked for that has to be."""
 
@@ -108,6 +112,7 @@ class MemoryJournal:
 
     can_store: Final = False
     is_overfull: Final = False
+    pending_units: Final = 0
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

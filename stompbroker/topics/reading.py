@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.commitlog import Cursor, OffsetRanges, Settlement
-from stompbroker.ids import Offset
+from stompbroker.ids import DeliveryNumber, Offset
 from stompbroker.message import tails_bytes
 from stompbroker.outcome import Outcome
 from stompbroker.topics.accounting import account_of
-from stompbroker.topics.failure import failure_after
+from stompbroker.topics.failure import Failing
 from stompbroker.topics.selecting import Selection
 from stompbroker.topics.timetable import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from stompbroker.message import Message
     from stompbroker.settled import Settled
@@ -40,11 +40,21 @@ class Found(NamedTuple):
 
 
 class Again(NamedTuple):
-    """A message to be sent once more."""
+    """Messages to be sent once more, from `offset` on in a row: as many failures, reasons and times of the first
+    delivery as one header block can tell."""
 
     offset: Offset
-    message: Message
+    messages: list[Message]
     failure: Failure | None
+    first_sent_ns: int | None
+
+    def goes_on_with(self, offset: Offset, failure: Failure | None, first_sent_ns: int | None) -> bool:
+        """Whether what is known of that message is known of these, and it comes next."""
+        if offset != self.offset + len(self.messages) or first_sent_ns != self.first_sent_ns:
+            return False
+        if failure is None or self.failure is None:
+            return failure is self.failure
+        return failure.count == self.failure.count and failure.reason == self.failure.reason
 
 
 @final
@@ -83,8 +93,8 @@ class Reading:
         self.topic = topic
         self.cursor = cursor
         self.failures: dict[Offset, Failure] = {}
-        #: Where `failures` differs from what the store was last told; only for durable subscriptions.
-        self.changed_failures: set[Offset] = set()
+        #: Where `failures` differs from what the store was last told, longest first; only for durable subscriptions.
+        self.changed_failures: dict[Offset, None] = {}
         #: The offset that has to be read from the store before anything more can be sent.
         self.missing: Offset | None = None
         self._held: dict[Offset, Message] = {}
@@ -202,25 +212,47 @@ class Reading:
         settled instead.
         """
         again: list[Again] = []
-        while self.cursor.free_count and len(again) < limit and limit_bytes > 0:
-            offset = self.cursor.lowest_free
+        while not again and self.missing is None and self.cursor.free_count and limit > 0:
+            self._take_again(again, limit, limit_bytes, now_ns)
+        return again
+
+    def _take_again(self, again: list[Again], limit: int, limit_bytes: int, now_ns: int) -> None:
+        is_each_its_own = self.topic.is_retaining or self.told_missing is not None
+        gone: list[tuple[Offset, Message | None]] = []
+        taken = 0
+        for offset in self.cursor.lowest_free(limit):
             message, is_known = self.get(offset)
             if not is_known:
                 self.missing = offset
                 break
-            if message is None:
-                self._settle(offset, offset + 1)
-                continue
-            if message.has_expired(now_ns):
-                self.subscription.counters.expired += 1
-                self.remember(offset, message)
-                self.settle(offset, offset + 1, Outcome.EXPIRED, now_ns)
+            taken += 1
+            if message is None or message.has_expired(now_ns):
+                gone.append((offset, message))
                 continue
             self.remember(offset, message)
-            self.cursor.take_lowest_free()
-            again.append(Again(offset, message, self.failures.get(offset)))
+            failure, first_sent_ns = self.failures.get(offset), self.first_sent_ns(offset)
+            if again and not is_each_its_own and again[-1].goes_on_with(offset, failure, first_sent_ns):
+                again[-1].messages.append(message)
+            else:
+                again.append(Again(offset, [message], failure, first_sent_ns))
             limit_bytes -= message.size_bytes
-        return again
+            if limit_bytes <= 0:
+                break
+        self.cursor.take_lowest_free(taken)
+        for offset, gone_message in gone:
+            if gone_message is None:
+                self._settle(offset, offset + 1)
+            else:
+                self.subscription.counters.expired += 1
+                self.remember(offset, gone_message)
+                self.settle(offset, offset + 1, Outcome.EXPIRED, now_ns)
+
+    def note_sent_again(self, first: Offset, count: int, first_number: int) -> None:
+        """These messages, from offset `first` on, go under the numbers from that one on: earlier ones are late."""
+        for number, offset in enumerate(range(first, first + count), first_number):
+            failure = self.failures.get(Offset(offset))
+            if failure is not None:
+                failure.last_number = DeliveryNumber(number)
 
     def get(self, offset: Offset) -> Found:
         """What is at an offset that is not settled."""
@@ -254,9 +286,10 @@ class Reading:
     def _settle(self, start: int, stop: int) -> Settlement:
         settlement = self.cursor.settle(start, stop)
         if self.failures:
-            for offset in _offsets_between(self.failures, start, stop):
+            settled = _offsets_between(self.failures, start, stop)
+            for offset in settled:
                 del self.failures[offset]
-                self._note_failure_changed(offset)
+            self._note_failures_changed(settled)
         if self._first_sent:
             for offset in _offsets_between(self._first_sent, start, stop):
                 del self._first_sent[offset]
@@ -312,35 +345,44 @@ class Reading:
         if self.is_recorded and offset not in self._held and self.topic.log.get(offset) is None:
             self._stubs[offset] = message.without_body()
 
-    def set_aside(self, offset: Offset, refusal: Refusal, *, sent_at_ns: int, is_in_flight: bool = True) -> bool:
-        """A delivery has failed: it waits for its time. False if it was not in flight, or else not free."""
-        is_aside = self.cursor.set_aside(offset) if is_in_flight else self.cursor.suspend(offset)
-        if is_aside:
-            self._schedule(offset, self._fail(offset, refusal, sent_at_ns))
-        return is_aside
+    def set_aside(self, start: int, stop: int, refusal: Refusal, *, sent_at_ns: int, is_in_flight: bool = True) -> int:
+        """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight, or else
+        free."""
+        if is_in_flight:
+            offsets = self.cursor.set_aside(start, stop)
+        else:
+            offsets = [offset for offset in map(Offset, range(start, stop)) if self.cursor.suspend(offset)]
+        if not offsets:
+            return 0
+        failing = Failing(refusal, self.policy)
+        due: dict[int, list[Waiting]] = {}
+        for offset in offsets:
+            failure = self.failures[offset] = self._failure_after(offset, failing, sent_at_ns)
+            due.setdefault(failure.due_ns, []).append(Waiting(self, offset))
+        for due_ns, waiting in due.items():
+            self.topic.redeliveries.schedule(due_ns, *waiting)
+        self._note_failures_changed(offsets)
+        return len(offsets)
 
     def note_lost(self, offset: Offset, refusal: Refusal, *, sent_at_ns: int) -> None:
         """Its consumer was lost over it: what is free again at once has failed once more. It waits only if it is not to
         be tried again."""
-        failure = self._fail(offset, refusal._replace(delay_ns=0), sent_at_ns)
+        failure = self.failures[offset] = self.failure_after(offset, refusal._replace(delay_ns=0), sent_at_ns)
+        self._note_failures_changed([offset])
         if failure.is_used_up(self.policy) and self.cursor.suspend(offset):
             self.subscription.waiting += 1
             self._schedule(offset, failure)
 
     def failure_after(self, offset: Offset, refusal: Refusal, sent_at_ns: int) -> Failure:
         """What will be known of a message when it has been refused."""
-        return failure_after(
-            self.failures.get(offset),
-            refusal,
-            self.policy,
-            first_sent_ns=self.first_sent_ns(offset) or sent_at_ns,
-            sent_at_ns=sent_at_ns,
-        )
+        return self._failure_after(offset, Failing(refusal, self.policy), sent_at_ns)
 
-    def _fail(self, offset: Offset, refusal: Refusal, sent_at_ns: int) -> Failure:
-        failure = self.failures[offset] = self.failure_after(offset, refusal, sent_at_ns)
-        self._note_failure_changed(offset)
-        return failure
+    def _failure_after(self, offset: Offset, failing: Failing, sent_at_ns: int) -> Failure:
+        before = self.failures.get(offset)
+        first_sent_ns = before.first_attempt_ns if before is not None else 0
+        if not first_sent_ns and self._first_sent:
+            first_sent_ns = self._first_sent.get(offset, 0)
+        return failing.failure_after(before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns)
 
     def _schedule(self, offset: Offset, failure: Failure) -> None:
         self.topic.redeliveries.schedule(failure.due_ns, Waiting(self, offset))
@@ -401,10 +443,10 @@ class Reading:
         self._schedule(offset, failure)
         return True
 
-    def _note_failure_changed(self, offset: Offset) -> None:
-        if self.subscription.is_durable:
-            self.changed_failures.add(offset)
-            self.topic.unsaved.note_reading(self, 1)
+    def _note_failures_changed(self, offsets: Sequence[Offset]) -> None:
+        if offsets and self.subscription.is_durable:
+            self.changed_failures.update(dict.fromkeys(offsets))
+            self.topic.unsaved.note_reading(self, len(offsets))
 
     def bury(self, offset: Offset, now_ns: int) -> None:
         """Its attempts are used up, and it lies with the dead letters."""

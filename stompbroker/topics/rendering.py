@@ -53,14 +53,14 @@ class Rendering:
 
     def again(
         self,
-        message: Message,
-        number: int,
+        messages: Sequence[Message],
+        first_number: int,
         failure: Failure | None,
         first_sent_ns: int | None,
         offset: int | None,
         missing_before: int | None,
     ) -> bytes:
-        """A message that has been sent before, with what is known of that."""
+        """Messages that have been sent before, with what is known of that, which is one thing for all of them."""
         history = []
         if failure is not None and failure.reason:
             history.append(("redelivery-reason", failure.reason))
@@ -74,7 +74,7 @@ class Rendering:
         prefix = delivery_prefix(
             self._subscription_name, self._version, delivery_count=delivery_count, is_redelivery=True, history=history
         )
-        return self._joined(prefix, [message], number)
+        return self._joined(prefix, messages, first_number)
 
     def _joined(self, prefix: bytes, messages: Sequence[Message], first_number: int) -> bytes:
         if self._version is Version.V1_2:

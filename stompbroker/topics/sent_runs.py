@@ -120,7 +120,11 @@ class SentRuns:
 
     def parts(self, first: int, stop: int) -> list[Part]:
         """What numbers first..stop-1 were: readings, each with a range of offsets."""
-        found: list[Part] = []
+        return [part for _, part in self.numbered_parts(first, stop)]
+
+    def numbered_parts(self, first: int, stop: int) -> list[tuple[int, Part]]:
+        """The same, each with the number of its first delivery."""
+        found: list[tuple[int, Part]] = []
         for index in range(max(bisect_right(self._firsts, first) - 1, 0), len(self._runs)):
             run = self._runs[index]
             if run.first_number >= stop:
@@ -129,7 +133,7 @@ class SentRuns:
             high = min(stop, run.first_number + run.count)
             if low < high:
                 to_offset = run.first_offset - run.first_number
-                found.append(Part(run.reading, low + to_offset, high + to_offset, run.sent_at_ns))
+                found.append((low, Part(run.reading, low + to_offset, high + to_offset, run.sent_at_ns)))
         return found
 
     def sent_at_ns(self, reading: Reading, offset: int) -> int | None:

@@ -48,37 +48,51 @@ class Timetable(Generic[Entry]):
         at most twice what is pending, plus SLACK, is in it
     """
 
-    __slots__ = ("_clear_at", "_heap", "_is_pending", "_sequence", "changed")
+    __slots__ = ("_clear_at", "_count", "_heap", "_is_pending", "_sequence", "changed")
 
     def __init__(self, is_pending: Callable[[Entry], bool], changed: Signal) -> None:
         self._is_pending = is_pending
-        self._heap: list[tuple[int, int, Entry]] = []
+        #: What was scheduled in one go is one element.
+        self._heap: list[tuple[int, int, list[Entry]]] = []
+        self._count = 0
         self._sequence = count()
         self._clear_at = SLACK
         #: Woken when the earliest due time has become earlier.
         self.changed = changed
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return self._count
 
     @property
     def next_due_ns(self) -> int | None:
         return self._heap[0][0] if self._heap else None
 
-    def schedule(self, due_ns: int, entry: Entry) -> None:
-        heapq.heappush(self._heap, (due_ns, next(self._sequence), entry))
-        if len(self._heap) > self._clear_at:
-            self._heap = [each for each in self._heap if self._is_pending(each[2])]
-            heapq.heapify(self._heap)
-            self._clear_at = 2 * len(self._heap) + SLACK
+    def schedule(self, due_ns: int, *entries: Entry) -> None:
+        """All of these at one time."""
+        heapq.heappush(self._heap, (due_ns, next(self._sequence), list(entries)))
+        self._count += len(entries)
+        if self._count > self._clear_at:
+            self._clear()
         if self._heap and self._heap[0][0] == due_ns:
             self.changed.wake()
+
+    def _clear(self) -> None:
+        pending = ((due_ns, number, list(filter(self._is_pending, entries))) for due_ns, number, entries in self._heap)
+        self._heap = [each for each in pending if each[2]]
+        heapq.heapify(self._heap)
+        self._count = sum(len(entries) for _, _, entries in self._heap)
+        self._clear_at = 2 * self._count + SLACK
 
     def take_due(self, now_ns: int, limit: int) -> list[Entry]:
         """What is due and still means something, at most `limit` of it."""
         due: list[Entry] = []
         while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
-            entry = heapq.heappop(self._heap)[2]
-            if self._is_pending(entry):
-                due.append(entry)
+            entries = self._heap[0][2]
+            taken = entries[: limit - len(due)]
+            if len(taken) == len(entries):
+                heapq.heappop(self._heap)
+            else:
+                del entries[: len(taken)]
+            self._count -= len(taken)
+            due.extend(filter(self._is_pending, taken))
         return due

@@ -92,6 +92,7 @@ class Unit:
     """
 
     __slots__ = (
+        "answered",
         "answers",
         "burials",
         "created",
@@ -128,6 +129,8 @@ class Unit:
     ) -> None:
         self.publications = publications
         self.answers = answers
+        #: Whose answers its receipts speak of; the journal's to set.
+        self.answered: Collection[Subscription] = ()
         #: What the answers mean, once that is decided.
         self.decisions: list[Decision] = []
         self.then = then
@@ -162,7 +165,7 @@ class Unit:
             if answer.verdict is Verdict.ACK:
                 self.decisions.append(Decision(answer, consumer.take_acknowledged(answer.first, answer.last)))
             else:
-                self.decisions.append(Decision(answer, consumer.take_refused(answer.first)))
+                self.decisions.append(Decision(answer, consumer.take_refused(answer.first, answer.last)))
         self.answers = []
 
     def apply_decisions(self, now_ns: int) -> None:
@@ -171,7 +174,7 @@ class Unit:
             if answer.verdict is Verdict.ACK:
                 answer.consumer.settle(parts, now_ns)
             else:
-                answer.consumer.set_aside(parts, answer.refusal)
+                answer.consumer.set_aside(parts, answer.refusal, answers=answer.last + 1 - answer.first)
 
     def complete(self, now_ns: int, stored_topics: Collection[Topic] = ()) -> None:
         """Make it visible. Called by the journal, once, when the unit is durable; what was published to `stored_topics`

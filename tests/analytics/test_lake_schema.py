@@ -19,7 +19,7 @@ def test_report_reads_what_the_broker_writes(kind: Kind) -> None:
 
 
 def test_report_knows_every_outcome() -> None:
-    assert lake_schema.OUTCOMES == tuple(outcome.value for outcome in Outcome)
+    assert tuple(outcome.value for outcome in Outcome) == lake_schema.OUTCOMES
 
 
 @pytest.mark.parametrize("table", lake_schema.TABLES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -14,7 +15,12 @@ from stompbroker_report.content import BacklogSeries, Durations
 from stompbroker_report.palette import DAY, NIGHT, OUTCOMES
 from tests.analytics.made_content import busy_day, distribution, empty_day, hour, quiet_day, slow
 
-ALL = {
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker_report.content import ReportContent
+
+ALL: dict[str, Callable[[ReportContent], plots.Plot | None]] = {
     "outcomes": lambda content: plots.deliveries_by_outcome(content.hours),
     "topics": lambda content: plots.deliveries_by_topic(content.topic_hours),
     "attempts": lambda content: plots.attempts(content.day.attempts_distribution),

@@ -64,15 +64,15 @@ class CursorMachine(RuleBasedStateMachine):
     def set_aside(self, choice: int) -> None:
         offset = self.pick(choice, State.IN_FLIGHT)
         if offset is not None:
-            assert self.cursor.set_aside(offset)
+            assert self.cursor.set_aside(offset, offset + 1) == [offset]
             self.model[offset] = State.WAITING
 
-    @rule(offset=st.integers(0, 200))
-    def set_aside_anything(self, offset: int) -> None:
-        was_in_flight = self.model.get(offset) is State.IN_FLIGHT
-        assert self.cursor.set_aside(offset) == was_in_flight
-        if was_in_flight:
-            self.model[offset] = State.WAITING
+    @rule(start=st.integers(0, 200), count=st.integers(0, 20))
+    def set_aside_anything(self, start: int, count: int) -> None:
+        stop = start + count
+        in_flight = [offset for offset in range(start, stop) if self.model.get(offset) is State.IN_FLIGHT]
+        assert self.cursor.set_aside(start, stop) == in_flight
+        self.model.update(dict.fromkeys(in_flight, State.WAITING))
 
     @rule(choice=st.integers(0, 1000))
     def release(self, choice: int) -> None:
@@ -81,13 +81,12 @@ class CursorMachine(RuleBasedStateMachine):
             assert self.cursor.release(offset)
             self.model[offset] = State.FREE
 
-    @rule()
-    def take_lowest_free(self) -> None:
-        free = [offset for offset, state in self.model.items() if state is State.FREE]
-        if free:
-            assert self.cursor.lowest_free == min(free)
-            self.cursor.take_lowest_free()
-            self.model[min(free)] = State.IN_FLIGHT
+    @rule(limit=st.integers(0, 5))
+    def take_lowest_free(self, limit: int) -> None:
+        free = sorted(offset for offset, state in self.model.items() if state is State.FREE)[:limit]
+        assert self.cursor.lowest_free(limit) == free
+        self.cursor.take_lowest_free(len(free))
+        self.model.update(dict.fromkeys(free, State.IN_FLIGHT))
 
     @rule()
     def lose_the_consumer(self) -> None:

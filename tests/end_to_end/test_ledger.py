@@ -50,7 +50,7 @@ def publish(broker: BrokerProcess, bodies: list[bytes], **headers: str) -> None:
         publisher.expect_receipt("published")
 
 
-def answer(client: RawClient, command: str, messages: list[Frame], **headers: str) -> list[Frame]:
+def answer(client: RawClient, command: str, messages: list[Frame], **headers: Any) -> list[Frame]:
     """And wait until it is on disk; returns the messages that came meanwhile."""
     client.send_raw(b"".join(frame(command, id=message.headers["ack"], **headers) for message in messages[:-1]))
     client.send_raw(frame(command, id=messages[-1].headers["ack"], receipt="kept", **headers))

@@ -8,6 +8,7 @@ import pytest
 
 from stompbroker.ledger import Kind, Payload
 from stompbroker.ledger import exports as module
+from stompbroker.storage import Batch
 from tests.ledger.records import DAY, backlog_records, deliveries
 
 if TYPE_CHECKING:
@@ -161,3 +162,30 @@ def test_how_old_the_oldest_is(on_store: LedgerOnStore) -> None:
     on_store.restart()
 
     assert (on_store.exports.oldest_ns, on_store.exports.first_day) == (10, DAY)
+
+
+def test_what_a_batch_has_is_no_reason_for_another_one(on_store: LedgerOnStore) -> None:
+    """Whoever waits until everything is written would wait for a batch that never comes."""
+    on_store.settle(1)
+    on_store.exports.plan(1)
+    batch = Batch(number=2)
+
+    on_store.exports.take(batch)
+    assert not on_store.exports.has_changes
+    on_store.exports.note_written(batch)
+
+    assert not on_store.exports.has_changes
+    (row,) = on_store.exports.ready
+    on_store.exports.note_file(row.id)
+    assert on_store.exports.has_changes
+    batch = Batch(number=3)
+    on_store.exports.take(batch)
+    assert not on_store.exports.has_changes
+    on_store.exports.note_written(batch)
+    on_store.exports.delete_portion()
+    assert on_store.exports.has_changes
+    batch = Batch(number=4)
+    on_store.exports.take(batch)
+    assert not on_store.exports.has_changes
+    on_store.exports.note_written(batch)
+    assert not on_store.exports.has_leftovers

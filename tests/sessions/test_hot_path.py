@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
+from stompbroker.stomp import MAX_FRAMES_PER_CALL
+from stompbroker.stomp.frame_reader import BARE_NACK_WEIGHT
 from stompbroker.topics import Unit
 from tests.support.broker_under_test import Client
 from tests.support.work import lines_run
@@ -98,6 +100,48 @@ async def test_acknowledging_in_order_costs_few_lines(broker: BrokerUnderTest, a
     (subscription,) = broker.registry.subscriptions
     assert subscription.counters.acked == FRAMES
     assert lines / FRAMES < 3
+
+
+#: As many NACKs as the reader returns in one call.
+NACKS = MAX_FRAMES_PER_CALL // BARE_NACK_WEIGHT
+
+
+async def test_refusing_in_order_costs_few_lines(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    subscriber = await broker.subscriber(ack="client-individual")
+    publisher = await broker.client()
+    publisher.session.receive(sends(publisher, NACKS))
+    messages = await subscriber.next_messages(NACKS)
+    nacks = b"".join(subscriber.frame("NACK", id=message.headers["ack"]) for message in messages)
+
+    lines = lines_run(lambda: subscriber.session.receive(nacks))
+
+    (subscription,) = broker.registry.subscriptions
+    assert subscription.counters.nacked == NACKS
+    assert len(broker.registry.redeliveries) == NACKS
+    assert lines / NACKS < 50
+
+
+async def test_delivering_again_costs_few_lines(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    """What was refused in one go is one run when it goes again: rendered with one join, remembered as one entry."""
+    subscriber = await broker.subscriber(ack="client-individual")
+    publisher = await broker.client()
+    publisher.session.receive(sends(publisher, NACKS))
+    messages = await subscriber.next_messages(NACKS)
+    nacks = [subscriber.frame("NACK", id=message.headers["ack"], delay="0") for message in messages]
+    subscriber.session.receive(b"".join(nacks))
+    while subscriber.session.receive(b""):
+        pass
+    for reading, offset in broker.registry.redeliveries.take_due(broker.clock.now_ns(), NACKS):
+        reading.become_due(offset)
+    (consumer,) = [subscription.consumer for subscription in broker.registry.subscriptions]
+    assert consumer is not None
+    runs = len(consumer.sent)
+
+    lines = lines_run(lambda: consumer.deliver_slice(0))
+
+    assert consumer.in_flight == NACKS
+    assert len(consumer.sent) <= runs + 2
+    assert lines / NACKS < 48
 
 
 async def test_a_chunk_is_one_unit(

@@ -289,6 +289,10 @@ class HoldingJournal:
         self._units: list[Unit] = []
         self.gate = Gate()
 
+    @property
+    def pending_units(self) -> int:
+        return len(self._units)
+
     def submit(self, unit: Unit) -> None:
         self._units.append(unit)
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp import MAX_FRAMES_PER_CALL, AckRun, FrameReader, Limits, SendRun, Version, one_by_one
+from stompbroker.stomp import MAX_FRAMES_PER_CALL, AnswerRun, FrameReader, Limits, SendRun, Version, one_by_one
 from tests.stomp.reading import Outcome, Seen, connection, cuts, flattened, outcome, read_stream, reader
 
 V1_0, V1_1, V1_2 = Version
@@ -446,10 +446,12 @@ def test_a_whole_session_says_the_same_wherever_it_is_cut() -> None:
         assert outcome(connection(), chunks) == Outcome(TRANSCRIPT_FRAMES), chunks
 
 
-def test_bare_acks_of_1_2_come_as_one_object() -> None:
-    frames = reader(V1_2).receive(b"ACK\nid:1-1\n\n\0" * 40)
+@pytest.mark.parametrize("command", [b"ACK", b"NACK"])
+def test_bare_answers_of_1_2_come_as_one_object(command: bytes) -> None:
+    frames = reader(V1_2).receive(b"%b\nid:1-1\n\n\0" % command * 40)
 
-    assert [type(frame) for frame in frames] == [AckRun]
+    assert [type(frame) for frame in frames] == [AnswerRun]
+    assert frames[0].command == command.decode()
     assert len(list(flattened(frames))) == 40
 
 
@@ -473,14 +475,20 @@ def test_a_mistake_in_a_run_of_messages_leaves_those_before_it() -> None:
 def test_only_1_2_has_runs_of_acks(version: Version | None) -> None:
     frames = reader(version).receive(b"ACK\nid:1-1\n\n\0" * 3)
 
-    assert [type(frame) is AckRun for frame in frames] == [False] * 3
+    assert [type(frame) is AnswerRun for frame in frames] == [False] * 3
 
 
 @pytest.mark.parametrize("count", [MAX_FRAMES_PER_CALL - 1, MAX_FRAMES_PER_CALL, MAX_FRAMES_PER_CALL + 1, 2000])
 @pytest.mark.parametrize(
     "frame",
-    [b"BEGIN\ntransaction:t\n\n\0", b"ACK\nid:1-1\n\n\0\n", b"SEND\n\n\0", b"SEND\ncontent-length:1\n\n\0\0\n"],
-    ids=["BEGIN", "ACK", "SEND", "SEND with content-length"],
+    [
+        b"BEGIN\ntransaction:t\n\n\0",
+        b"ACK\nid:1-1\n\n\0\n",
+        b"NACK\nid:1-1\n\n\0\n",
+        b"SEND\n\n\0",
+        b"SEND\ncontent-length:1\n\n\0\0\n",
+    ],
+    ids=["BEGIN", "ACK", "NACK", "SEND", "SEND with content-length"],
 )
 def test_a_long_stream_comes_in_batches_and_whole(frame: bytes, count: int) -> None:
     assert len(read_stream([frame * count], V1_2).frames) == count

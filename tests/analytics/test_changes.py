@@ -1,0 +1,209 @@
+"""What stands out against the seven days before, by the rule in the module's header."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stompbroker_report.changes import Calendar, changes, earlier_dates, measures
+from stompbroker_report.content import Measure, Scope
+from stompbroker_report.figures import durations, figures, sums
+from stompbroker_report.records import measured
+from tests.analytics.made_records import DATE, Row, delivery, lake_frame, mart_frame, rows, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+_WEEK = earlier_dates(DATE)
+_COLUMNS = "dt date, scope string, name string, measure string, value double"
+
+
+def _calendar(**otherwise: Any) -> Calendar:
+    everything = [*_WEEK, DATE]
+    given = {"reported": [DATE], "in_lake": everything, "with_backlog": everything, "complete": everything}
+    return Calendar(**{**given, **otherwise})
+
+
+def _changes(
+    spark: SparkSession,
+    values: Sequence[float | None],
+    measure: Measure = Measure.DELIVERIES,
+    *,
+    scope: Scope = Scope.TOPIC,
+    calendar: Calendar | None = None,
+) -> list[Row]:
+    """Of one topic; the last value is of the date itself, None is a day without one."""
+    days = [*_WEEK, DATE][-len(values) :]
+    made = [
+        (day, scope.value, "orders", measure.value, float(value))
+        for day, value in zip(days, values, strict=True)
+        if value is not None
+    ]
+    return rows(changes(spark.createDataFrame(made, _COLUMNS), calendar or _calendar()))
+
+
+def _directions(found: list[Row]) -> list[str]:
+    return [row["direction"] for row in found]
+
+
+def test_seven_days_before_are_the_earlier_ones() -> None:
+    assert earlier_dates(date(2026, 3, 3)) == [date(2026, 2, 24) + timedelta(days=day) for day in range(7)]
+
+
+def test_value_far_above_all_earlier_ones_stands_out(spark: SparkSession) -> None:
+    [row] = _changes(spark, [1000, 1010, 990, 1000, 1005, 995, 1000, 1500])
+
+    assert row == {
+        "dt": DATE,
+        "scope": "topic",
+        "name": "orders",
+        "measure": "deliveries",
+        "direction": "higher",
+        "value": 1500.0,
+        "median": 1000.0,
+        "lowest": 990.0,
+        "highest": 1010.0,
+        "previous": [1000.0, 1010.0, 990.0, 1000.0, 1005.0, 995.0, 1000.0],
+        # A fifth of the median is more than the usual spread, which is 5 × 1.4826.
+        "score": 500 / 200,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "measure", "directions"),
+    [
+        pytest.param([1000] * 7 + [700], Measure.DELIVERIES, ["lower"], id="lower"),
+        pytest.param([1000] * 7 + [1190], Measure.DELIVERIES, [], id="less than a fifth"),
+        pytest.param([10] * 7 + [100], Measure.DELIVERIES, [], id="less than the least change"),
+        pytest.param([10] * 7 + [111], Measure.DELIVERIES, ["higher"], id="more than the least change"),
+        pytest.param([100, 900, 200, 800, 300, 700, 500, 1300], Measure.DELIVERIES, [], id="restless days"),
+        pytest.param([1000, 1000, 1000, 1000, 1000, 400, 410, 380], Measure.DELIVERIES, [], id="weekend as the last"),
+        pytest.param([1000] * 3 + [9000] + [1000] * 3 + [3000], Measure.DELIVERIES, [], id="no news within a week"),
+        pytest.param([0.01] * 7 + [0.03], Measure.REDELIVERY_RATE, ["higher"], id="two points of a rate"),
+        pytest.param([0.01] * 7 + [0.019], Measure.REDELIVERY_RATE, [], id="less than a point of a rate"),
+        pytest.param([0] * 7 + [6], Measure.DEAD, ["higher"], id="dead letters where there were none"),
+        pytest.param([0.2] * 7 + [0.3], Measure.P99_TO_ACK_S, ["higher"], id="slower by a tenth of a second"),
+        pytest.param([0.02] * 7 + [0.06], Measure.P99_TO_ACK_S, [], id="slower by what nobody notices"),
+        pytest.param([0] * 7 + [101], Measure.CLOSING_LAG, ["higher"], id="messages left over"),
+    ],
+)
+def test_rule(values: list[float], measure: Measure, directions: list[str], spark: SparkSession) -> None:
+    assert _directions(_changes(spark, values, measure)) == directions
+
+
+def test_four_earlier_days_are_enough_and_three_are_not(spark: SparkSession) -> None:
+    rate = Measure.REDELIVERY_RATE
+
+    assert _directions(_changes(spark, [None, 0.1, None, 0.1, None, 0.1, 0.1, 0.5], rate)) == ["higher"]
+    assert _directions(_changes(spark, [None, 0.1, None, 0.1, None, 0.1, None, 0.5], rate)) == []
+
+
+def test_sum_is_nothing_on_days_without_one_once_it_was_seen(spark: SparkSession) -> None:
+    [row] = _changes(spark, [None, None, 5, None, None, None, None, 500])
+
+    assert row["previous"] == [None, None, 5.0, 0.0, 0.0, 0.0, 0.0]
+    assert row["median"] == 0.0
+
+
+def test_what_is_gone_stands_out(spark: SparkSession) -> None:
+    [row] = _changes(spark, [1000] * 7 + [None])
+
+    assert (row["direction"], row["value"]) == ("lower", 0.0)
+
+
+def test_day_that_the_lake_has_not_is_no_day_without_deliveries(spark: SparkSession) -> None:
+    calendar = _calendar(in_lake=[*_WEEK[:3], *_WEEK[5:], DATE])
+
+    [row] = _changes(spark, [1000, 1000, 1000, None, None, 1000, 1000, 1500], calendar=calendar)
+
+    assert row["previous"] == [1000.0, 1000.0, 1000.0, None, None, 1000.0, 1000.0]
+
+
+def test_day_without_snapshots_is_no_day_without_lag(spark: SparkSession) -> None:
+    calendar = _calendar(with_backlog=[*_WEEK[:6], DATE])
+
+    [row] = _changes(spark, [0, 0, 0, 0, 0, 0, None, 500], Measure.CLOSING_LAG, calendar=calendar)
+
+    assert row["previous"] == [0.0] * 6 + [None]
+
+
+def test_what_no_earlier_day_has_is_new(spark: SparkSession) -> None:
+    [row] = _changes(spark, [100])
+
+    assert (row["direction"], row["median"], row["score"]) == ("new", None, 0.0)
+    assert row["previous"] == [None] * 7
+
+
+@pytest.mark.parametrize(
+    ("values", "measure", "scope", "calendar"),
+    [
+        pytest.param([99], Measure.DELIVERIES, Scope.TOPIC, _calendar(), id="small"),
+        pytest.param([500], Measure.DEAD, Scope.TOPIC, _calendar(), id="said once, of deliveries"),
+        pytest.param([500], Measure.DELIVERIES, Scope.DAY, _calendar(), id="a day is not new"),
+        pytest.param([500], Measure.DELIVERIES, Scope.TOPIC, _calendar(in_lake=_WEEK[4:]), id="the lake is"),
+    ],
+)
+def test_not_new(values: list[float], measure: Measure, scope: Scope, calendar: Calendar, spark: SparkSession) -> None:
+    assert _changes(spark, values, measure, scope=scope, calendar=calendar) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "measure", "directions"),
+    [
+        ([1000] * 7 + [100], Measure.DELIVERIES, []),
+        ([1000] * 7 + [1500], Measure.DELIVERIES, ["higher"]),
+        ([0.5] * 7 + [0.1], Measure.REDELIVERY_RATE, ["lower"]),
+    ],
+    ids=["low sum", "high sum", "low rate"],
+)
+def test_of_an_incomplete_date_no_sum_is_low(
+    values: list[float], measure: Measure, directions: list[str], spark: SparkSession
+) -> None:
+    assert _directions(_changes(spark, values, measure, calendar=_calendar(complete=[]))) == directions
+
+
+def test_date_gives_the_same_alone_and_among_others(spark: SparkSession) -> None:
+    long_ago = [*earlier_dates(_WEEK[0]), *_WEEK, DATE]
+    made = [(day, "topic", "orders", "deliveries", 1000.0 if day != DATE else 3000.0) for day in long_ago[2:]]
+    frame = spark.createDataFrame(made, _COLUMNS)
+
+    together = changes(frame, _calendar(reported=[*_WEEK, DATE], in_lake=long_ago))
+
+    assert rows(together) == rows(changes(frame, _calendar(in_lake=long_ago)))
+
+
+def test_measures_are_of_days_topics_and_durable_subscriptions(spark: SparkSession) -> None:
+    transient = {"subscription": "watcher/7", "is_durable": False}
+    records = measured(lake_frame(spark, "deliveries", [delivery(outcome="dead"), delivery(**transient)]))
+    left = mart_frame(spark, "unsettled", [snapshot(lag_messages=4), snapshot(lag_messages=5, subscription="mail/out")])
+
+    found = rows(measures(figures(sums(records), durations(records)), left), "scope", "name", "measure", "value")
+
+    assert sorted(tuple(row.values()) for row in found if row["name"] is not None) == [
+        ("subscription", "billing/orders", "closing_lag_messages", 4.0),
+        ("subscription", "billing/orders", "dead", 1.0),
+        ("subscription", "billing/orders", "deliveries", 1.0),
+        ("subscription", "mail/out", "closing_lag_messages", 5.0),
+        ("topic", "orders", "closing_lag_messages", 9.0),
+        ("topic", "orders", "dead", 1.0),
+        ("topic", "orders", "deliveries", 2.0),
+    ]
+    assert sorted((row["measure"], row["value"]) for row in found if row["name"] is None) == [
+        ("closing_lag_messages", 9.0),
+        ("dead", 1.0),
+        ("deliveries", 2.0),
+    ]
+
+
+def test_rates_and_percentiles_need_a_hundred_deliveries(spark: SparkSession) -> None:
+    def found(weight: int) -> dict[str, float]:
+        records = measured(lake_frame(spark, "deliveries", [delivery(weight=weight)]))
+        frame = measures(figures(sums(records), durations(records)), mart_frame(spark, "unsettled", []))
+        return {row["measure"]: row["value"] for row in rows(frame.where("scope = 'day'"))}
+
+    assert found(99) == {"deliveries": 99.0, "dead": 0.0}
+    assert found(100) == {"deliveries": 100.0, "dead": 0.0, "redelivery_rate": 0.0, "p99_to_ack_s": 0.01}
