@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, final
 
-from pyspark.errors import PySparkException
-
 from stompbroker_report.assembly import DateFacts, content_of, history_of
 from stompbroker_report.changes import Calendar, earlier_dates
 from stompbroker_report.errors import Cause, ReportError
@@ -22,6 +20,7 @@ from stompbroker_report.json_report import from_json, to_json
 from stompbroker_report.lake import Lake, open_lake
 from stompbroker_report.schemas import MARTS
 from stompbroker_report.sinks import Results
+from stompbroker_report.spark_failures import spark_failures
 from stompbroker_report.tables import tables_of
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def run(
     results = Results(request.out)
     begin_step()
     window = sorted({*request.dates, *(day for date in request.dates for day in earlier_dates(date))})
-    with _spark_failures(), _kept() as keep:
+    with spark_failures("Spark gave up"), _kept() as keep:
         deliveries = lake.read(spark, "deliveries", window)
         snapshots = lake.read(spark, "backlog", window)
         tables = tables_of(deliveries, snapshots, calendar, keep)
@@ -163,15 +162,3 @@ def _kept() -> Iterator[Callable[[DataFrame], DataFrame]]:
     finally:
         for frame in frames:
             frame.unpersist()
-
-
-@contextmanager
-def _spark_failures() -> Iterator[None]:
-    try:
-        yield
-    except PySparkException as error:
-        raise ReportError(Cause.SPARK_FAILED, f"Spark gave up: {_said(error)}.") from error
-
-
-def _said(error: PySparkException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")

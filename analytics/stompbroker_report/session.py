@@ -63,24 +63,19 @@ def spark_session(
             Cause.NO_SPARK,
             "The report is computed by Spark, which is not installed: pip install 'stompbroker[analytics]'.",
         )
-    from pyspark.errors import PySparkException  # only now: it takes half a second, and may be missing
+    # Only now: it takes half a second, and may be missing.
     from pyspark.sql import SparkSession
+
+    from stompbroker_report.spark_failures import spark_failures
 
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = dict(_MEANING) if is_submitted else _all_settings(master, memory)
     builder = SparkSession.builder.appName("stompbroker report")
     for name, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(name, value)
-    try:
+    with spark_failures(f"Spark did not start on {master}"):
         with _environment({} if is_submitted else _launch_environment(master)):
             spark = builder.getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise ReportError(Cause.SPARK_FAILED, f"Spark did not start on {master}: {_first_line(error)}.") from error
-    except Exception as error:
-        # Whatever Java throws comes as py4j's exceptions, which share no other base.
-        if type(error).__module__.partition(".")[0] != "py4j":
-            raise
-        raise ReportError(Cause.SPARK_FAILED, f"Spark did not start on {master}: {_first_line(error)}.") from error
     try:
         yield spark
     finally:
@@ -131,7 +126,3 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")

@@ -45,6 +45,7 @@ class Results:
         self._where = where
         with self._writing():
             self._place: Place = place_of(where)
+            self._place.filesystem.create_dir(self._place.path, recursive=True)
 
     def write_mart(self, table: str, frame: DataFrame, days: Collection[date]) -> None:
         """Those of its rows that are of these dates; a date with no rows has no folder."""

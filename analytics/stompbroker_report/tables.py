@@ -46,10 +46,7 @@ def tables_of(
     at_end = unsettled(by_reading)
     failed = keep(reading_reasons(reported))
     return {
-        "days": by_level[Level.DAY]
-        .drop("duplicate_records")
-        .join(duplicates(reported), "dt", "left")
-        .fillna(0, "duplicate_records"),
+        "days": keep(_with_duplicates(by_level[Level.DAY], duplicates(reported))),
         "topics": _with_number(by_level[Level.TOPIC], "subscriptions", readings, "topic"),
         "subscriptions": _with_number(by_level[Level.SUBSCRIPTION], "topics", readings, "subscription"),
         "readings": readings,
@@ -65,6 +62,10 @@ def tables_of(
         "unsettled": at_end,
         "changes": changes(measures(all_figures, at_end), calendar),
     }
+
+
+def _with_duplicates(days: DataFrame, found: DataFrame) -> DataFrame:
+    return days.drop("duplicate_records").join(found, "dt", "left").fillna(0, "duplicate_records")
 
 
 def _with_number(frame: DataFrame, column: str, readings: DataFrame, key: str) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,26 +29,27 @@ def _calendar(**otherwise: Any) -> Calendar:
     return Calendar(**{**given, **otherwise})
 
 
+def _rows(
+    name: str, measure: Measure, values: Sequence[float | None], scope: Scope = Scope.TOPIC
+) -> list[tuple[date, str, str, str, float]]:
+    """The last value is of the date itself; None is a day without one."""
+    days = [*_WEEK, DATE][-len(values) :]
+    return [
+        (day, scope.value, name, measure.value, float(value))
+        for day, value in zip(days, values, strict=True)
+        if value is not None
+    ]
+
+
 def _changes(
     spark: SparkSession,
     values: Sequence[float | None],
     measure: Measure = Measure.DELIVERIES,
     *,
-    scope: Scope = Scope.TOPIC,
     calendar: Calendar | None = None,
 ) -> list[Row]:
-    """Of one topic; the last value is of the date itself, None is a day without one."""
-    days = [*_WEEK, DATE][-len(values) :]
-    made = [
-        (day, scope.value, "orders", measure.value, float(value))
-        for day, value in zip(days, values, strict=True)
-        if value is not None
-    ]
+    made = _rows("orders", measure, values)
     return rows(changes(spark.createDataFrame(made, _COLUMNS), calendar or _calendar()))
-
-
-def _directions(found: list[Row]) -> list[str]:
-    return [row["direction"] for row in found]
 
 
 def test_seven_days_before_are_the_earlier_ones() -> None:
@@ -73,33 +75,59 @@ def test_value_far_above_all_earlier_ones_stands_out(spark: SparkSession) -> Non
     }
 
 
-@pytest.mark.parametrize(
-    ("values", "measure", "directions"),
-    [
-        pytest.param([1000] * 7 + [700], Measure.DELIVERIES, ["lower"], id="lower"),
-        pytest.param([1000] * 7 + [1190], Measure.DELIVERIES, [], id="less than a fifth"),
-        pytest.param([10] * 7 + [100], Measure.DELIVERIES, [], id="less than the least change"),
-        pytest.param([10] * 7 + [111], Measure.DELIVERIES, ["higher"], id="more than the least change"),
-        pytest.param([100, 900, 200, 800, 300, 700, 500, 1300], Measure.DELIVERIES, [], id="restless days"),
-        pytest.param([1000, 1000, 1000, 1000, 1000, 400, 410, 380], Measure.DELIVERIES, [], id="weekend as the last"),
-        pytest.param([1000] * 3 + [9000] + [1000] * 3 + [3000], Measure.DELIVERIES, [], id="no news within a week"),
-        pytest.param([0.01] * 7 + [0.03], Measure.REDELIVERY_RATE, ["higher"], id="two points of a rate"),
-        pytest.param([0.01] * 7 + [0.019], Measure.REDELIVERY_RATE, [], id="less than a point of a rate"),
-        pytest.param([0] * 7 + [6], Measure.DEAD, ["higher"], id="dead letters where there were none"),
-        pytest.param([0.2] * 7 + [0.3], Measure.P99_TO_ACK_S, ["higher"], id="slower by a tenth of a second"),
-        pytest.param([0.02] * 7 + [0.06], Measure.P99_TO_ACK_S, [], id="slower by what nobody notices"),
-        pytest.param([0] * 7 + [101], Measure.CLOSING_LAG, ["higher"], id="messages left over"),
-    ],
-)
-def test_rule(values: list[float], measure: Measure, directions: list[str], spark: SparkSession) -> None:
-    assert _directions(_changes(spark, values, measure)) == directions
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    measure: Measure
+    values: Sequence[float | None]
+    direction: str | None
+    scope: Scope = Scope.TOPIC
 
 
-def test_four_earlier_days_are_enough_and_three_are_not(spark: SparkSession) -> None:
-    rate = Measure.REDELIVERY_RATE
+_RULE = {
+    "lower": _Case(measure=Measure.DELIVERIES, values=[1000] * 7 + [700], direction="lower"),
+    "gone": _Case(measure=Measure.DELIVERIES, values=[1000] * 7 + [None], direction="lower"),
+    "less than a fifth": _Case(measure=Measure.DELIVERIES, values=[1000] * 7 + [1190], direction=None),
+    "less than the least change": _Case(measure=Measure.DELIVERIES, values=[10] * 7 + [100], direction=None),
+    "more than the least change": _Case(measure=Measure.DELIVERIES, values=[10] * 7 + [111], direction="higher"),
+    "restless days": _Case(
+        measure=Measure.DELIVERIES, values=[100, 900, 200, 800, 300, 700, 500, 1300], direction=None
+    ),
+    "weekend like the last": _Case(
+        measure=Measure.DELIVERIES, values=[1000, 1000, 1000, 1000, 1000, 400, 410, 380], direction=None
+    ),
+    "no news within a week": _Case(
+        measure=Measure.DELIVERIES, values=[1000] * 3 + [9000] + [1000] * 3 + [3000], direction=None
+    ),
+    "two points of a rate": _Case(measure=Measure.REDELIVERY_RATE, values=[0.01] * 7 + [0.03], direction="higher"),
+    "less than a point of a rate": _Case(measure=Measure.REDELIVERY_RATE, values=[0.01] * 7 + [0.019], direction=None),
+    "four earlier days": _Case(
+        measure=Measure.REDELIVERY_RATE, values=[None, 0.1, None, 0.1, None, 0.1, 0.1, 0.5], direction="higher"
+    ),
+    "three earlier days": _Case(
+        measure=Measure.REDELIVERY_RATE, values=[None, 0.1, None, 0.1, None, 0.1, None, 0.5], direction=None
+    ),
+    "dead letters where there were none": _Case(measure=Measure.DEAD, values=[0] * 7 + [6], direction="higher"),
+    "slower by a tenth of a second": _Case(measure=Measure.P99_TO_ACK_S, values=[0.2] * 7 + [0.3], direction="higher"),
+    "slower by what nobody notices": _Case(measure=Measure.P99_TO_ACK_S, values=[0.02] * 7 + [0.06], direction=None),
+    "messages left over": _Case(measure=Measure.CLOSING_LAG, values=[0] * 7 + [101], direction="higher"),
+    "new": _Case(measure=Measure.DELIVERIES, values=[100], direction="new"),
+    "new and small": _Case(measure=Measure.DELIVERIES, values=[99], direction=None),
+    "new is said once, of deliveries": _Case(measure=Measure.DEAD, values=[500], direction=None),
+    "a day is not new": _Case(measure=Measure.DELIVERIES, values=[500], direction=None, scope=Scope.DAY),
+}
 
-    assert _directions(_changes(spark, [None, 0.1, None, 0.1, None, 0.1, 0.1, 0.5], rate)) == ["higher"]
-    assert _directions(_changes(spark, [None, 0.1, None, 0.1, None, 0.1, None, 0.5], rate)) == []
+
+@pytest.fixture(scope="module")
+def directions(spark: SparkSession) -> dict[str, str]:
+    """Of every case in which something stands out, how; all in one query."""
+    made = [row for name, case in _RULE.items() for row in _rows(name, case.measure, case.values, case.scope)]
+    found = rows(changes(spark.createDataFrame(made, _COLUMNS), _calendar()))
+    return {row["name"]: row["direction"] for row in found}
+
+
+@pytest.mark.parametrize("name", _RULE)
+def test_rule(name: str, directions: dict[str, str]) -> None:
+    assert directions.get(name) == _RULE[name].direction
 
 
 def test_sum_is_nothing_on_days_without_one_once_it_was_seen(spark: SparkSession) -> None:
@@ -107,12 +135,6 @@ def test_sum_is_nothing_on_days_without_one_once_it_was_seen(spark: SparkSession
 
     assert row["previous"] == [None, None, 5.0, 0.0, 0.0, 0.0, 0.0]
     assert row["median"] == 0.0
-
-
-def test_what_is_gone_stands_out(spark: SparkSession) -> None:
-    [row] = _changes(spark, [1000] * 7 + [None])
-
-    assert (row["direction"], row["value"]) == ("lower", 0.0)
 
 
 def test_day_that_the_lake_has_not_is_no_day_without_deliveries(spark: SparkSession) -> None:
@@ -131,39 +153,20 @@ def test_day_without_snapshots_is_no_day_without_lag(spark: SparkSession) -> Non
     assert row["previous"] == [0.0] * 6 + [None]
 
 
-def test_what_no_earlier_day_has_is_new(spark: SparkSession) -> None:
-    [row] = _changes(spark, [100])
-
-    assert (row["direction"], row["median"], row["score"]) == ("new", None, 0.0)
-    assert row["previous"] == [None] * 7
+def test_nothing_is_new_where_the_lake_is(spark: SparkSession) -> None:
+    assert _changes(spark, [500], calendar=_calendar(in_lake=[*_WEEK[4:], DATE])) == []
 
 
-@pytest.mark.parametrize(
-    ("values", "measure", "scope", "calendar"),
-    [
-        pytest.param([99], Measure.DELIVERIES, Scope.TOPIC, _calendar(), id="small"),
-        pytest.param([500], Measure.DEAD, Scope.TOPIC, _calendar(), id="said once, of deliveries"),
-        pytest.param([500], Measure.DELIVERIES, Scope.DAY, _calendar(), id="a day is not new"),
-        pytest.param([500], Measure.DELIVERIES, Scope.TOPIC, _calendar(in_lake=_WEEK[4:]), id="the lake is"),
-    ],
-)
-def test_not_new(values: list[float], measure: Measure, scope: Scope, calendar: Calendar, spark: SparkSession) -> None:
-    assert _changes(spark, values, measure, scope=scope, calendar=calendar) == []
+def test_of_an_incomplete_date_no_sum_is_low(spark: SparkSession) -> None:
+    made = [
+        *_rows("low sum", Measure.DELIVERIES, [1000] * 7 + [100]),
+        *_rows("high sum", Measure.DELIVERIES, [1000] * 7 + [1500]),
+        *_rows("low rate", Measure.REDELIVERY_RATE, [0.5] * 7 + [0.1]),
+    ]
 
+    found = rows(changes(spark.createDataFrame(made, _COLUMNS), _calendar(complete=[])), "name")
 
-@pytest.mark.parametrize(
-    ("values", "measure", "directions"),
-    [
-        ([1000] * 7 + [100], Measure.DELIVERIES, []),
-        ([1000] * 7 + [1500], Measure.DELIVERIES, ["higher"]),
-        ([0.5] * 7 + [0.1], Measure.REDELIVERY_RATE, ["lower"]),
-    ],
-    ids=["low sum", "high sum", "low rate"],
-)
-def test_of_an_incomplete_date_no_sum_is_low(
-    values: list[float], measure: Measure, directions: list[str], spark: SparkSession
-) -> None:
-    assert _directions(_changes(spark, values, measure, calendar=_calendar(complete=[]))) == directions
+    assert sorted(row["name"] for row in found) == ["high sum", "low rate"]
 
 
 def test_date_gives_the_same_alone_and_among_others(spark: SparkSession) -> None:

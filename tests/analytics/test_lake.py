@@ -109,7 +109,7 @@ def test_folder_with_a_wrong_date_is_named(tmp_path: Path) -> None:
 def test_empty_lake_is_a_sentence(where: str, tmp_path: Path) -> None:
     (tmp_path / "deliveries").mkdir()
 
-    with pytest.raises(ReportError, match="There is nothing in the lake .*'stompbroker ledger export'") as raised:
+    with pytest.raises(ReportError, match=r"There is nothing in the lake .*'stompbroker ledger export'") as raised:
         open_lake(str(tmp_path / where))
 
     assert raised.value.cause is Cause.NO_LAKE

@@ -16,7 +16,7 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
 
 
 def commands() -> list[str]:
-    lines = re.findall(r"(?m)(?:^    |\* |ExecStart=|`)\S*\bstompbroker (report\b[^#`\n]*)", DOCUMENT)
+    lines = re.findall(r"(?m)(?:^    |\* +|ExecStart=|`)\S*\bstompbroker (report\b[^#`\n]*)", DOCUMENT)
     return list(dict.fromkeys(line.strip() for line in lines))
 
 

@@ -1,0 +1,200 @@
+"""The whole report on small lakes: its numbers against the test's own count, and the same however often it is run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stompbroker_report.content import Direction, Measure, Scope
+from stompbroker_report.errors import Cause, ReportError
+from stompbroker_report.generate import generate_lake
+from stompbroker_report.job import STEPS, ReportRequest, run
+from stompbroker_report.json_report import from_json
+from stompbroker_report.schemas import MARTS
+from tests.analytics.made_records import DATE, delivery, snapshot, write_lake
+
+if TYPE_CHECKING:
+    from datetime import date
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from stompbroker_report.content import ReportContent
+    from tests.analytics.made_records import Row
+
+GENERATED_AT = datetime(2026, 11, 16, 3, tzinfo=UTC)
+
+
+def _report(spark: SparkSession, where: Path, first: date = DATE, last: date = DATE) -> list[ReportContent]:
+    request = ReportRequest(
+        lake=str(where / "lake"), out=str(where / "out"), first_date=first, last_date=last, generated_at=GENERATED_AT
+    )
+    return run(spark, request)
+
+
+def _marts(where: Path, day: date) -> dict[str, list[Row]]:
+    """Every mart of a date, in the order in which its rows lie."""
+    folders = {mart: where / "out" / "marts" / mart / f"dt={day}" for mart in MARTS}
+    return {
+        mart: pq.read_table(folder, partitioning=None).to_pylist() if folder.exists() else []
+        for mart, folder in folders.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A week and a day, 60,000 deliveries, in `lake`."""
+    directory = tmp_path_factory.mktemp("report")
+    generate_lake(directory / "lake", last_date=DATE, days=8, deliveries=60_000)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def content(spark: SparkSession, where: Path) -> ReportContent:
+    [content] = _report(spark, where)
+    return content
+
+
+@pytest.fixture(scope="module")
+def records(where: Path) -> pa.Table:
+    return pq.read_table(where / "lake" / "deliveries" / f"dt={DATE}", partitioning=None)
+
+
+def test_numbers_are_those_of_the_lake(content: ReportContent, records: pa.Table) -> None:
+    rows = records.to_pylist()
+    by_outcome: Counter[str] = Counter()
+    for row in rows:
+        by_outcome[row["outcome"]] += row["weight"]
+
+    day = content.day
+    assert day.records == len(rows)
+    assert day.deliveries == sum(row["weight"] for row in rows)
+    assert {word: getattr(day.outcomes, word) for word in by_outcome} == by_outcome
+    assert day.nacks == sum(row["nacks"] * row["weight"] for row in rows)
+    assert day.body_bytes == sum(row["body_bytes"] * row["weight"] for row in rows)
+    assert day.redelivered == sum(row["weight"] for row in rows if row["attempts"] > 1)
+    assert sum(hour.deliveries for hour in content.hours) == day.deliveries
+    assert sum(topic.figures.deliveries for topic in content.topics.rows) == day.deliveries
+    assert sum(reading.figures.deliveries for reading in content.readings.rows) == day.deliveries
+    assert sum(sum(topic.deliveries) for topic in content.topic_hours) == day.deliveries
+    assert content.dead_letters.deliveries == by_outcome["dead"] > 0
+
+
+def test_percentiles_are_those_of_the_lake(content: ReportContent, records: pa.Table) -> None:
+    waited_us = [
+        (row["settled_at"] - row["last_sent_at"]) // timedelta(microseconds=1)
+        for row in records.to_pylist()
+        if row["outcome"] == "acked" and row["subscription"] == "mailer/smtp"
+    ]
+    kept_us = [us if us < 1_000_000 else us - us % 1000 for us in waited_us]
+
+    [mailer] = [row for row in content.subscriptions.rows if row.subscription == "mailer/smtp"]
+
+    assert mailer.figures.time_to_ack.deliveries == len(waited_us)
+    assert mailer.figures.time_to_ack.p99_s == pytest.approx(np.percentile(kept_us, 99) / 1e6, abs=1e-6)
+    assert mailer.figures.time_to_ack.max_s == max(waited_us) / 1e6
+
+
+def test_bad_day_of_the_sample_stands_out(content: ReportContent) -> None:
+    found = {(change.scope, change.name, change.measure): change.direction for change in content.changes}
+
+    assert found[Scope.SUBSCRIPTION, "mailer/smtp", Measure.REDELIVERY_RATE] is Direction.HIGHER
+    assert found[Scope.TOPIC, "mail.outgoing", Measure.P99_TO_ACK_S] is Direction.HIGHER
+    assert [day.date for day in content.history] == [DATE - timedelta(days=days) for days in range(7, -1, -1)]
+    assert content.slowest[0].subscription == "mailer/smtp"
+
+
+def test_head_says_what_the_reader_must_know(content: ReportContent) -> None:
+    head = content.head
+
+    assert (head.date, head.generated_at, head.is_complete) == (DATE, GENERATED_AT, True)
+    assert head.complete_until == datetime(2026, 11, 16, tzinfo=UTC)
+    assert head.duplicate_records == 0
+    assert head.weighted_deliveries > head.weighted_records > 0
+    assert len(head.previous_dates) == 7
+
+
+def test_files_are_there_and_say_the_same(content: ReportContent, where: Path) -> None:
+    folder = where / "out" / "reports" / f"dt={DATE}"
+
+    assert from_json((folder / "report.json").read_text()) == content
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+    assert (where / "out" / "reports" / "index.html").exists()
+    assert not list((where / "out").rglob(".unfinished*"))
+
+
+def test_marts_have_the_columns_of_their_contract(content: ReportContent, where: Path) -> None:
+    for mart, contract in MARTS.items():
+        found = pq.read_table(where / "out" / "marts" / mart / f"dt={DATE}", partitioning=None)
+        assert ["dt", *found.column_names] == contract.names
+
+
+def test_date_gives_the_same_again_and_within_a_range(content: ReportContent, where: Path, spark: SparkSession) -> None:
+    report = where / "out" / "reports" / f"dt={DATE}" / "report.json"
+    before, text = _marts(where, DATE), report.read_text()
+
+    contents = _report(spark, where, DATE - timedelta(days=1), DATE)
+
+    assert [content.head.date for content in contents] == [DATE - timedelta(days=1), DATE]
+    assert _marts(where, DATE) == before
+    assert report.read_text() == text
+    assert (where / "out" / "reports" / f"dt={DATE - timedelta(days=1)}" / "report.json").exists()
+
+
+def test_quiet_date_and_one_with_duplicates(spark: SparkSession, tmp_path: Path) -> None:
+    quiet = DATE - timedelta(days=1)
+    write_lake(tmp_path / "lake", "backlog", [snapshot(dt=quiet, lag_messages=3, lag_s=9.0)])
+    write_lake(tmp_path / "lake", "deliveries", [delivery(), delivery(), delivery(message_id="m-2")])
+    request = ReportRequest(
+        lake=str(tmp_path / "lake"),
+        out=str(tmp_path / "out"),
+        first_date=quiet,
+        last_date=DATE,
+        generated_at=GENERATED_AT,
+    )
+    said: list[str] = []
+
+    before, after = run(spark, request, on_step=said.append)
+
+    assert said == list(STEPS)
+    assert (before.day.deliveries, before.day.redelivery_rate, len(before.hours)) == (0, None, 24)
+    assert [point.lag_messages for point in before.backlog.points] == [3]
+    assert (before.backlog.is_closing, before.head.is_complete) == (False, False)
+    assert (after.head.duplicate_records, after.day.deliveries) == (1, 3)
+    assert after.backlog.unsettled_at is None
+
+
+def test_date_that_is_not_there_is_a_sentence(spark: SparkSession, where: Path) -> None:
+    with pytest.raises(ReportError, match=r"nothing for 2026-11-16; it goes from 2026-11-08 to 2026-11-15") as raised:
+        _report(spark, where, DATE, DATE + timedelta(days=1))
+
+    assert raised.value.cause is Cause.NO_DATE
+
+
+def test_results_that_cannot_be_written_are_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    write_lake(tmp_path / "lake", "deliveries", [delivery()])
+    (tmp_path / "out").write_text("a file")
+
+    with pytest.raises(ReportError, match=f"Results cannot be written to {tmp_path}/out") as raised:
+        _report(spark, tmp_path)
+
+    assert raised.value.cause is Cause.UNWRITABLE
+
+
+def test_file_that_breaks_off_in_the_middle_is_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    write_lake(tmp_path / "lake", "deliveries", [delivery(offset=number) for number in range(1000)])
+    path = tmp_path / "lake" / "deliveries" / f"dt={DATE}" / "export-1.parquet"
+    whole = path.read_bytes()
+    # Its footer is whole, so only the reading itself finds out.
+    path.write_bytes(whole[:4] + bytes(400) + whole[404:])
+
+    with pytest.raises(ReportError, match=r"export-1\.parquet") as raised:
+        _report(spark, tmp_path)
+
+    assert raised.value.cause is Cause.UNREADABLE_FILE
