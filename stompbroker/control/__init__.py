@@ -7,7 +7,20 @@ Neighbours import from here only.
 from stompbroker.control.control import Control
 from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.control.kept import stored_messages
+from stompbroker.control.looking import Looking
+from stompbroker.control.picking import Best
 from stompbroker.control.sampling import Sample, Sampler
 from stompbroker.control.seen import Seen
 
-__all__ = ["Control", "ControlError", "NotFound", "Sample", "Sampler", "Seen", "Unavailable", "stored_messages"]
+__all__ = [
+    "Best",
+    "Control",
+    "ControlError",
+    "Looking",
+    "NotFound",
+    "Sample",
+    "Sampler",
+    "Seen",
+    "Unavailable",
+    "stored_messages",
+]
