@@ -8,13 +8,17 @@ from stompbroker.control.backlog import BacklogLook
 from stompbroker.control.control import Control
 from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.control.kept import stored_messages
+from stompbroker.control.looking import Looking
+from stompbroker.control.picking import Best
 from stompbroker.control.sampling import Sample, Sampler
 from stompbroker.control.seen import Seen
 
 __all__ = [
     "BacklogLook",
+    "Best",
     "Control",
     "ControlError",
+    "Looking",
     "NotFound",
     "Sample",
     "Sampler",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.clock import iso_time
+from stompbroker.control.describing import described
 from stompbroker.control.errors import NotFound
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
 from stompbroker.errors import PeerViolation
@@ -15,6 +16,7 @@ from stompbroker.errors import PeerViolation
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from stompbroker.control.looking import Looking
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions import Session
 
@@ -23,8 +25,9 @@ __all__ = ["ConnectionMethods"]
 
 @final
 class ConnectionMethods:
-    def __init__(self, sessions: Mapping[ConnectionId, Session]) -> None:
+    def __init__(self, sessions: Mapping[ConnectionId, Session], looking: Looking) -> None:
         self._sessions = sessions
+        self._looking = looking
         self._fields: Mapping[str, Callable[[Session], Any]] = {
             "id": lambda one: one.connection_id,
             "peer": lambda one: one.peer,
@@ -45,17 +48,18 @@ class ConnectionMethods:
             self._sessions.values(),
             lambda one: [str(one.connection_id), one.peer, one.statistics().client_id or ""],
             self._fields[wanted.field],
+            self._looking,
         )
-        return page.described("connections", [_described(one) for one in page.items])
+        return page.described("connections", await described(_described, page.items, self._looking))
 
     async def _show(self, id: object = None) -> dict[str, Any]:
         return _described(self._find(id))
 
     async def _close(self, id: object = None) -> dict[str, Any]:
         session = self._find(id)
-        described = _described(session)
+        shown = _described(session)
         session.fail(PeerViolation("connection closed", "an operator has closed it"))
-        return described
+        return shown
 
     def _find(self, connection_id: object) -> Session:
         for session in self._sessions.values():

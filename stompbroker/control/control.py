@@ -24,6 +24,7 @@ from stompbroker.control.errors import ControlError
 from stompbroker.control.explaining import CollectionMethods
 from stompbroker.control.kept import KeptMessages, stored_messages
 from stompbroker.control.ledger_methods import LedgerMethods
+from stompbroker.control.looking import Looking
 from stompbroker.control.sampling import Sampler
 from stompbroker.control.seen import Seen
 from stompbroker.control.subscription_methods import SubscriptionMethods
@@ -61,6 +62,7 @@ class Control:
         "_totals",
         "backlog",
         "is_stopping",
+        "looking",
         "sampler",
         "seen",
     )
@@ -88,19 +90,20 @@ class Control:
         self._started_at_ns = clock.now_ns()
         #: Set by the composition root when the broker has been asked to stop.
         self.is_stopping = False
-        self.sampler = Sampler(registry, sessions, totals, clock)
+        self.looking = Looking()
+        self.sampler = Sampler(registry, sessions, totals, clock, self.looking)
         #: For whoever turns numbers into metrics.
         self.seen = Seen(registry, sessions, journal, self.sampler, stretches)
-        kept = KeptMessages(registry, store)
+        kept = KeptMessages(registry, store, self.looking)
         #: For whoever writes down how far behind subscriptions are.
         self.backlog = BacklogLook(registry, kept)
         self._methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
             "statistics": (self.statistics, frozenset()),
             "overview": (self.overview, frozenset()),
             "run_collector": (self._run_collector, frozenset()),
-            **TopicMethods(registry, kept, self.sampler).methods,
-            **SubscriptionMethods(registry, journal, kept, self.sampler, clock).methods,
-            **ConnectionMethods(sessions).methods,
+            **TopicMethods(registry, kept, self.sampler, self.looking).methods,
+            **SubscriptionMethods(registry, journal, kept, self.sampler, clock, looking=self.looking).methods,
+            **ConnectionMethods(sessions, self.looking).methods,
             **DeadLetterMethods(registry, journal, kept, message_ids, clock).methods,
             **CollectionMethods(registry, kept, clock).methods,
             **TraceMethods(registry, kept, message_ids).methods,
@@ -124,7 +127,6 @@ class Control:
         """What flows and how the broker is, as of a moment ago."""
         sample = await self.sampler.recent()
         registry, now_ns = self._registry, self._clock.now_ns()
-        letters = [topic for topic in registry.topics.values() if topic.is_of_dead_letters]
         return {
             "broker": {
                 "version": __version__,
@@ -144,7 +146,9 @@ class Control:
                 "waiting": sample.waiting,
                 "backlog": sample.backlog,
                 "blocked_topics": len(registry.blocked),
-                "dead_letters": sum(stored_messages(topic) or topic.log.message_count for topic in letters),
+                "dead_letters": sum(
+                    stored_messages(topic) or topic.log.message_count for topic in registry.topics_of_dead_letters
+                ),
             },
             "memory": {
                 "used_bytes": registry.budget.used_bytes,
@@ -199,11 +203,11 @@ class Control:
                 "connections_opened": self._totals.connections_opened,
             },
             "topics_total": len(registry.topics),
-            "topics": await described(describe_topic, registry.topics.values()),
+            "topics": await described(describe_topic, registry.topics.values(), self.looking),
             "subscriptions_total": len(registry.subscriptions),
-            "subscriptions": await described(describe_subscription, registry.subscriptions),
+            "subscriptions": await described(describe_subscription, registry.subscriptions, self.looking),
             "connections_total": len(sessions),
-            "connections": await described(describe_connection, sessions.values()),
+            "connections": await described(describe_connection, sessions.values(), self.looking),
         }
 
     def describe_store(self) -> dict[str, Any]:

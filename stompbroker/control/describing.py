@@ -7,10 +7,7 @@ consistent.
 from __future__ import annotations
 
 from itertools import islice
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import trio
 
 from stompbroker.clock import iso_time
 from stompbroker.topics import IdentityKind
@@ -18,6 +15,7 @@ from stompbroker.topics import IdentityKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from stompbroker.control.looking import Looking
     from stompbroker.sessions import Session
     from stompbroker.topics import Subscription, Topic
 
@@ -32,21 +30,20 @@ __all__ = [
 
 #: Entries of one kind in one answer: a broker with a hundred thousand topics must not stop to list them all.
 MAX_ENTRIES: Final = 1000
-#: How long entries are described between two checkpoints.
-STEP_S: Final = 0.001
 
 Item = TypeVar("Item")
 
 
-async def described(describe: Callable[[Item], dict[str, Any]], items: Iterable[Item]) -> list[dict[str, Any]]:
-    """The first MAX_ENTRIES of them, with a checkpoint whenever STEP_S has passed."""
+async def described(
+    describe: Callable[[Item], dict[str, Any]], items: Iterable[Item], looking: Looking
+) -> list[dict[str, Any]]:
+    """The first MAX_ENTRIES of them."""
     found = []
-    began_at_s = perf_counter()
-    for item in list(islice(items, MAX_ENTRIES)):
-        found.append(describe(item))
-        if perf_counter() - began_at_s > STEP_S:
-            await trio.lowlevel.checkpoint()
-            began_at_s = perf_counter()
+    async with looking.at_once() as look:
+        for item in list(islice(items, MAX_ENTRIES)):
+            found.append(describe(item))
+            if look.is_over:
+                await look.pause()
     return found
 
 

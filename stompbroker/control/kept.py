@@ -6,7 +6,6 @@ of it is remembered.
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompbroker.commitlog import Log
+    from stompbroker.control.looking import Looking
     from stompbroker.ids import Offset
     from stompbroker.message import Message
     from stompbroker.storage import Extent, Store
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KeptMessages", "Place", "stored_messages"]
 
-#: How long logs are searched between two checkpoints, and how many messages between two looks at the time.
-STEP_S: Final = 0.001
+#: Messages of a log that are searched between two looks at the time.
 STEP_MESSAGES: Final = 200
 
 T = TypeVar("T")
@@ -46,10 +45,11 @@ def stored_messages(topic: Topic) -> int:
 
 @final
 class KeptMessages:
-    __slots__ = ("_limiter", "_registry", "_store")
+    __slots__ = ("_limiter", "_looking", "_registry", "_store")
 
-    def __init__(self, registry: Registry, store: Store | None) -> None:
+    def __init__(self, registry: Registry, store: Store | None, looking: Looking) -> None:
         self._registry = registry
+        self._looking = looking
         self._store = store
         self._limiter = trio.CapacityLimiter(1)
 
@@ -108,16 +108,15 @@ class KeptMessages:
         beginning = b"message-id:%b\n" % message_id.encode()
         about = b"\ndead-letter-message-id:%b\n" % message_id.encode()
         found = []
-        began_at_s = perf_counter()
-        for topic in list(self._registry.topics.values()):
-            # The log may change between two steps, so what it holds is listed first.
-            for number, (offset, message) in enumerate(list(topic.log) if topic.log.message_count else ()):
-                is_about = topic.is_of_dead_letters and about in message.tail[: -1 - message.body_bytes]
-                if is_about or message.tail.startswith(beginning):
-                    found.append(Place(topic, offset))
-                if number % STEP_MESSAGES == 0 and perf_counter() - began_at_s > STEP_S:
-                    await trio.lowlevel.checkpoint()
-                    began_at_s = perf_counter()
+        async with self._looking.at_once() as look:
+            for topic in list(self._registry.topics.values()):
+                # The log may change between two steps, so what it holds is listed first.
+                for number, (offset, message) in enumerate(list(topic.log) if topic.log.message_count else ()):
+                    is_about = topic.is_of_dead_letters and about in message.tail[: -1 - message.body_bytes]
+                    if is_about or message.tail.startswith(beginning):
+                        found.append(Place(topic, offset))
+                    if number % STEP_MESSAGES == 0 and look.is_over:
+                        await look.pause()
         return found
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

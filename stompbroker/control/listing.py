@@ -7,29 +7,27 @@ rows is done in short steps; only the rows of the page are described.
 
 from __future__ import annotations
 
-import heapq
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
-
-import trio
 
 from stompbroker.control.asking import number, optional_text
 from stompbroker.control.errors import ControlError
+from stompbroker.control.picking import Best
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from stompbroker.control.looking import Looking
 
 __all__ = ["LIST_PARAMS", "Page", "Wanted", "take_page"]
 
 LIST_PARAMS: Final = frozenset({"q", "sort", "limit", "cursor"})
 MAX_LIMIT: Final = 1000
 DEFAULT_LIMIT: Final = 100
-#: Rows looked at between two looks at the time, and how long they are between two checkpoints.
-STEP_ROWS: Final = 100
-STEP_S: Final = 0.001
+#: Rows looked at between two looks at the time.
+STEP_ROWS: Final = 20
 _NO_CURSOR: Final = "cursor is the next_cursor of an answer with the same sort"
 
 Item = TypeVar("Item")
@@ -80,31 +78,31 @@ class Page(Generic[Item]):
 
 
 async def take_page(
-    wanted: Wanted, items: Iterable[Item], texts: Callable[[Item], Iterable[str]], value: Callable[[Item], Any]
+    wanted: Wanted,
+    items: Iterable[Item],
+    texts: Callable[[Item], Sequence[str]],
+    value: Callable[[Item], Any],
+    looking: Looking,
 ) -> Page[Item]:
     """`texts`: what is searched, its name, which is like no other's, first. `value`: what is sorted by."""
-    rows: list[tuple[Key, int]] = []
-    found: list[Item] = []
+    listed = list(items)
+    behind: Best[tuple[Key, int]] = Best(wanted.limit, is_descending=wanted.is_descending)
     total = 0
-    began_at_s = perf_counter()
-    for index, item in enumerate(list(items)):
-        searched = list(texts(item))
-        if not wanted.text or any(wanted.text in text.lower() for text in searched):
-            total += 1
-            key = value(item), searched[0]
-            if wanted.after is None or _is_behind(key, wanted.after, is_descending=wanted.is_descending):
-                rows.append((key, len(found)))
-                found.append(item)
-        if index % STEP_ROWS == 0 and perf_counter() - began_at_s > STEP_S:
-            await trio.lowlevel.checkpoint()
-            began_at_s = perf_counter()
-    pick = heapq.nlargest if wanted.is_descending else heapq.nsmallest
-    picked = pick(wanted.limit, rows)
-    has_more = len(rows) > len(picked)
+    async with looking.at_once() as look:
+        for index, item in enumerate(listed):
+            searched = texts(item)
+            if not wanted.text or any(wanted.text in text.lower() for text in searched):
+                total += 1
+                key = value(item), searched[0]
+                if wanted.after is None or _is_behind(key, wanted.after, is_descending=wanted.is_descending):
+                    behind.put((key, index))
+            if index % STEP_ROWS == 0 and look.is_over:
+                await look.pause()
+    picked = behind.take()
     return Page(
-        [found[index] for _, index in picked],
+        [listed[index] for _, index in picked],
         total,
-        wanted.cursor(picked[-1][0]) if has_more else None,
+        wanted.cursor(picked[-1][0]) if behind.count > len(picked) else None,
     )
 
 

@@ -2,13 +2,14 @@
 
 Law: the counters on the hot path only grow; here they are looked at every few seconds, in short steps, and the
 difference is a rate. One sample serves everybody who asks until the next, and what is counted in between for whoever
-wants to know serves everybody for a while. No total ever falls: what goes while we look is counted once.
+wants to know serves everybody for a while. While samples are taken every second nobody waits for one. No total ever
+falls: what goes while we look is counted once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from operator import add, attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.clock import Clock
+    from stompbroker.control.looking import Look, Looking
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions import Session
     from stompbroker.topics import Registry, Subscription, Topic
@@ -26,10 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Flow", "Sample", "Sampler"]
 
-#: How long counters are read between two checkpoints.
-STEP_S: Final = 0.001
-#: How old counts may be for whoever asks.
+#: How old counts may be for whoever asks; and while the next sample is taken, or soon will be.
 RECENT_NS: Final = NANOSECONDS
+EXPECTED_NS: Final = 2 * NANOSECONDS
 #: Counters of subscriptions that are added up.
 COUNTERS: Final = (
     "delivered",
@@ -43,6 +44,7 @@ COUNTERS: Final = (
     "dropped",
     "late",
 )
+_counters_of: Final = attrgetter(*COUNTERS)
 
 
 @final
@@ -73,11 +75,29 @@ class Sample:
 
 @final
 class Sampler:
-    __slots__ = ("_clock", "_counted", "_registry", "_sessions", "_totals", "_turn", "lag_s", "latest", "watchers")
+    __slots__ = (
+        "_clock",
+        "_counted",
+        "_looking",
+        "_registry",
+        "_sessions",
+        "_totals",
+        "_turn",
+        "is_asked",
+        "lag_s",
+        "latest",
+        "watchers",
+    )
 
     def __init__(
-        self, registry: Registry, sessions: Mapping[ConnectionId, Session], totals: Totals, clock: Clock
+        self,
+        registry: Registry,
+        sessions: Mapping[ConnectionId, Session],
+        totals: Totals,
+        clock: Clock,
+        looking: Looking,
     ) -> None:
+        self._looking = looking
         self._registry = registry
         self._sessions = sessions
         self._totals = totals
@@ -89,58 +109,72 @@ class Sampler:
         self._turn = trio.Lock()
         #: How many look at it live: then it is taken more often.
         self.watchers = 0
+        #: Whether anybody has asked since somebody last looked here: who asks often watches, too.
+        self.is_asked = False
         #: How late the event loop last came to something that was due.
         self.lag_s = 0.0
 
     async def take(self) -> Sample:
         """A new one."""
         async with self._turn:
-            self.latest = await self._look(self.latest)
+            self.latest = await self._look(self.latest, self._looking.by_and_by())
             return self.latest
 
     async def recent(self) -> Sample:
         """What has been counted up to now, or a moment ago; its rates are those of the latest sample, since over a
         moment there are none."""
+        # One will be taken within a second, or is being taken.
+        is_expected = self.is_asked or self.watchers > 0 or self._turn.locked()
+        self.is_asked = True
+        if self._has_newer_than(EXPECTED_NS if is_expected else RECENT_NS):
+            return self._newest
         async with self._turn:
-            newest = max(self.latest, self._counted, key=lambda sample: sample.at_ns)
-            if not newest.totals:
-                self.latest = newest = await self._look(self.latest)
-            elif self._clock.now_ns() - newest.at_ns >= RECENT_NS:
-                fresh = await self._look(self.latest)
-                self._counted = newest = replace(fresh, rates=self.latest.rates, topics={}, subscriptions={})
-            return newest
+            if not self._newest.totals:
+                self.latest = await self._look(self.latest, self._looking.at_once())
+            elif not self._has_newer_than(RECENT_NS):
+                fresh = await self._look(self.latest, self._looking.at_once())
+                self._counted = replace(fresh, rates=self.latest.rates, topics={}, subscriptions={})
+            return self._newest
 
-    async def _look(self, before: Sample) -> Sample:
+    @property
+    def _newest(self) -> Sample:
+        return max(self.latest, self._counted, key=lambda sample: sample.at_ns)
+
+    def _has_newer_than(self, age_ns: int) -> bool:
+        return bool(self._newest.totals) and self._clock.now_ns() - self._newest.at_ns < age_ns
+
+    async def _look(self, before: Sample, look: Look) -> Sample:
         now_ns = self._clock.now_ns()
         elapsed_s = max((now_ns - before.at_ns) / NANOSECONDS, 1e-9)
         # Read together with the lists: what goes while we go through them adds to these, and is in the lists too.
         totals = self._sums_of_the_gone()
         all_topics, all_subscriptions = list(self._registry.topics.values()), list(self._registry.subscriptions)
-        sums = dict.fromkeys(COUNTERS, 0)
+        sums = [0] * len(COUNTERS)
         topics: dict[Topic, Flow] = {}
         subscriptions: dict[Subscription, Flow] = {}
         published = published_bytes = in_flight = waiting = backlog = 0
-        pause = _Pause()
-        for topic in all_topics:
-            published += topic.published
-            published_bytes += topic.published_bytes
-            topics[topic] = _flow((topic.published, topic.published_bytes), before.topics.get(topic), elapsed_s)
-            if pause.is_due:
-                await pause.make()
-        for subscription in all_subscriptions:
-            counters = subscription.counters
-            for name in COUNTERS:
-                sums[name] += getattr(counters, name)
-            in_flight += 0 if subscription.consumer is None else subscription.consumer.in_flight
-            waiting += subscription.waiting
-            backlog += subscription.backlog
-            counts = counters.delivered, counters.acked
-            subscriptions[subscription] = _flow(counts, before.subscriptions.get(subscription), elapsed_s)
-            if pause.is_due:
-                await pause.make()
+        async with look:
+            for topic in all_topics:
+                published += topic.published
+                published_bytes += topic.published_bytes
+                topics[topic] = _flow((topic.published, topic.published_bytes), before.topics.get(topic), elapsed_s)
+                if look.is_over:
+                    await look.pause()
+            for subscription in all_subscriptions:
+                counters = subscription.counters
+                counted = _counters_of(counters)
+                if any(counted):
+                    sums = list(map(add, sums, counted))
+                in_flight += 0 if subscription.consumer is None else subscription.consumer.in_flight
+                waiting += subscription.waiting
+                backlog += subscription.backlog
+                counts = counters.delivered, counters.acked
+                subscriptions[subscription] = _flow(counts, before.subscriptions.get(subscription), elapsed_s)
+                if look.is_over:
+                    await look.pause()
         totals["published"] += published
         totals["published_bytes"] += published_bytes
-        for name, count in sums.items():
+        for name, count in zip(COUNTERS, sums, strict=True):
             totals[name] += count
         return Sample(
             at_ns=now_ns,
@@ -166,24 +200,9 @@ class Sampler:
         }
 
 
-class _Pause:
-    """Between short steps others run."""
-
-    __slots__ = ("_began_at_s",)
-
-    def __init__(self) -> None:
-        self._began_at_s = perf_counter()
-
-    @property
-    def is_due(self) -> bool:
-        return perf_counter() - self._began_at_s > STEP_S
-
-    async def make(self) -> None:
-        await trio.lowlevel.checkpoint()
-        self._began_at_s = perf_counter()
-
-
 def _flow(counts: tuple[int, ...], before: Flow | None, elapsed_s: float) -> Flow:
     if before is None:
-        return Flow(counts, tuple(0.0 for _ in counts))
+        return Flow(counts, (0.0,) * len(counts))
+    if counts == before.counts and not any(before.rates):
+        return before  # most of many are idle
     return Flow(counts, tuple((now - then) / elapsed_s for now, then in zip(counts, before.counts, strict=True)))

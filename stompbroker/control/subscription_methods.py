@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from stompbroker.clock import Clock
     from stompbroker.control.kept import KeptMessages
+    from stompbroker.control.looking import Looking
     from stompbroker.control.sampling import Sampler
     from stompbroker.topics import Journal, Reading, Registry, Subscription
 
@@ -40,9 +41,17 @@ MAX_TOPICS: Final = 100
 @final
 class SubscriptionMethods:
     def __init__(
-        self, registry: Registry, journal: Journal, kept: KeptMessages, sampler: Sampler, clock: Clock
+        self,
+        registry: Registry,
+        journal: Journal,
+        kept: KeptMessages,
+        sampler: Sampler,
+        clock: Clock,
+        *,
+        looking: Looking,
     ) -> None:
         self._registry = registry
+        self._looking = looking
         self._journal = journal
         self._kept = kept
         self._sampler = sampler
@@ -83,7 +92,11 @@ class SubscriptionMethods:
             if durable in (None, one.is_durable) and (name is None or topic in one.readings)
         ]
         page = await take_page(
-            wanted, chosen, lambda one: [one.public_id, one.key, one.destination], self._fields[wanted.field]
+            wanted,
+            chosen,
+            lambda one: [one.public_id, one.key, one.destination],
+            self._fields[wanted.field],
+            self._looking,
         )
         return page.described("subscriptions", [await self._described(one) for one in page.items])
 
@@ -94,7 +107,7 @@ class SubscriptionMethods:
         by_key = {subscription.key: subscription for subscription in self._registry.durable.values()}
         keys = sorted(by_key)
         first = bisect_right(keys, after)
-        shown = await described(describe_durable, [by_key[key] for key in keys[first : first + limit]])
+        shown = await described(describe_durable, [by_key[key] for key in keys[first : first + limit]], self._looking)
         return {"total": len(keys), "subscriptions": shown}
 
     async def _show(self, id: object = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import iso_time
 from stompbroker.control.asking import named_topic
+from stompbroker.control.describing import described
 from stompbroker.control.errors import NotFound
 from stompbroker.control.kept import stored_messages
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from stompbroker.control.kept import KeptMessages
+    from stompbroker.control.looking import Looking
     from stompbroker.control.sampling import Sampler
     from stompbroker.topics import Registry, Topic
 
@@ -30,8 +32,9 @@ MAX_NAMED: Final = 100
 
 @final
 class TopicMethods:
-    def __init__(self, registry: Registry, kept: KeptMessages, sampler: Sampler) -> None:
+    def __init__(self, registry: Registry, kept: KeptMessages, sampler: Sampler, looking: Looking) -> None:
         self._registry = registry
+        self._looking = looking
         self._kept = kept
         self._sampler = sampler
         self._fields: Mapping[str, Callable[[Topic], Any]] = {
@@ -52,9 +55,13 @@ class TopicMethods:
     async def _list(self, **params: Any) -> dict[str, Any]:
         wanted = Wanted.read(params, tuple(self._fields))
         page = await take_page(
-            wanted, self._registry.topics.values(), lambda topic: [topic.name], self._fields[wanted.field]
+            wanted,
+            self._registry.topics.values(),
+            lambda topic: [topic.name],
+            self._fields[wanted.field],
+            self._looking,
         )
-        return page.described("topics", [self._described(topic) for topic in page.items])
+        return page.described("topics", await described(self._described, page.items, self._looking))
 
     async def _show(self, name: object = None) -> dict[str, Any]:
         pattern = named_topic(name)

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stompbroker.control import ControlError, NotFound, Unavailable
+from stompbroker.management.encoding import as_json, as_json_in_steps
 from stompbroker.management.endpoints import ENDPOINTS, ParamKind
 from stompbroker.management.incoming import MAX_BODY_BYTES
 from stompbroker.management.problems import Problem
@@ -60,12 +61,12 @@ class Asked:
         params |= read_query(request.query_params.multi_items(), endpoint)
         if endpoint.method != "GET":
             params |= await _read_body(request, endpoint)
-        return json_response(await self.call(endpoint, params))
+        value = await self.call(endpoint, params)
+        return Response(await as_json_in_steps(value, self._control.looking), media_type="application/json")
 
 
 def json_response(value: Any) -> Response:
-    # Compact, and plain ASCII: names are the clients' to choose.
-    return Response(json.dumps(value, separators=(",", ":")), media_type="application/json")
+    return Response(as_json(value), media_type="application/json")
 
 
 def api_routes(asked: Asked) -> list[Route]:

@@ -6,7 +6,6 @@ not read in time misses some, and nobody waits for him.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
@@ -15,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import trio
 
 from stompbroker.management.api import read_query
+from stompbroker.management.encoding import as_json_in_steps
 from stompbroker.management.endpoints import ENDPOINTS
 from stompbroker.management.problems import Problem
 
@@ -32,7 +32,10 @@ __all__ = ["Events"]
 MAX_STREAMS: Final = 256
 INTERVAL_S: Final = 1.0
 #: How old what was made for others may be. Less than the interval, so that nobody is sent the same twice.
-FRESH_S: Final = INTERVAL_S / 2
+FRESH_S: Final = 0.8 * INTERVAL_S
+#: By which part of the interval each stream comes behind the one that came before it. Whatever their number, they so
+#: are spread over it.
+SPREAD: Final = (5**0.5 - 1) / 2
 _OVERVIEW: Final = ENDPOINTS[0]
 _LISTS: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS if endpoint.method == "GET" and not endpoint.in_path}
 _HEADERS: Final = [
@@ -59,13 +62,15 @@ class Events:
         something is kept of every resource that a stream wants, and of no other
     """
 
-    __slots__ = ("_asked", "_control", "_made", "_wanted")
+    __slots__ = ("_asked", "_control", "_made", "_streams", "_wanted")
 
     def __init__(self, control: Control, asked: Asked) -> None:
         self._control = control
         self._asked = asked
         #: By what is asked for; None is the overview.
         self._made: dict[str | None, _Made] = {}
+        #: How many there were since the start.
+        self._streams = 0
         #: How many streams want it.
         self._wanted: Counter[str | None] = Counter()
 
@@ -78,14 +83,16 @@ class Events:
             _read_resource(resource)
         return _Stream(self, resource)
 
-    def join(self, resource: str | None) -> None:
-        """Somebody watches from now on. Raises Problem."""
+    def join(self, resource: str | None) -> float:
+        """Somebody watches from now on; returns how long he waits after his first event. Raises Problem."""
         if self._control.sampler.watchers >= MAX_STREAMS:
             raise Problem(503, f"{MAX_STREAMS} watch already, which is all there may be")
         self._control.sampler.watchers += 1
         for each in {None, resource}:
             self._wanted[each] += 1
             self._made.setdefault(each, _Made())
+        self._streams += 1
+        return FRESH_S + INTERVAL_S * (self._streams * SPREAD % 1)
 
     def leave(self, resource: str | None) -> None:
         self._control.sampler.watchers -= 1
@@ -95,12 +102,14 @@ class Events:
                 del self._wanted[each], self._made[each]
 
     async def event(self, resource: str | None) -> bytes:
-        """As of now, or of a moment ago."""
+        """The overview, and behind it what else is wanted, as of now or of a moment ago. One object for all."""
         made = self._made[resource]
         async with made.turn:
             now_s = trio.current_time()
             if now_s - made.made_at_s >= FRESH_S:
                 made.event = await self._make(resource)
+                if resource is not None:
+                    made.event = await self.event(None) + made.event
                 made.made_at_s = now_s
             return made.event
 
@@ -111,7 +120,7 @@ class Events:
             name = "overview" if resource is None else "page"
         except Problem as problem:
             name, value = "problem", {"status": problem.status, "detail": problem.detail}
-        return f"event: {name}\ndata: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+        return f"event: {name}\ndata: {await as_json_in_steps(value, self._control.looking)}\n\n".encode()
 
 
 @final
@@ -130,22 +139,21 @@ class _Stream:
             await send(start)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        self._events.join(self._resource)
+        wait_s = self._events.join(self._resource)
         try:
             await send(start)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when_left, receive, nursery.cancel_scope)
-                await self._send_events(send)
+                await self._send_events(send, wait_s)
         finally:
             self._events.leave(self._resource)
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, send: Send, wait_s: float) -> None:
         while True:
-            event = await self._events.event(None)
-            if self._resource is not None:
-                event += await self._events.event(self._resource)
+            event = await self._events.event(self._resource)
             await send({"type": "http.response.body", "body": event, "more_body": True})
-            await trio.sleep(INTERVAL_S)
+            await trio.sleep(wait_s)
+            wait_s = INTERVAL_S
 
 
 async def _cancel_when_left(receive: Receive, scope: trio.CancelScope) -> None:

@@ -2,25 +2,23 @@
 
 Law: read from the broker's own counters when somebody scrapes; nothing of it is on the hot path. Cardinality is
 bounded: the busiest MAX_NAMED topics and subscriptions by name, and the rest as `other`. Counters are gathered in short
-steps, and the text is written in a thread: with ten thousand topics and subscriptions both take long.
+steps, and so is the text written: with ten thousand topics and subscriptions both take long, and a thread would make
+the event loop wait for the interpreter at each of its system calls.
 """
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from operator import add, attrgetter, sub
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
-import trio
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from stompbroker import __version__
-from stompbroker.control import stored_messages
+from stompbroker.control import Best, stored_messages
 from stompbroker.topics import StoreState
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from stompbroker.control import Control, Sample, Seen
+    from stompbroker.control import Control, Looking, Sample, Seen
     from stompbroker.histogram import Histogram
     from stompbroker.topics import Subscription, Topic
 
@@ -37,9 +35,8 @@ __all__ = ["render_metrics"]
 #: Topics, and subscriptions, with a label of their own.
 MAX_NAMED: Final = 100
 OTHER: Final = "other"
-#: Rows read between two looks at the time, and how long they are between two checkpoints.
-STEP_ROWS: Final = 50
-STEP_S: Final = 0.001
+#: Rows read between two looks at the time.
+STEP_ROWS: Final = 20
 _SUBSCRIPTION_COUNTERS: Final = (
     "delivered",
     "redelivered",
@@ -63,26 +60,32 @@ async def render_metrics(control: Control) -> tuple[bytes, str]:
     seen, sample = control.seen, await control.sampler.recent()
     families = [
         *_broker(seen, sample),
-        *await _topics(list(seen.registry.topics.values())),
-        *await _subscriptions(list(seen.registry.subscriptions)),
+        *await _topics(list(seen.registry.topics.values()), control.looking),
+        *await _subscriptions(list(seen.registry.subscriptions), control.looking),
         *_histograms(seen),
     ]
-    return await trio.to_thread.run_sync(_as_text, families), CONTENT_TYPE_LATEST
+    pieces: list[bytes] = []
+    async with control.looking.by_and_by() as look:
+        for family in families:
+            pieces.append(_as_text(family))
+            if look.is_over:
+                await look.pause()
+    return b"".join(pieces), CONTENT_TYPE_LATEST
 
 
-def _as_text(families: Sequence[Metric]) -> bytes:
+def _as_text(family: Metric) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Gathered(families))
+    registry.register(_Gathered(family))
     return generate_latest(registry)
 
 
 @final
 class _Gathered(Collector):
-    def __init__(self, families: Sequence[Metric]) -> None:
-        self._families = families
+    def __init__(self, family: Metric) -> None:
+        self._family = family
 
     def collect(self) -> Iterable[Metric]:
-        return self._families
+        return [self._family]
 
 
 def _broker(seen: Seen, sample: Sample) -> Iterator[Metric]:
@@ -123,7 +126,7 @@ def _broker(seen: Seen, sample: Sample) -> Iterator[Metric]:
     yield CounterMetricFamily("stompbroker_store_batches", "Batches written.", store.batches)
 
 
-async def _topics(topics: list[Topic]) -> list[Metric]:
+async def _topics(topics: list[Topic], looking: Looking) -> list[Metric]:
     families: list[CounterMetricFamily | GaugeMetricFamily] = [
         CounterMetricFamily("stompbroker_topic_published", "Messages published.", labels=["topic"]),
         GaugeMetricFamily("stompbroker_topic_kept_messages", "Messages kept in memory.", labels=["topic"]),
@@ -135,7 +138,7 @@ async def _topics(topics: list[Topic]) -> list[Metric]:
         return topic.published, topic.log.message_count, topic.log.size_bytes, stored_messages(topic)
 
     # A topic may be called so, and of two series with one label the whole scrape would be refused.
-    busiest = await _busiest(topics, row, score=lambda topic, row: -1 if topic.name == OTHER else row[0])
+    busiest = await _busiest(topics, row, looking, score=lambda topic, row: -1 if topic.name == OTHER else row[0])
     for topic, values in busiest.named:
         _add(families, [topic.name], values)
     if busiest.rest is not None:
@@ -143,7 +146,7 @@ async def _topics(topics: list[Topic]) -> list[Metric]:
     return [*families]
 
 
-async def _subscriptions(subscriptions: list[Subscription]) -> list[Metric]:
+async def _subscriptions(subscriptions: list[Subscription], looking: Looking) -> list[Metric]:
     labels = ["subscription", "destination"]
     gauges = {
         "backlog": "Messages it has still to get.",
@@ -164,7 +167,10 @@ async def _subscriptions(subscriptions: list[Subscription]) -> list[Metric]:
         return subscription.backlog, in_flight, subscription.waiting, *_counters_of(subscription.counters)
 
     busiest = await _busiest(
-        subscriptions, row, score=lambda subscription, _: subscription.counters.delivered + subscription.waiting
+        subscriptions,
+        row,
+        looking,
+        score=lambda subscription, _: subscription.counters.delivered + subscription.waiting,
     )
     for subscription, values in busiest.named:
         _add(families, [f"{subscription.key}#{subscription.public_id}", subscription.destination], values)
@@ -191,27 +197,26 @@ class _Busiest(Generic[Item]):
 
 
 async def _busiest(
-    items: list[Item], row: Callable[[Item], Row], *, score: Callable[[Item, Row], int]
+    items: list[Item], row: Callable[[Item], Row], looking: Looking, *, score: Callable[[Item, Row], int]
 ) -> _Busiest[Item]:
-    """The MAX_NAMED of the highest score, but of no negative one."""
-    rows: list[Row] = []
-    scores: list[int] = []
+    """The MAX_NAMED of the highest score, but of no negative one; of those with the same the first ones."""
+    # Score, place among all from the end, values.
+    best: Best[tuple[int, int, Row]] = Best(MAX_NAMED, is_descending=True)
     sums: Row = ()
-    began_at_s = perf_counter()
-    for index, item in enumerate(items):
-        values = row(item)
-        rows.append(values)
-        scores.append(score(item, values))
-        sums = tuple(map(add, sums, values)) if sums else values
-        if index % STEP_ROWS == 0 and perf_counter() - began_at_s > STEP_S:
-            await trio.lowlevel.checkpoint()
-            began_at_s = perf_counter()
-    picked = heapq.nlargest(MAX_NAMED, range(len(items)), key=scores.__getitem__)
-    picked = [index for index in picked if scores[index] >= 0]
-    for index in picked:
-        sums = tuple(map(sub, sums, rows[index]))
-    named = [(items[index], rows[index]) for index in picked]
-    return _Busiest(named, sums if len(picked) < len(items) else None)
+    async with looking.by_and_by() as look:
+        for index, item in enumerate(items):
+            values = row(item)
+            scored = score(item, values)
+            if scored >= 0:
+                best.put((scored, -index, values))
+            if any(values) or not sums:
+                sums = tuple(map(add, sums, values)) if sums else values
+            if index % STEP_ROWS == 0 and look.is_over:
+                await look.pause()
+    named = [(items[-place], values) for _, place, values in best.take()]
+    for _, values in named:
+        sums = tuple(map(sub, sums, values))
+    return _Busiest(named, sums if len(named) < len(items) else None)
 
 
 def _add(families: Sequence[CounterMetricFamily | GaugeMetricFamily], labels: list[str], values: Row) -> None:

@@ -95,6 +95,7 @@ class Registry:
         "subscriptions",
         "times",
         "topics",
+        "topics_of_dead_letters",
         "unsaved",
     )
 
@@ -109,6 +110,8 @@ class Registry:
         records: Records | None = None,
     ) -> None:
         self.topics: dict[str, Topic] = {}
+        #: Those of them that hold dead letters.
+        self.topics_of_dead_letters: dict[Topic, None] = {}
         self.subscriptions: dict[Subscription, None] = {}
         #: Durable subscriptions that can be subscribed to.
         self.durable: dict[Identity, Subscription] = {}
@@ -182,6 +185,8 @@ class Registry:
     def _make_topic(self, name: Pattern, now_ns: int, *, next_offset: Offset = FIRST_OFFSET) -> Topic:
         topic = Topic(name, self.policies.find(name), self._around, now_ns, next_offset=next_offset)
         self.topics[name.name] = topic
+        if topic.is_of_dead_letters:
+            self.topics_of_dead_letters[topic] = None
         return topic
 
     def collect(self, topic: Topic, now_ns: int, *, unused_since_ns: int) -> bool:
@@ -205,6 +210,7 @@ class Registry:
         topic.readings.clear()
         topic.is_removed = True
         del self.topics[topic.name]
+        self.topics_of_dead_letters.pop(topic, None)
         self._totals.published += topic.published
         self._totals.published_bytes += topic.published_bytes
         if topic.store_id is not None:
@@ -355,6 +361,7 @@ class Registry:
             assert topic.name == name
             assert not topic.is_removed
             topic.check_invariants()
+        assert set(self.topics_of_dead_letters) == {each for each in self.topics.values() if each.is_of_dead_letters}
         for subscription in self.subscriptions:
             assert not subscription.is_closed
             if subscription.pattern.is_exact and subscription.has_begun:

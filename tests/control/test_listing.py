@@ -12,7 +12,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompbroker.control import ControlError
+from stompbroker.control import ControlError, Looking
 from stompbroker.control.listing import STEP_ROWS, Page, Wanted, take_page
 
 FIELDS = ("name", "size", "rate")
@@ -49,7 +49,9 @@ limits = st.integers(1, 7)
 def take(items: list[Thing], **params: Any) -> Page[Thing]:
     async def ask() -> Page[Thing]:
         wanted = Wanted.read(params, FIELDS)
-        return await take_page(wanted, items, lambda thing: [thing.name], lambda thing: getattr(thing, wanted.field))
+        return await take_page(
+            wanted, items, lambda thing: [thing.name], lambda thing: getattr(thing, wanted.field), Looking()
+        )
 
     return trio.run(ask)
 
@@ -203,7 +205,7 @@ def test_what_is_not_understood_is_refused(params: dict[str, Any], said: str) ->
 
 async def test_others_run_while_a_long_list_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two looks at the time there are STEP_ROWS rows."""
-    monkeypatch.setattr("stompbroker.control.listing.STEP_S", -1.0)
+    monkeypatch.setattr("stompbroker.control.looking.STEP_S", -1.0)
     items = [Thing(str(number), number) for number in range(10 * STEP_ROWS)]
     turns = 0
     is_done = False
@@ -217,6 +219,6 @@ async def test_others_run_while_a_long_list_is_looked_at(monkeypatch: pytest.Mon
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take_turns)
         wanted = Wanted.read({}, FIELDS)
-        await take_page(wanted, items, lambda thing: [thing.name], lambda thing: thing.name)
+        await take_page(wanted, items, lambda thing: [thing.name], lambda thing: thing.name, Looking())
         is_done = True
     assert turns >= 9

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from stompbroker.control import sampling
+from stompbroker.clock import NANOSECONDS
+from stompbroker.control import looking
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:
@@ -75,23 +76,20 @@ async def test_it_is_taken_seldom_and_often_while_somebody_watches(
     assert await count_in(20) == 4
 
 
-async def test_recent_is_no_older_than_a_second_and_keeps_the_rates(
+async def test_for_one_who_seldom_asks_recent_is_no_older_than_a_second_and_keeps_the_rates(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
     sampler = broker.parts.control.sampler
     publisher = await broker.client()
-    first = await sampler.recent()
-    assert first.totals["connections_opened"] == 1
+    assert (await sampler.take()).totals["connections_opened"] == 1
     await trio.sleep(1)
     await publisher.publish(*[b"x"] * 10)
     await publisher.sync()
     taken = await sampler.take()
-    await trio.sleep(0.5)
+    await trio.sleep(1.1)
     await publisher.publish(*[b"x"] * 10)
     await publisher.sync()
 
-    assert await sampler.recent() is taken
-    await trio.sleep(0.6)
     recent = await sampler.recent()
     assert recent.totals["published"] == 20
     assert recent.rates == taken.rates
@@ -100,12 +98,44 @@ async def test_recent_is_no_older_than_a_second_and_keeps_the_rates(
     assert await sampler.recent() is recent
 
 
+async def test_whoever_keeps_asking_has_a_sample_taken_every_second(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    sampler = broker.parts.control.sampler
+    taken = set()
+    for _ in range(100):
+        sample = await sampler.recent()
+        taken.add(sampler.latest.at_ns)
+        assert broker.clock.now_ns() - sample.at_ns < 1.1 * NANOSECONDS
+        await trio.sleep(0.1)
+    assert 9 <= len(taken) <= 11
+
+
+async def test_whoever_asks_while_a_sample_is_taken_gets_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(looking, "STEP_S", -1.0)
+    client = await broker.client()
+    for number in range(20):
+        await client.subscribe(f"/topic/t{number}", id=str(number))
+    sampler = broker.parts.control.sampler
+    before = await sampler.take()
+    await trio.sleep(1.5)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sampler.take)
+        await trio.sleep(0.01)
+        assert await sampler.recent() is before
+    assert sampler.latest is not before
+
+
 async def test_no_total_ever_falls_whatever_goes_while_it_is_looked(
     monkeypatch: pytest.MonkeyPatch, broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
     """Counters of what is gone are kept apart: whoever reads the one before and the other behind counts twice, and then
     sees a counter fall, which Prometheus takes for a restart."""
-    monkeypatch.setattr(sampling, "STEP_S", -1.0)  # a checkpoint behind every row
+    monkeypatch.setattr(looking, "STEP_S", -1.0)  # a checkpoint behind every row
+    monkeypatch.setattr(looking, "LEAVE_S", 0.0)
     sampler, registry = broker.parts.control.sampler, broker.registry
     clients = [await broker.client() for _ in range(20)]
     for number, client in enumerate(clients):
@@ -144,7 +174,7 @@ async def test_no_total_ever_falls_whatever_goes_while_it_is_looked(
 async def test_who_looks_at_the_same_time_waits_and_gets_what_is_newest(
     monkeypatch: pytest.MonkeyPatch, broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(sampling, "STEP_S", -1.0)
+    monkeypatch.setattr(looking, "STEP_S", -1.0)
     client = await broker.client()
     for number in range(20):
         await client.subscribe(f"/topic/t{number}", id=str(number))
