@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from stompbroker_report.durations import DURATION_SUMS, duration_aggregates, duration_columns
@@ -35,7 +36,7 @@ def weighted_when(condition: Column) -> Column:
 def sums(records: DataFrame) -> DataFrame:
     """One row per date, topic, subscription and hour: everything that can be added up further."""
     weight, attempts, outcome = F.col("weight"), F.col("attempts"), F.col("outcome")
-    return records.groupBy(*KEYS).agg(
+    hourly = records.groupBy(*KEYS).agg(
         F.max("is_durable").alias("is_durable"),
         F.sum(weight).alias("deliveries"),
         F.count("*").alias("records"),
@@ -51,6 +52,9 @@ def sums(records: DataFrame) -> DataFrame:
         F.sum(F.coalesce("body_bytes", F.lit(0)) * weight).alias("body_bytes"),
         *(weighted_when(F.col(f"{name}_us").isNotNull()).alias(column) for name, column in DURATION_SUMS.items()),
     )
+    # 1 in its first hour: added up, the number of readings that a day, topic or subscription has.
+    first_hour = F.min("hour_utc").over(Window.partitionBy(*Level.READING.keys))
+    return hourly.withColumn("readings", F.when(F.col("hour_utc") == first_hour, 1).otherwise(0).cast("bigint"))
 
 
 def durations(records: DataFrame, levels: Collection[Level] = _MEASURED) -> DataFrame:
@@ -79,11 +83,11 @@ def figures(hourly: DataFrame, measured_durations: DataFrame) -> DataFrame:
 
 
 def figures_of(level: Level, all_figures: DataFrame) -> DataFrame:
-    """The mart of a level; without the numbers that only its neighbours know, which are null."""
-    own = all_figures.where(F.col("level") == int(level))
-    contract = MARTS[_MART[level]]
-    missing = [field for field in contract if field.name not in own.columns]
-    return own.withColumns({field.name: F.lit(None).cast(field.dataType) for field in missing}).select(*contract.names)
+    """The mart of a level; the only column it may lack is one that another step knows."""
+    own = all_figures.where(F.col("level") == int(level)).withColumns(
+        {"subscriptions": F.col("readings"), "topics": F.col("readings")}
+    )
+    return own.select(*(name for name in MARTS[_MART[level]].names if name in own.columns))
 
 
 _MART: Final = {

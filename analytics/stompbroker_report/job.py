@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker_report.assembly import DateFacts, content_of, history_of
 from stompbroker_report.changes import Calendar, earlier_dates
-from stompbroker_report.errors import Cause, ReportError
 from stompbroker_report.excerpts import excerpts_of
 from stompbroker_report.json_report import from_json, to_json
 from stompbroker_report.lake import Lake, open_lake
@@ -99,16 +98,8 @@ def run(
 
 
 def _calendar(lake: Lake, request: ReportRequest) -> Calendar:
+    lake.require(request.dates)
     dates = lake.dates
-    missing = [day for day in request.dates if day not in dates]
-    if missing:
-        raise ReportError(
-            Cause.NO_DATE,
-            f"The lake {request.lake} has nothing for {', '.join(map(str, missing[:3]))}"
-            f"{f' and {len(missing) - 3} more dates' if len(missing) > 3 else ''}; it goes from {dates[0]} to "
-            f"{dates[-1]}. A date is there once something was settled on it and exported: 'stompbroker ledger export' "
-            "has a broker export at once.",
-        )
     return Calendar(
         reported=request.dates,
         in_lake=dates,

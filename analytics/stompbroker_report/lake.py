@@ -53,6 +53,27 @@ class Lake:
         end = datetime.combine(day + timedelta(days=1), time(), UTC)
         return self.complete_until is not None and self.complete_until >= end
 
+    def require(self, days: Collection[date]) -> None:
+        """That these dates are there, and whole: before Spark is started, which takes seconds.
+
+        Raises:
+            ReportError: one is missing, or a file of one is torn, or is none of ours.
+        """
+        dates = self.dates
+        missing = [day for day in sorted(days) if day not in dates]
+        if missing:
+            raise ReportError(
+                Cause.NO_DATE,
+                f"The lake {self.place.path} has nothing for {', '.join(map(str, missing[:3]))}"
+                f"{f' and {len(missing) - 3} more dates' if len(missing) > 3 else ''}; it goes from {dates[0]} to "
+                f"{dates[-1]}. A date is there once something was settled on it and exported: 'stompbroker ledger "
+                "export' has a broker export at once.",
+            )
+        for table, by_date in self.files.items():
+            for day in sorted(days):
+                for path in by_date.get(day, ()):
+                    self._check(table, path)
+
     def read(self, spark: SparkSession, table: str, days: Collection[date]) -> DataFrame:
         """All rows of these dates, with `dt`; a date that the lake does not have has none.
 

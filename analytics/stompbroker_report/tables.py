@@ -41,15 +41,14 @@ def tables_of(
     all_durations = durations(measured(reported)).unionByName(durations(earlier, _COMPARED))
     all_figures = keep(figures(sums(measured(deliveries)), all_durations))
     by_level = {level: figures_of(level, all_figures) for level in Level}
-    readings = by_level[Level.READING]
     by_reading = keep(reading_backlog(snapshots))
     at_end = unsettled(by_reading)
     failed = keep(reading_reasons(reported))
     return {
         "days": keep(_with_duplicates(by_level[Level.DAY], duplicates(reported))),
-        "topics": _with_number(by_level[Level.TOPIC], "subscriptions", readings, "topic"),
-        "subscriptions": _with_number(by_level[Level.SUBSCRIPTION], "topics", readings, "subscription"),
-        "readings": readings,
+        "topics": by_level[Level.TOPIC],
+        "subscriptions": by_level[Level.SUBSCRIPTION],
+        "readings": by_level[Level.READING],
         "hours": by_level[Level.HOUR],
         "topic_hours": by_level[Level.TOPIC_HOUR],
         "reading_reasons": failed,
@@ -65,10 +64,4 @@ def tables_of(
 
 
 def _with_duplicates(days: DataFrame, found: DataFrame) -> DataFrame:
-    return days.drop("duplicate_records").join(found, "dt", "left").fillna(0, "duplicate_records")
-
-
-def _with_number(frame: DataFrame, column: str, readings: DataFrame, key: str) -> DataFrame:
-    """Of each row the number of its readings."""
-    numbers = readings.groupBy("dt", key).agg(F.count("*").alias(column))
-    return frame.drop(column).join(numbers, ["dt", key], "left")
+    return days.join(found, "dt", "left").fillna(0, "duplicate_records")

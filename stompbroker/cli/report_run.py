@@ -7,7 +7,7 @@ stdout. What stops a report is a sentence and the exit code that belongs to it.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, final
 
 import typer
@@ -88,7 +88,8 @@ def _computed(lake: str, out: str, first: date, last: date, *, master: str, memo
     from stompbroker_report.session import spark_session
 
     # Spark takes seconds to start; that there is nothing to read can be said at once.
-    open_lake(lake)
+    days = (last - first).days + 1
+    open_lake(lake).require([first + timedelta(days=day) for day in range(days)])
     with _progress() as progress:
         progress.begin("starting Spark")
         with spark_session(master, memory=memory) as spark:

@@ -37,7 +37,9 @@ def write_parquet(kind: Kind, batches: Iterable[tuple[int, bytes]], file: IO[byt
         def write_waiting() -> None:
             nonlocal waiting_records, waiting_bytes
             if waiting:
-                writer.write_table(pa.Table.from_batches(waiting, schema), row_group_size=ROW_GROUP_RECORDS)
+                # In one piece: there may be a few records in each of many thousand batches.
+                table = pa.Table.from_batches(waiting, schema).combine_chunks()
+                writer.write_table(table, row_group_size=ROW_GROUP_RECORDS)
                 waiting.clear()
                 waiting_records = waiting_bytes = 0
 

@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 GENERATED_AT = datetime(2026, 11, 16, 3, tzinfo=UTC)
 
 
-def _report(spark: SparkSession, where: Path, first: date = DATE, last: date = DATE) -> list[ReportContent]:
-    request = ReportRequest(
+def _request(where: Path, first: date = DATE, last: date = DATE) -> ReportRequest:
+    return ReportRequest(
         lake=str(where / "lake"), out=str(where / "out"), first_date=first, last_date=last, generated_at=GENERATED_AT
     )
-    return run(spark, request)
 
 
 def _marts(where: Path, day: date) -> dict[str, list[Row]]:
@@ -47,18 +46,36 @@ def _marts(where: Path, day: date) -> dict[str, list[Row]]:
     }
 
 
+_AFTER = DATE + timedelta(days=1)
+_QUIET = DATE + timedelta(days=2)
+
+
 @pytest.fixture(scope="module")
 def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A week and a day, 60,000 deliveries, in `lake`."""
+    """In `lake`: a week and a day of the sample; then a day with a delivery twice, and one with nothing settled."""
     directory = tmp_path_factory.mktemp("report")
-    generate_lake(directory / "lake", last_date=DATE, days=8, deliveries=60_000)
+    lake = directory / "lake"
+    generate_lake(lake, last_date=DATE, days=8, deliveries=40_000)
+    write_lake(lake, "deliveries", [delivery(dt=_AFTER), delivery(dt=_AFTER), delivery(dt=_AFTER, message_id="m-2")])
+    write_lake(lake, "backlog", [snapshot(dt=_QUIET, lag_messages=3, lag_s=9.0)])
     return directory
 
 
 @pytest.fixture(scope="module")
-def content(spark: SparkSession, where: Path) -> ReportContent:
-    [content] = _report(spark, where)
-    return content
+def said() -> list[str]:
+    """What the job says of its steps."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def contents(spark: SparkSession, where: Path, said: list[str]) -> list[ReportContent]:
+    return run(spark, _request(where, DATE, _QUIET), on_step=said.append)
+
+
+@pytest.fixture(scope="module")
+def content(contents: list[ReportContent]) -> ReportContent:
+    """Of the sample's last date."""
+    return contents[0]
 
 
 @pytest.fixture(scope="module")
@@ -135,44 +152,40 @@ def test_marts_have_the_columns_of_their_contract(content: ReportContent, where:
         assert ["dt", *found.column_names] == contract.names
 
 
-def test_date_gives_the_same_again_and_within_a_range(content: ReportContent, where: Path, spark: SparkSession) -> None:
+def test_date_gives_the_same_again_and_alone(contents: list[ReportContent], where: Path, spark: SparkSession) -> None:
     report = where / "out" / "reports" / f"dt={DATE}" / "report.json"
     before, text = _marts(where, DATE), report.read_text()
 
-    contents = _report(spark, where, DATE - timedelta(days=1), DATE)
+    [content] = run(spark, _request(where))
 
-    assert [content.head.date for content in contents] == [DATE - timedelta(days=1), DATE]
+    assert content == contents[0]
     assert _marts(where, DATE) == before
     assert report.read_text() == text
-    assert (where / "out" / "reports" / f"dt={DATE - timedelta(days=1)}" / "report.json").exists()
+    assert (where / "out" / "reports" / f"dt={_QUIET}" / "report.json").exists()
 
 
-def test_quiet_date_and_one_with_duplicates(spark: SparkSession, tmp_path: Path) -> None:
-    quiet = DATE - timedelta(days=1)
-    write_lake(tmp_path / "lake", "backlog", [snapshot(dt=quiet, lag_messages=3, lag_s=9.0)])
-    write_lake(tmp_path / "lake", "deliveries", [delivery(), delivery(), delivery(message_id="m-2")])
-    request = ReportRequest(
-        lake=str(tmp_path / "lake"),
-        out=str(tmp_path / "out"),
-        first_date=quiet,
-        last_date=DATE,
-        generated_at=GENERATED_AT,
-    )
-    said: list[str] = []
-
-    before, after = run(spark, request, on_step=said.append)
-
+def test_steps_are_said_in_order(contents: list[ReportContent], said: list[str]) -> None:
     assert said == list(STEPS)
-    assert (before.day.deliveries, before.day.redelivery_rate, len(before.hours)) == (0, None, 24)
-    assert [point.lag_messages for point in before.backlog.points] == [3]
-    assert (before.backlog.is_closing, before.head.is_complete) == (False, False)
+
+
+def test_duplicates_are_said_in_the_head(contents: list[ReportContent]) -> None:
+    after = contents[1]
+
     assert (after.head.duplicate_records, after.day.deliveries) == (1, 3)
     assert after.backlog.unsettled_at is None
 
 
+def test_date_on_which_nothing_was_settled_is_a_report(contents: list[ReportContent]) -> None:
+    quiet = contents[2]
+
+    assert (quiet.day.deliveries, quiet.day.redelivery_rate, len(quiet.hours)) == (0, None, 24)
+    assert [point.lag_messages for point in quiet.backlog.points] == [3]
+    assert (quiet.backlog.is_closing, quiet.head.is_complete) == (False, False)
+
+
 def test_date_that_is_not_there_is_a_sentence(spark: SparkSession, where: Path) -> None:
-    with pytest.raises(ReportError, match=r"nothing for 2026-11-16; it goes from 2026-11-08 to 2026-11-15") as raised:
-        _report(spark, where, DATE, DATE + timedelta(days=1))
+    with pytest.raises(ReportError, match=r"nothing for 2026-11-18; it goes from 2026-11-08 to 2026-11-17") as raised:
+        run(spark, _request(where, DATE, _QUIET + timedelta(days=1)))
 
     assert raised.value.cause is Cause.NO_DATE
 
@@ -182,7 +195,7 @@ def test_results_that_cannot_be_written_are_a_sentence(spark: SparkSession, tmp_
     (tmp_path / "out").write_text("a file")
 
     with pytest.raises(ReportError, match=f"Results cannot be written to {tmp_path}/out") as raised:
-        _report(spark, tmp_path)
+        run(spark, _request(tmp_path))
 
     assert raised.value.cause is Cause.UNWRITABLE
 
@@ -195,6 +208,6 @@ def test_file_that_breaks_off_in_the_middle_is_a_sentence(spark: SparkSession, t
     path.write_bytes(whole[:4] + bytes(400) + whole[404:])
 
     with pytest.raises(ReportError, match=r"export-1\.parquet") as raised:
-        _report(spark, tmp_path)
+        run(spark, _request(tmp_path))
 
     assert raised.value.cause is Cause.UNREADABLE_FILE
