@@ -61,9 +61,10 @@ async def run(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Export until cancelled. `write_all` returns when everything that is settled by now is in the database."""
-    task_status.started()
-    # Arrow takes a fifth of a second to import, which nobody waits for now; the first record would.
+    # Before anybody is served: the first record would wait a fifth of a second for it, and where clients have taken all
+    # descriptors it could not be imported any more.
     await trio.to_thread.run_sync(import_module, "pyarrow", abandon_on_cancel=True)
+    task_status.started()
     last_tidied_day: int | None = None
     is_failing = False
     while True:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.analytics.sample_run import SampleRun
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -28,3 +30,11 @@ def spark() -> Iterator[SparkSession]:
     }
     with spark_session("local[2]", memory="512m", settings=settings) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def sample_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SampleRun:
+    """Must not be changed, except by doing the same again."""
+    from tests.analytics.sample_run import SampleRun  # only now: who draws pages only needs no Spark
+
+    return SampleRun(spark, tmp_path_factory.mktemp("sample_run"))

@@ -13,74 +13,30 @@ import pytest
 
 from stompbroker_report.content import Direction, Measure, Scope
 from stompbroker_report.errors import Cause, ReportError
-from stompbroker_report.generate import generate_lake
-from stompbroker_report.job import STEPS, ReportRequest, run
+from stompbroker_report.job import STEPS, run
 from stompbroker_report.json_report import from_json
 from stompbroker_report.schemas import MARTS
-from tests.analytics.made_records import DATE, delivery, snapshot, write_lake
+from tests.analytics.made_records import DATE, delivery, write_lake
+from tests.analytics.sample_run import GENERATED_AT, QUIET, marts, request_for
 
 if TYPE_CHECKING:
-    from datetime import date
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from stompbroker_report.content import ReportContent
-    from tests.analytics.made_records import Row
-
-GENERATED_AT = datetime(2026, 11, 16, 3, tzinfo=UTC)
-
-
-def _request(where: Path, first: date = DATE, last: date = DATE) -> ReportRequest:
-    return ReportRequest(
-        lake=str(where / "lake"), out=str(where / "out"), first_date=first, last_date=last, generated_at=GENERATED_AT
-    )
-
-
-def _marts(where: Path, day: date) -> dict[str, list[Row]]:
-    """Every mart of a date, in the order in which its rows lie."""
-    folders = {mart: where / "out" / "marts" / mart / f"dt={day}" for mart in MARTS}
-    return {
-        mart: pq.read_table(folder, partitioning=None).to_pylist() if folder.exists() else []
-        for mart, folder in folders.items()
-    }
-
-
-_AFTER = DATE + timedelta(days=1)
-_QUIET = DATE + timedelta(days=2)
+    from tests.analytics.sample_run import SampleRun
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In `lake`: a week and a day of the sample; then a day with a delivery twice, and one with nothing settled."""
-    directory = tmp_path_factory.mktemp("report")
-    lake = directory / "lake"
-    generate_lake(lake, last_date=DATE, days=8, deliveries=40_000)
-    write_lake(lake, "deliveries", [delivery(dt=_AFTER), delivery(dt=_AFTER), delivery(dt=_AFTER, message_id="m-2")])
-    write_lake(lake, "backlog", [snapshot(dt=_QUIET, lag_messages=3, lag_s=9.0)])
-    return directory
-
-
-@pytest.fixture(scope="module")
-def said() -> list[str]:
-    """What the job says of its steps."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def contents(spark: SparkSession, where: Path, said: list[str]) -> list[ReportContent]:
-    return run(spark, _request(where, DATE, _QUIET), on_step=said.append)
-
-
-@pytest.fixture(scope="module")
-def content(contents: list[ReportContent]) -> ReportContent:
+def content(sample_run: SampleRun) -> ReportContent:
     """Of the sample's last date."""
-    return contents[0]
+    return sample_run.contents[0]
 
 
 @pytest.fixture(scope="module")
-def records(where: Path) -> pa.Table:
-    return pq.read_table(where / "lake" / "deliveries" / f"dt={DATE}", partitioning=None)
+def records(sample_run: SampleRun) -> pa.Table:
+    return pq.read_table(sample_run.lake / "deliveries" / f"dt={DATE}", partitioning=None)
 
 
 def test_numbers_are_those_of_the_lake(content: ReportContent, records: pa.Table) -> None:
@@ -137,55 +93,55 @@ def test_head_says_what_the_reader_must_know(content: ReportContent) -> None:
     assert len(head.previous_dates) == 7
 
 
-def test_files_are_there_and_say_the_same(content: ReportContent, where: Path) -> None:
-    folder = where / "out" / "reports" / f"dt={DATE}"
+def test_files_are_there_and_say_the_same(content: ReportContent, sample_run: SampleRun) -> None:
+    folder = sample_run.out / "reports" / f"dt={DATE}"
 
     assert from_json((folder / "report.json").read_text()) == content
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
-    assert (where / "out" / "reports" / "index.html").exists()
-    assert not list((where / "out").rglob(".unfinished*"))
+    assert (sample_run.out / "reports" / "index.html").exists()
+    assert not list(sample_run.out.rglob(".unfinished*"))
 
 
-def test_marts_have_the_columns_of_their_contract(content: ReportContent, where: Path) -> None:
+def test_marts_have_the_columns_of_their_contract(sample_run: SampleRun) -> None:
     for mart, contract in MARTS.items():
-        found = pq.read_table(where / "out" / "marts" / mart / f"dt={DATE}", partitioning=None)
+        found = pq.read_table(sample_run.out / "marts" / mart / f"dt={DATE}", partitioning=None)
         assert ["dt", *found.column_names] == contract.names
 
 
-def test_date_gives_the_same_again_and_alone(contents: list[ReportContent], where: Path, spark: SparkSession) -> None:
-    report = where / "out" / "reports" / f"dt={DATE}" / "report.json"
-    before, text = _marts(where, DATE), report.read_text()
+def test_date_gives_the_same_again_and_alone(sample_run: SampleRun, spark: SparkSession) -> None:
+    report = sample_run.out / "reports" / f"dt={DATE}" / "report.json"
+    before, text = marts(sample_run.out), report.read_text()
 
-    [content] = run(spark, _request(where))
+    [content] = run(spark, request_for(sample_run.directory))
 
-    assert content == contents[0]
-    assert _marts(where, DATE) == before
+    assert content == sample_run.contents[0]
+    assert marts(sample_run.out) == before
     assert report.read_text() == text
-    assert (where / "out" / "reports" / f"dt={_QUIET}" / "report.json").exists()
+    assert (sample_run.out / "reports" / f"dt={QUIET}" / "report.json").exists()
 
 
-def test_steps_are_said_in_order(contents: list[ReportContent], said: list[str]) -> None:
-    assert said == list(STEPS)
+def test_steps_are_said_in_order(sample_run: SampleRun) -> None:
+    assert sample_run.said == list(STEPS)
 
 
-def test_duplicates_are_said_in_the_head(contents: list[ReportContent]) -> None:
-    after = contents[1]
+def test_duplicates_are_said_in_the_head(sample_run: SampleRun) -> None:
+    after = sample_run.contents[1]
 
     assert (after.head.duplicate_records, after.day.deliveries) == (1, 3)
     assert after.backlog.unsettled_at is None
 
 
-def test_date_on_which_nothing_was_settled_is_a_report(contents: list[ReportContent]) -> None:
-    quiet = contents[2]
+def test_date_on_which_nothing_was_settled_is_a_report(sample_run: SampleRun) -> None:
+    quiet = sample_run.contents[2]
 
     assert (quiet.day.deliveries, quiet.day.redelivery_rate, len(quiet.hours)) == (0, None, 24)
     assert [point.lag_messages for point in quiet.backlog.points] == [3]
     assert (quiet.backlog.is_closing, quiet.head.is_complete) == (False, False)
 
 
-def test_date_that_is_not_there_is_a_sentence(spark: SparkSession, where: Path) -> None:
+def test_date_that_is_not_there_is_a_sentence(spark: SparkSession, sample_run: SampleRun) -> None:
     with pytest.raises(ReportError, match=r"nothing for 2026-11-18; it goes from 2026-11-08 to 2026-11-17") as raised:
-        run(spark, _request(where, DATE, _QUIET + timedelta(days=1)))
+        run(spark, request_for(sample_run.directory, DATE, QUIET + timedelta(days=1)))
 
     assert raised.value.cause is Cause.NO_DATE
 
@@ -195,7 +151,7 @@ def test_results_that_cannot_be_written_are_a_sentence(spark: SparkSession, tmp_
     (tmp_path / "out").write_text("a file")
 
     with pytest.raises(ReportError, match=f"Results cannot be written to {tmp_path}/out") as raised:
-        run(spark, _request(tmp_path))
+        run(spark, request_for(tmp_path))
 
     assert raised.value.cause is Cause.UNWRITABLE
 
@@ -208,6 +164,6 @@ def test_file_that_breaks_off_in_the_middle_is_a_sentence(spark: SparkSession, t
     path.write_bytes(whole[:4] + bytes(400) + whole[404:])
 
     with pytest.raises(ReportError, match=r"export-1\.parquet") as raised:
-        run(spark, _request(tmp_path))
+        run(spark, request_for(tmp_path))
 
     assert raised.value.cause is Cause.UNREADABLE_FILE

@@ -31,7 +31,8 @@ def run_with_spark(program: Program, *arguments: str) -> subprocess.CompletedPro
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", script, "report", *arguments, "--master", "local[2]", "--memory", "800m"],
         cwd=program.directory,
-        env=program.environment,
+        # For a few thousand records it is not worth it that Java optimises.
+        env={**program.environment, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
         capture_output=True,
         text=True,
         timeout=SPARK_TIMEOUT_S,

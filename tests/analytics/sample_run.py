@@ -1,0 +1,67 @@
+"""One report on one small lake, which several files look at: the job takes seconds.
+
+Law: where it is, how it is asked for, and what it has written; nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, final
+
+import pyarrow.parquet as pq
+
+from stompbroker_report.generate import generate_lake
+from stompbroker_report.job import ReportRequest, run
+from stompbroker_report.schemas import MARTS
+from tests.analytics.made_records import DATE, delivery, snapshot, write_lake
+
+if TYPE_CHECKING:
+    from datetime import date
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.analytics.made_records import Row
+
+__all__ = ["AFTER", "GENERATED_AT", "QUIET", "SampleRun", "marts", "request_for"]
+
+GENERATED_AT: Final = datetime(2026, 11, 16, 3, tzinfo=UTC)
+#: After the sample's last date: one with a delivery twice, and one on which nothing was settled.
+AFTER: Final = DATE + timedelta(days=1)
+QUIET: Final = DATE + timedelta(days=2)
+
+
+def request_for(directory: Path, first: date = DATE, last: date = DATE) -> ReportRequest:
+    """From `lake` to `out`."""
+    return ReportRequest(
+        lake=str(directory / "lake"),
+        out=str(directory / "out"),
+        first_date=first,
+        last_date=last,
+        generated_at=GENERATED_AT,
+    )
+
+
+def marts(out: Path, day: date = DATE) -> dict[str, list[Row]]:
+    """Every mart of a date, in the order in which its rows lie."""
+    folders = {mart: out / "marts" / mart / f"dt={day}" for mart in MARTS}
+    return {
+        mart: pq.read_table(folder, partitioning=None).to_pylist() if folder.exists() else []
+        for mart, folder in folders.items()
+    }
+
+
+@final
+class SampleRun:
+    """A week and a day of the sample, the two odd days after it, and the reports of the last three dates."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.directory = directory
+        self.lake = directory / "lake"
+        self.out = directory / "out"
+        generate_lake(self.lake, last_date=DATE, days=8, deliveries=40_000)
+        twice = [delivery(dt=AFTER), delivery(dt=AFTER), delivery(dt=AFTER, message_id="m-2")]
+        write_lake(self.lake, "deliveries", twice)
+        write_lake(self.lake, "backlog", [snapshot(dt=QUIET, lag_messages=3, lag_s=9.0)])
+        self.said: list[str] = []
+        self.contents = run(spark, request_for(directory, DATE, QUIET), on_step=self.said.append)
