@@ -91,7 +91,7 @@ def cursor_row(reading: Reading, cursor: Cursor) -> CursorRow:
 
 
 def redelivery_row(key: RedeliveryKey, failure: Failure) -> RedeliveryRow:
-    # By position, which takes a third of the time: somebody may refuse thousands a second.
+    # By position, which takes a third less time (0.6 against 0.9 µs): somebody may refuse thousands a second.
     return RedeliveryRow(
         *key,
         failure.count,
