@@ -59,7 +59,7 @@ class Results:
             in_order = rows.repartition("dt").sortWithinPartitions("dt", *keys)
             in_order.write.partitionBy("dt").parquet(self._place.uri_of(unfinished))
             for day in days:
-                self._swap(f"{unfinished}/dt={day}", f"{folder}/dt={day}", f"{folder}/{_REPLACED}")
+                self._swap(f"{unfinished}/dt={day}", f"{folder}/dt={day}", f"{folder}/{_REPLACED}-{day}")
             self._remove(unfinished)
 
     def read_mart(self, table: str, day: date, piece_rows: int) -> Iterator[pa.RecordBatch]:

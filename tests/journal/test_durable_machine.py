@@ -403,5 +403,5 @@ class DurableMachine(RuleBasedStateMachine):
 def test_what_is_receipted_survives_any_order_of_events(migrated_store: Path) -> None:
     DurableMachine.template = migrated_store
     case = DurableMachine.TestCase
-    case.settings = settings(max_examples=30, stateful_step_count=60, deadline=None)
+    case.settings = settings(max_examples=20, stateful_step_count=60, deadline=None)
     case().runTest()

@@ -34,7 +34,7 @@ from tests.stomp.reading import Outcome, Seen, connection, flattened, outcome, r
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-bounded = settings(max_examples=250, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+bounded = settings(max_examples=150, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 VERSIONS: Final = st.sampled_from(list(Version))
 VERSIONS_OR_NONE: Final = st.sampled_from([None, *Version])

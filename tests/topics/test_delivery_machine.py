@@ -257,5 +257,5 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert not self.disconnected
 
 
-DeliveryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=80, deadline=None)
+DeliveryMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=80, deadline=None)
 TestDelivery = DeliveryMachine.TestCase
