@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import struct
 from array import array
+from collections import defaultdict
 from itertools import chain, repeat
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.settled import Party, Settled
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
     from stompbroker.settled import Account
 
-__all__ = ["draft", "fair_copy"]
+__all__ = ["FairCopy", "draft"]
 
 #: The beginning of a tail: its first line, and whatever follows. Message ids are shorter.
 _HEAD_BYTES: Final = 64
@@ -78,45 +79,69 @@ def _heads(messages: list[Message]) -> list[bytes]:
     return heads
 
 
-def fair_copy(written: bytes) -> pa.RecordBatch:
-    """One row for each message of a draft, and one for each stretch of messages that nobody knows."""
-    import pyarrow as pa
+@final
+class FairCopy:
+    """Drafts as records: a row for each message, and one for each stretch of messages that nobody knows.
 
-    from stompbroker.ledger.schema import DELIVERIES
+    Rows of many drafts gather in plain lists, and columns of Arrow are made of them all at once. That costs as much for
+    five rows as for hundreds, so a ledger with few records in each of its batches would take ten times as long.
+    """
 
-    common_bytes, count = _LENGTHS.unpack_from(written)
-    position = _LENGTHS.size
-    common = json.loads(written[position : position + common_bytes])
-    position += common_bytes
-    heads = written[position : position + count * _HEAD_BYTES]
-    ids = [heads[start + _ID_START : heads.index(b"\n", start)] for start in range(0, count * _HEAD_BYTES, _HEAD_BYTES)]
-    numbers = array("q", written[position + len(heads) : position + len(heads) + 16 * count])
-    publishers = array("i", written[position + len(heads) + 16 * count :])
-    known: dict[str, list[Any]] = {
-        "message_id": ids,
-        "published_at": [at_ns // _MICROSECOND_NS for at_ns in numbers[:count]],
-        "body_bytes": numbers[count:].tolist(),
-        "publisher": [common["publishers"][number] for number in publishers],
-    }
-    columns = _columns(common, known)
-    arrays = [pa.array(columns[field.name], type=field.type) for field in DELIVERIES]
-    return pa.RecordBatch.from_arrays(arrays, schema=DELIVERIES)
+    __slots__ = ("_columns",)
+
+    def __init__(self) -> None:
+        self._columns = _no_rows()
+
+    def __len__(self) -> int:
+        """How many rows have gathered."""
+        return len(self._columns["offset"])
+
+    def add(self, written: bytes) -> None:
+        """One more draft. Raises ValueError, LookupError or struct.error where it is none."""
+        common_bytes, count = _LENGTHS.unpack_from(written)
+        position = _LENGTHS.size
+        common = json.loads(written[position : position + common_bytes])
+        position += common_bytes
+        heads = written[position : position + count * _HEAD_BYTES]
+        starts = range(0, count * _HEAD_BYTES, _HEAD_BYTES)
+        numbers = array("q", written[position + len(heads) : position + len(heads) + 16 * count])
+        publishers = array("i", written[position + len(heads) + 16 * count :])
+        known: dict[str, list[Any]] = {
+            "message_id": [heads[start + _ID_START : heads.index(b"\n", start)] for start in starts],
+            "published_at": [at_ns // _MICROSECOND_NS for at_ns in numbers[:count]],
+            "body_bytes": numbers[count:].tolist(),
+            "publisher": [common["publishers"][number] for number in publishers],
+        }
+        self._add(common, known)
+
+    def _add(self, common: dict[str, Any], known: dict[str, list[Any]]) -> None:
+        columns = self._columns
+        parties = [Party(*party) for party in common["parties"]]
+        taken = 0
+        for number, outcome, first, length, messages, *rest in common["runs"]:
+            run = Settled(outcome, first, length, (), *rest)
+            rows = messages or 1
+            for name, values in known.items():
+                columns[name].extend(values[taken : taken + messages] if messages else [None])
+            taken += messages
+            columns["offset"].extend(range(first, first + messages) if messages else [first])
+            weight = run.weight * (1 if messages else length)
+            for name, value in _in_common(parties[number], run, weight=weight).items():
+                columns[name].extend(repeat(value, rows))
+
+    def take(self) -> pa.RecordBatch:
+        """What has gathered, which then is gone from here. Raises pyarrow.ArrowException where a draft was none."""
+        import pyarrow as pa
+
+        from stompbroker.ledger.schema import DELIVERIES
+
+        columns, self._columns = self._columns, _no_rows()
+        arrays = [pa.array(columns[field.name], type=field.type) for field in DELIVERIES]
+        return pa.RecordBatch.from_arrays(arrays, schema=DELIVERIES)
 
 
-def _columns(common: dict[str, Any], known: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    parties = [Party(*party) for party in common["parties"]]
-    columns: dict[str, list[Any]] = {}
-    taken = 0
-    for number, outcome, first, length, messages, *rest in common["runs"]:
-        run = Settled(outcome, first, length, (), *rest)
-        rows = messages or 1
-        for name, values in known.items():
-            columns.setdefault(name, []).extend(values[taken : taken + messages] if messages else [None])
-        taken += messages
-        columns.setdefault("offset", []).extend(range(first, first + messages) if messages else [first])
-        for name, value in _in_common(parties[number], run, weight=run.weight * (1 if messages else length)).items():
-            columns.setdefault(name, []).extend(repeat(value, rows))
-    return columns
+def _no_rows() -> defaultdict[str, list[Any]]:
+    return defaultdict(list)
 
 
 def _in_common(party: Party, run: Settled, *, weight: int) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompbroker.ledger.payload import BrokenPayload, unpack
+from stompbroker.ledger.payload import unpack_all
 from stompbroker.ledger.schema import SCHEMAS
 
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ def write_parquet(kind: Kind, batches: Iterable[tuple[int, bytes]], file: IO[byt
                 waiting.clear()
                 waiting_records = waiting_bytes = 0
 
-        for id, payload in batches:
-            try:
-                unpacked = unpack(kind, payload)
-            except BrokenPayload as error:
-                raise BrokenPayload(f"batch {id} of the ledger cannot be read: {error}") from error
+        for unpacked in unpack_all(kind, batches):
             waiting.append(unpacked)
             records += unpacked.num_rows
             waiting_records += unpacked.num_rows

@@ -8,19 +8,20 @@ many columns there were then. pyarrow is imported with the first record.
 from __future__ import annotations
 
 import struct
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 from zlib import crc32
 
 from stompbroker.errors import BrokerError
-from stompbroker.ledger.drafts import fair_copy
+from stompbroker.ledger.drafts import FairCopy
 from stompbroker.ledger.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
-__all__ = ["BrokenPayload", "Payload", "pack", "pack_draft", "unpack"]
+__all__ = ["BrokenPayload", "Payload", "pack", "pack_draft", "unpack", "unpack_all"]
 
 _HEAD: Final = struct.Struct("<BII")
 #: The version of a draft, which the exporting process makes records of.
@@ -32,6 +33,8 @@ VERSION: Final = 1
 _LEVEL: Final = 1
 #: What nobody has packed: 200 bytes each for a million records.
 MAX_UNPACKED_BYTES: Final = 256 * 1024 * 1024
+#: Rows of drafts that gather before columns are made of them: about 400 bytes each until then. More is no quicker.
+COPIED_RECORDS: Final = 16 * 1024
 
 
 class BrokenPayload(BrokerError):
@@ -76,11 +79,52 @@ def _packed(version: int, message: pa.Buffer | bytes) -> bytes:
 
 def unpack(kind: Kind, payload: bytes) -> pa.RecordBatch:
     """Of today's schema; columns that there were not are null. Raises BrokenPayload."""
+    version, message = _opened(payload)
+    if version != DRAFT:
+        return _records(kind, version, message)
+    copy = FairCopy()
+    with _reading():
+        copy.add(message.to_pybytes())
+        return copy.take()
+
+
+def unpack_all(kind: Kind, batches: Iterable[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    """Id and payload of each batch in, the records of all of them out, in order; of drafts in larger batches.
+
+    Raises BrokenPayload, which names the batch.
+    """
+    copy = FairCopy()
+    copied: list[int] = []
+
+    def take() -> Iterator[pa.RecordBatch]:
+        if copied:
+            with _naming(f"batch {copied[0]}" if len(copied) == 1 else f"one of batches {copied[0]} to {copied[-1]}"):
+                with _reading():
+                    records = copy.take()
+            copied.clear()
+            yield records
+
+    for id, payload in batches:
+        with _naming(f"batch {id}"):
+            version, message = _opened(payload)
+            if version == DRAFT:
+                with _reading():
+                    copy.add(message.to_pybytes())
+                copied.append(id)
+                if len(copy) < COPIED_RECORDS:
+                    continue
+        yield from take()
+        if version != DRAFT:
+            with _naming(f"batch {id}"):
+                records = _records(kind, version, message)
+            yield records
+    yield from take()
+
+
+def _opened(payload: bytes) -> tuple[int, pa.Buffer]:
+    """The version, and what was packed."""
     import pyarrow as pa
 
-    from stompbroker.ledger.schema import SCHEMAS
-
-    schema = SCHEMAS[kind]
     if len(payload) < _HEAD.size:
         raise BrokenPayload(f"only {len(payload)} bytes")
     version, size_bytes, checksum = _HEAD.unpack_from(payload)
@@ -91,14 +135,38 @@ def unpack(kind: Kind, payload: bytes) -> pa.RecordBatch:
         raise BrokenPayload(f"{size_bytes} bytes unpacked, more than anybody packs")
     if crc32(compressed) != checksum:
         raise BrokenPayload("its checksum is another")
-    try:
-        message = pa.Codec("zstd").decompress(compressed, size_bytes)
-        if version == DRAFT:
-            return fair_copy(message.to_pybytes())
-        known = pa.schema(list(schema)[: COLUMNS[version][kind]])
+    with _reading():
+        return version, pa.Codec("zstd").decompress(compressed, size_bytes)
+
+
+def _records(kind: Kind, version: int, message: pa.Buffer) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    from stompbroker.ledger.schema import SCHEMAS
+
+    schema = SCHEMAS[kind]
+    known = pa.schema(list(schema)[: COLUMNS[version][kind]])
+    with _reading():
         records = pa.ipc.read_record_batch(message, known)
         records.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as error:
-        raise BrokenPayload(str(error).splitlines()[0]) from error
     missing = [pa.nulls(records.num_rows, field.type) for field in list(schema)[len(known) :]]
     return pa.RecordBatch.from_arrays([*records.columns, *missing], schema=schema)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Whatever is found in bytes that are not what was packed."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as error:
+        raise BrokenPayload(str(error).splitlines()[0]) from error
+
+
+@contextmanager
+def _naming(batch: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPayload as error:
+        raise BrokenPayload(f"{batch} of the ledger cannot be read: {error}") from error
