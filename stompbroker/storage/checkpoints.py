@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.message import tails_bytes
+from stompbroker.storage.log_file import LogFile
 from stompbroker.storage.sqlite_engine import connect_file
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Checkpoints:
 
     def __init__(self, file: Path, writing: Turns) -> None:
         self._file = file
-        self._log_file = file.with_name(f"{file.name}-wal")
+        self._log_file = LogFile(file)
         self._writing = writing
         self._running = Lock()
         self._connection: sqlite3.Connection = connect_file(file)
@@ -66,7 +67,7 @@ class Checkpoints:
         self._connection.execute("PRAGMA synchronous = NORMAL").fetchall()
         self._page_bytes = self._asked("page_size")
         self._estimated_bytes = 0
-        self._file_bytes_before = self._log_file_bytes()
+        self._file_bytes_before = self._log_file.length_bytes()
         self._note_free_pages()
 
     @property
@@ -84,7 +85,8 @@ class Checkpoints:
         return self._free_pages * self._page_bytes
 
     def note_commit(self, batch: Batch, free_pages: int) -> None:
-        """A batch has been written, and the file has this many free pages now."""
+        """A batch has been written and will be committed now, and the file has this many free pages then."""
+        self._file_bytes_before += self._log_file.make_room()
         self._estimated_bytes += (
             COMMIT_BYTES
             + sum(tails_bytes(run.messages) for run in batch.messages)
@@ -115,13 +117,13 @@ class Checkpoints:
     def _shorten(self, *, truncate: bool) -> None:
         # First of all: if any of this fails, it is due again when more was written, and not at once.
         self._estimated_bytes = 0
-        self._file_bytes_before = self._log_file_bytes()
+        self._file_bytes_before = self._log_file.length_bytes()
         # What came during the first is little, and what comes during the second next to nothing.
         self._checkpoint("PASSIVE")
         self._checkpoint("PASSIVE")
         with self._writing:
             self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
-            self._file_bytes_before = self._log_file_bytes()
+            self._file_bytes_before = self._log_file.length_bytes()
             self._note_free_pages()
 
     def _give_back(self) -> None:
@@ -143,7 +145,7 @@ class Checkpoints:
         self._has_many_free = self._finds_many_free()
 
     def stored_bytes(self) -> int:
-        return os.stat(self._file).st_size + self._log_file_bytes()
+        return os.stat(self._file).st_size + self._log_file.length_bytes()
 
     def close(self) -> None:
         """Run a last time, if the disk lets us, and wait for whoever is at it."""
@@ -155,13 +157,7 @@ class Checkpoints:
     def _log_bytes(self) -> int:
         """What was written to the log since the last checkpoint. SQLite tells it only to who checkpoints, and the file
         keeps its length when the log begins anew; so it is estimated, and by how much the file has grown at least."""
-        return max(self._estimated_bytes, self._log_file_bytes() - self._file_bytes_before)
-
-    def _log_file_bytes(self) -> int:
-        try:
-            return os.stat(self._log_file).st_size
-        except FileNotFoundError:
-            return 0
+        return max(self._estimated_bytes, self._log_file.length_bytes() - self._file_bytes_before)
 
     def _checkpoint(self, mode: str) -> None:
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()

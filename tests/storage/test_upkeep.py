@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.storage import Batch, Deletion, checkpoints, open_store
+from stompbroker.storage import log_file as log_room
 from tests.storage.place import publication
 from tests.support.messages import make_message, make_messages
 
@@ -164,7 +165,7 @@ def test_a_writer_to_whom_nobody_attends_sees_to_the_log_itself(
 
     fill(sqlite_store, first_batch=1, batches=20)
 
-    assert log_file.stat().st_size < 6_000_000
+    assert log_file.stat().st_size < 8_000_000
 
 
 def test_a_page_that_is_being_read_does_not_stop_a_checkpoint(sqlite_store: Store, sqlite_place: Place) -> None:
@@ -268,3 +269,63 @@ def test_a_server_keeps_its_own_house(postgres_place: Place) -> None:
     assert not store.needs_checkpoint
     store.checkpoint()
     store.checkpoint(truncate=True)
+
+
+# Room in the log -----------------------------------------------------------------------------------------------------
+
+
+def test_log_is_lengthened_ahead_of_the_writer_in_a_few_steps(sqlite_store: Store, log_file: Path) -> None:
+    lengths = {log_file.stat().st_size}
+    for number in range(1, 901):
+        sqlite_store.commit(publication(number, make_messages(1), first_offset=number - 1))
+        lengths.add(log_file.stat().st_size)
+
+    steps = sorted(length for length in lengths if length > 2 * log_room.FIRST_BYTES)
+    assert log_room.LAST_BYTES in steps
+    assert all(later <= min(2 * earlier, earlier + log_room.STEP_BYTES) + 100_000 for earlier, later in pairwise(steps))
+    # Every step is at most two commits that make the file longer: the one that finds it full, and ours.
+    assert len(steps) <= 2 * 9
+
+
+def test_log_that_was_truncated_is_lengthened_again(sqlite_store: Store, log_file: Path) -> None:
+    fill(sqlite_store, first_batch=1, batches=5)
+    sqlite_store.checkpoint(truncate=True)
+
+    fill(sqlite_store, first_batch=6, batches=3)
+    length = log_file.stat().st_size
+    fill(sqlite_store, first_batch=9, batches=1, size_bytes=1_000)
+
+    assert length > 4_000_000
+    assert log_file.stat().st_size == length
+
+
+def test_little_is_written_without_room(sqlite_store: Store, log_file: Path) -> None:
+    for number in range(1, 9):
+        sqlite_store.commit(publication(number, make_messages(1), first_offset=number - 1))
+
+    assert log_file.stat().st_size < log_room.FIRST_BYTES
+
+
+def test_full_disk_keeps_what_is_left_of_it(
+    sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_room, "SPARE_BYTES", 10**18)
+
+    fill(sqlite_store, first_batch=1, batches=3)
+
+    assert log_file.stat().st_size == pytest.approx(3_100_000, rel=0.1)
+
+
+def test_killed_process_leaves_room_behind_its_log(sqlite_store: Store, sqlite_place: Place, log_file: Path) -> None:
+    fill(sqlite_store, first_batch=1, batches=3)
+    fill(sqlite_store, first_batch=4, batches=1, size_bytes=100)
+    copy = sqlite_place.directory / "copy"
+    copy.mkdir()
+    for file in (sqlite_place.directory / "stompbroker.db", log_file):
+        shutil.copy(file, copy)
+    assert not any(log_file.read_bytes()[-100_000:])
+
+    revived = open_store("", copy)
+
+    assert revived.read_page(1, 0, 400, max_bytes=10**9).message_count == 400
+    revived.close()
