@@ -28,7 +28,7 @@ report: $(VENV)/analytics.stamp  ## Make a sample day and the report on it (ARGS
 # as long as a thousand others. `ARGS="-n 0"` is one process.
 WORKERS = $$($(BIN)/python -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
 test: $(VENV)/dev.stamp  ## Run all tests (ARGS="-k cursor")
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
 	@$(BIN)/ruff check

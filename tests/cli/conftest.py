@@ -1,13 +1,11 @@
-"""The program as a person runs it: real processes, a real broker, an empty working directory."""
+"""The program as a person runs it: real processes (prepared ones), a real broker, an empty working directory."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from stompbroker.config import ENVIRONMENT_PREFIX
 from tests.cli.scripted_peer import Peer
+from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment, run_prepared
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
 #: A bound on how long a command may take before the test fails, in seconds. Nothing waits for it to pass.
 HARD_TIMEOUT_S = 30
 
-#: Warnings are errors in the program's processes as they are in the tests.
-PROGRAM = [sys.executable, "-W", "error", "-c", "from stompbroker.cli import main; main()"]
+#: As the script that is installed does it.
+PROGRAM = [*PYTHON, "-c", "from stompbroker.cli import main; main()"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +36,18 @@ class Program:
 
     def run(self, *arguments: str, given: str | bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        done = subprocess.run(
+        done = run_prepared(
             [*PROGRAM, *arguments],
-            cwd=self.directory,
-            env=self.environment | environment,
-            input=given.encode() if isinstance(given, str) else given,
-            capture_output=True,
-            timeout=HARD_TIMEOUT_S,
-            check=False,
+            given=given.encode() if isinstance(given, str) else given,
+            directory=self.directory,
+            environment=self.environment | environment,
         )
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     @contextmanager
     def start(self, *arguments: str, **streams: Any) -> Iterator[subprocess.Popen[str]]:
         """A command that goes on; it is killed at the end of the block if it still does."""
-        with subprocess.Popen(
+        with PreparedProcess(
             [*PROGRAM, *arguments],
             cwd=self.directory,
             env=self.environment,
@@ -66,9 +61,8 @@ class Program:
 
 
 def program_in(directory: Path) -> Program:
-    environment = {name: text for name, text in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     # Wide, so that no line a test looks for is wrapped, and without colours.
-    return Program(directory, environment | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+    return Program(directory, clean_environment() | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +10,8 @@ import pytest
 
 from tests.end_to_end.little_room import Ballast, FileSizeLimit, mounted_tmpfs
 from tests.end_to_end.raw_client import RawClient, frame, send_frame, sending
-from tests.support.broker_process import HARD_TIMEOUT_S, clean_environment, running_broker, wait_until
+from tests.support.broker_process import running_broker, wait_until
+from tests.support.prepared_process import run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,8 +79,8 @@ def round_trips(client: RawClient) -> None:
 
 def store_state(broker: BrokerProcess) -> dict[str, Any]:
     """As an operator asks for it."""
-    command = [sys.executable, "-m", "stompbroker", "stats", "--json", "--data", str(broker.data)]
-    finished = subprocess.run(command, check=True, capture_output=True, timeout=HARD_TIMEOUT_S, env=clean_environment())
+    finished = run_program("stats", "--json", "--data", str(broker.data))
+    assert finished.returncode == 0, finished.stderr
     return dict(json.loads(finished.stdout)["store"])
 
 

@@ -24,7 +24,8 @@ from stompbroker.control_client import connect
 from stompbroker.ledger.kinds import Kind
 from stompbroker.ledger.payload import unpack
 from tests.end_to_end.raw_client import RawClient, frame, send_frame
-from tests.support.broker_process import clean_environment, running_broker
+from tests.support.broker_process import running_broker
+from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +74,7 @@ def ask(broker: BrokerProcess, method: str, **arguments: Any) -> Any:
     return trio.run(call)
 
 
+@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(240)
 def test_a_report_says_exactly_what_happened(tmp_path: Path) -> None:
     expected: Counter[tuple[str, str]] = Counter()
@@ -179,8 +181,8 @@ def test_each_settled_delivery_is_in_lake_and_outbox_once_whenever_the_broker_is
 
 def ask_for_export(broker: BrokerProcess) -> subprocess.Popen[bytes]:
     """Somebody wants the lake to be up to date; nobody waits for it."""
-    command = [sys.executable, "-m", "stompbroker", "ledger", "export", "--data", str(broker.data)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+    command = [*PYTHON, "-m", "stompbroker", "ledger", "export", "--data", str(broker.data)]
+    return PreparedProcess(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
 
 
 def in_lake(data: Path) -> list[str]:

@@ -19,7 +19,8 @@ import pytest
 
 from tests.end_to_end.raw_client import TINY_BUFFER_BYTES, RawClient, send_frame
 from tests.end_to_end.stomp_py_client import connected
-from tests.support.broker_process import HARD_TIMEOUT_S, clean_environment, running_broker, wait_until
+from tests.support.broker_process import HARD_TIMEOUT_S, running_broker, wait_until
+from tests.support.prepared_process import clean_environment, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
 
 #: Longer than any test may take: a broker that ends earlier did not wait for it.
 VERY_LONG_S = 600
-
-
-def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the program to its end."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "stompbroker", *arguments],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=HARD_TIMEOUT_S,
-        check=False,
-    )
 
 
 # Beginning ------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ of something. A process that dies is one whose `Exports` is forgotten; the next 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING, Any, final
@@ -20,8 +18,10 @@ from stompbroker.ledger.export_process import ExitCode, carry_out
 from stompbroker.ledger.payload import unpack
 from stompbroker.storage import Batch, LedgerRow
 from tests.ledger.records import DAY, deliveries
+from tests.support.prepared_process import PYTHON, run_prepared
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     import pyarrow as pa
@@ -123,9 +123,7 @@ class LedgerOnStore:
         program = ["-m", "stompbroker.ledger.export_process"]
         if killed_at is not None:
             program = ["-c", _KILLED_AT.format(function=killed_at)]
-        return subprocess.run(
-            [sys.executable, *program], input=order.as_bytes(), capture_output=True, check=False, timeout=60
-        )
+        return run_prepared([*PYTHON, *program], given=order.as_bytes())
 
     def export(self) -> list[FileWritten]:
         """One round, whole; what is deleted afterwards is up to the test."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +17,9 @@ from stompbroker.management import Access
 from stompbroker.management.access import is_loopback
 from stompbroker.management.application import make_application
 from tests.management.asker import asking
-from tests.support.broker_process import BrokerProcess, clean_environment, wait_until
+from tests.support.broker_process import BrokerProcess, wait_until
 from tests.support.broker_process import running_broker as running_process
+from tests.support.prepared_process import run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -307,17 +306,6 @@ def test_without_a_token_serve_refuses_an_address_that_others_reach(tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
-def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "stompbroker", *arguments],
-        env=clean_environment() | {"COLUMNS": "200", "NO_COLOR": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-
-
 async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -354,7 +342,7 @@ def test_the_token_in_a_file_is_asked_for_and_shown_nowhere(tmp_path: Path) -> N
 
 
 def test_config_does_not_show_the_token() -> None:
-    done = run_program("config", STOMPBROKER_HTTP_TOKEN=TOKEN)
+    done = run_program("config", STOMPBROKER_HTTP_TOKEN=TOKEN, COLUMNS="200", NO_COLOR="1")
     assert done.returncode == 0, done.stderr
     assert "http_token" in done.stdout
     assert TOKEN not in done.stdout + done.stderr

@@ -8,12 +8,10 @@ end of the block, and a failing test shows the end of its log.
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
@@ -21,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import psutil
 import trio
 
-from stompbroker.config import ENVIRONMENT_PREFIX
 from stompbroker.control_client import connect
+from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["HARD_TIMEOUT_S", "Address", "BrokerProcess", "clean_environment", "running_broker", "wait_until"]
+__all__ = ["HARD_TIMEOUT_S", "Address", "BrokerProcess", "running_broker", "wait_until"]
 
 #: A bound on any one wait, in seconds: far more than anything takes, also on a busy machine.
 HARD_TIMEOUT_S: Final = 30.0
@@ -63,8 +61,7 @@ class BrokerProcess:
         # Files, not pipes: nobody has to read them for the broker to go on.
         self._output_path = directory / "output"
         self._log_path = directory / "log"
-        # Warnings are errors in the broker as they are in the tests.
-        self._command = [sys.executable, "-W", "error", "-m", "stompbroker", "serve", "--port", "0", "--http-port", "0"]
+        self._command = [*PYTHON, "-m", "stompbroker", "serve", "--port", "0", "--http-port", "0"]
         self._command += ["--data", str(self.data), *arguments]
         self._open_files = open_files
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,14 +83,20 @@ class BrokerProcess:
         """Start it, and come back when it says that it is ready."""
         assert not self.is_running
         with self._output_path.open("wb") as output, self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=log,
-                env=clean_environment(),
-                preexec_fn=self._limit_open_files,
-            )
+            if self._open_files is None:
+                self._process = PreparedProcess(
+                    self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=log, env=clean_environment()
+                )
+            else:
+                # What is imported too late, when no descriptor is left, was imported before in a prepared one.
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=log,
+                    env=clean_environment(),
+                    preexec_fn=self._limit_open_files,
+                )
         wait_until(lambda: self.output() or not self.is_running, "the line that says where it listens")
         ready = _READY.search(self._output_path.read_text())
         assert ready, f"it ended with exit code {self.process.returncode} and this:\n{self.end_of_log()}"
@@ -165,13 +168,8 @@ class BrokerProcess:
     # Parts -----------------------------------------------------------------------------------------------------------
 
     def _limit_open_files(self) -> None:
-        if self._open_files is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, self._open_files))
-
-
-def clean_environment() -> dict[str, str]:
-    """Ours, without settings of a broker."""
-    return {name: text for name, text in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+        assert self._open_files is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, self._open_files))
 
 
 async def _ask(data: Path) -> Any:
