@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from tests.analytics.sample_run import SampleRun
 
 
+@pytest.hookimpl(tryfirst=True)  # before those who look at marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever takes Spark stays with the others who do, where a parallel run heeds groups: it takes long to start."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session for small frames: compiled little, in one partition, so that a query takes a tenth of a second.

@@ -56,25 +56,6 @@ def test_seven_days_before_are_the_earlier_ones() -> None:
     assert earlier_dates(date(2026, 3, 3)) == [date(2026, 2, 24) + timedelta(days=day) for day in range(7)]
 
 
-def test_value_far_above_all_earlier_ones_stands_out(spark: SparkSession) -> None:
-    [row] = _changes(spark, [1000, 1010, 990, 1000, 1005, 995, 1000, 1500])
-
-    assert row == {
-        "dt": DATE,
-        "scope": "topic",
-        "name": "orders",
-        "measure": "deliveries",
-        "direction": "higher",
-        "value": 1500.0,
-        "median": 1000.0,
-        "lowest": 990.0,
-        "highest": 1010.0,
-        "previous": [1000.0, 1010.0, 990.0, 1000.0, 1005.0, 995.0, 1000.0],
-        # A fifth of the median is more than the usual spread, which is 5 × 1.4826.
-        "score": 500 / 200,
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Case:
     measure: Measure
@@ -84,6 +65,12 @@ class _Case:
 
 
 _RULE = {
+    "far above": _Case(
+        measure=Measure.DELIVERIES, values=[1000, 1010, 990, 1000, 1005, 995, 1000, 1500], direction="higher"
+    ),
+    "seen once": _Case(
+        measure=Measure.DELIVERIES, values=[None, None, 5, None, None, None, None, 500], direction="higher"
+    ),
     "lower": _Case(measure=Measure.DELIVERIES, values=[1000] * 7 + [700], direction="lower"),
     "gone": _Case(measure=Measure.DELIVERIES, values=[1000] * 7 + [None], direction="lower"),
     "less than a fifth": _Case(measure=Measure.DELIVERIES, values=[1000] * 7 + [1190], direction=None),
@@ -118,20 +105,37 @@ _RULE = {
 
 
 @pytest.fixture(scope="module")
-def directions(spark: SparkSession) -> dict[str, str]:
-    """Of every case in which something stands out, how; all in one query."""
+def judged(spark: SparkSession) -> dict[str, Row]:
+    """Every case in which something stands out; all in one query."""
     made = [row for name, case in _RULE.items() for row in _rows(name, case.measure, case.values, case.scope)]
     found = rows(changes(spark.createDataFrame(made, _COLUMNS), _calendar()))
-    return {row["name"]: row["direction"] for row in found}
+    return {row["name"]: row for row in found}
 
 
 @pytest.mark.parametrize("name", _RULE)
-def test_rule(name: str, directions: dict[str, str]) -> None:
-    assert directions.get(name) == _RULE[name].direction
+def test_rule(name: str, judged: dict[str, Row]) -> None:
+    assert judged.get(name, {}).get("direction") == _RULE[name].direction
 
 
-def test_sum_is_nothing_on_days_without_one_once_it_was_seen(spark: SparkSession) -> None:
-    [row] = _changes(spark, [None, None, 5, None, None, None, None, 500])
+def test_what_stands_out_comes_with_what_it_is_compared_with(judged: dict[str, Row]) -> None:
+    assert judged["far above"] == {
+        "dt": DATE,
+        "scope": "topic",
+        "name": "far above",
+        "measure": "deliveries",
+        "direction": "higher",
+        "value": 1500.0,
+        "median": 1000.0,
+        "lowest": 990.0,
+        "highest": 1010.0,
+        "previous": [1000.0, 1010.0, 990.0, 1000.0, 1005.0, 995.0, 1000.0],
+        # A fifth of the median is more than the usual spread, which is 5 × 1.4826.
+        "score": 500 / 200,
+    }
+
+
+def test_sum_is_nothing_on_days_without_one_once_it_was_seen(judged: dict[str, Row]) -> None:
+    row = judged["seen once"]
 
     assert row["previous"] == [None, None, 5.0, 0.0, 0.0, 0.0, 0.0]
     assert row["median"] == 0.0
@@ -203,10 +207,15 @@ def test_measures_are_of_days_topics_and_durable_subscriptions(spark: SparkSessi
 
 
 def test_rates_and_percentiles_need_a_hundred_deliveries(spark: SparkSession) -> None:
-    def found(weight: int) -> dict[str, float]:
-        records = measured(lake_frame(spark, "deliveries", [delivery(weight=weight)]))
-        frame = measures(figures(sums(records), durations(records)), mart_frame(spark, "unsettled", []))
-        return {row["measure"]: row["value"] for row in rows(frame.where("scope = 'day'"))}
+    made = [delivery(weight=99), delivery(weight=100, dt=_WEEK[0])]
+    records = measured(lake_frame(spark, "deliveries", made))
 
-    assert found(99) == {"deliveries": 99.0, "dead": 0.0}
-    assert found(100) == {"deliveries": 100.0, "dead": 0.0, "redelivery_rate": 0.0, "p99_to_ack_s": 0.01}
+    frame = measures(figures(sums(records), durations(records)), mart_frame(spark, "unsettled", []))
+
+    found: dict[date, dict[str, float]] = {DATE: {}, _WEEK[0]: {}}
+    for row in rows(frame.where("scope = 'day'")):
+        found[row["dt"]][row["measure"]] = row["value"]
+    assert found == {
+        DATE: {"deliveries": 99.0, "dead": 0.0},
+        _WEEK[0]: {"deliveries": 100.0, "dead": 0.0, "redelivery_rate": 0.0, "p99_to_ack_s": 0.01},
+    }

@@ -1,0 +1,128 @@
+"""A Spark cluster as its users have it: a master and two workers, processes of their own, on loopback.
+
+Law: knows how they are started, asked and ended, and nothing of reports. Waiting is on what the master says, bounded by
+HARD_TIMEOUT_S. However the block ends, every process in it is gone: each has a session of its own, with the executors
+that it starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from stompbroker_report.spark_class import environment, program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["QUICK_JAVA", "Cluster", "running_cluster"]
+
+#: For small frames: every Java compiles little, which is most of what it does in a short life.
+QUICK_JAVA: Final = {"JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+
+#: A bound on any one wait, in seconds: far more than anything takes, also on a busy machine.
+HARD_TIMEOUT_S: Final = 60.0
+LOOK_S: Final = 0.05
+
+_HOST: Final = "127.0.0.1"
+_DEPLOY: Final = "org.apache.spark.deploy"
+
+#: What the master says about itself and its workers.
+State = dict[str, Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What a test can do with it."""
+
+    #: For `--master`.
+    address: str
+    workers: list[subprocess.Popen[bytes]]
+    _web_port: int
+
+    def wait_until(self, what: str, is_so: Callable[[State], bool]) -> None:
+        """The master has to say so."""
+        _wait_for(self._web_port, what, is_so)
+
+    def kill_a_worker(self) -> None:
+        """With all that it runs, as a machine that loses its power does; returns when the master knows."""
+        _kill(self.workers[0])
+        self.wait_until(
+            "the master has lost a worker",
+            lambda state: sorted(worker["state"] for worker in state["workers"]) == ["ALIVE", "DEAD"],
+        )
+
+
+@contextmanager
+def running_cluster(directory: Path) -> Iterator[Cluster]:
+    """Two workers of one core each that have registered; logs are in the directory."""
+    port, web_port = _free_port(), _free_port()
+    address = f"spark://{_HOST}:{port}"
+    with ExitStack() as processes:
+        processes.enter_context(
+            _running(directory, "master", "master.Master", "--port", str(port), "--webui-port", str(web_port))
+        )
+        # They try again until there is a master, so nobody has to wait for it.
+        size = ("--cores", "1", "--memory", "1g", "--webui-port", "0")
+        workers = [
+            processes.enter_context(
+                _running(directory, name, "worker.Worker", *size, "--work-dir", str(directory / name), address)
+            )
+            for name in ("worker-1", "worker-2")
+        ]
+        cluster = Cluster(address=address, workers=workers, _web_port=web_port)
+        cluster.wait_until("both workers have registered", lambda state: state["aliveworkers"] == len(workers))
+        yield cluster
+
+
+@contextmanager
+def _running(directory: Path, name: str, java_class: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    own = {"SPARK_LOCAL_IP": _HOST, "SPARK_DAEMON_MEMORY": "256m"}
+    with (directory / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [program(), f"{_DEPLOY}.{java_class}", "--host", _HOST, *arguments],
+            env={**os.environ, **environment(), **QUICK_JAVA, **own},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _wait_for(web_port: int, what: str, is_so: Callable[[State], bool]) -> None:
+    gives_up_at = time.monotonic() + HARD_TIMEOUT_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://{_HOST}:{web_port}/json/") as answer:
+                if is_so(json.load(answer)):
+                    return
+        except OSError:
+            pass  # not listening yet
+        if time.monotonic() > gives_up_at:
+            raise AssertionError(f"in vain for {HARD_TIMEOUT_S:g} s: {what}")
+        time.sleep(LOOK_S)
+
+
+def _free_port() -> int:
+    with socket.create_server((_HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
