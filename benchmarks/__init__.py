@@ -11,5 +11,5 @@ lost or doubled, a broker that died, or one that broke its word.
                                     └── role_process ──► roles/ (publisher, subscriber, …), one process each
 
 Only `broker_process` knows which broker is measured, and `operating` and `stored`, which look at it as its operator
-would; everything else knows a host, a port and STOMP.
+would; everything else knows an `Address` and STOMP.
 """

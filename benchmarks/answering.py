@@ -14,6 +14,7 @@ from benchmarks.frames import POISON, acknowledge_all, refuse_all
 
 _POISONED_BODY: Final = b"\n\n" + POISON
 _REDELIVERED: Final = b"\nredelivered:true\n"
+_EVERY: Final = 10
 
 
 class Answer(NamedTuple):
@@ -79,3 +80,33 @@ class NoticePoison:
         refused = [ack_id for frame in poisoned for ack_id in ack_ids_in(frame)]
         taken = [ack_id for ack_id in ack_ids if ack_id not in refused]
         return Answer(len(ack_ids), acknowledge_all(taken) + refuse_all(refused))
+
+
+@final
+class RefuseEveryTenthOnce:
+    """Refuses the tenth message, the twentieth and so on, and acknowledges all others and whatever comes again.
+
+    Invariant: `refused` is a tenth of the messages that came for the first time, rounded down.
+    """
+
+    __slots__ = ("_frames", "_new", "refused")
+
+    def __init__(self) -> None:
+        self._frames = CompleteFrames()
+        self._new = 0
+        self.refused = 0
+
+    def answer(self, chunk: bytes) -> Answer:
+        frames = self._frames.take(chunk)
+        ack_ids = ack_ids_in(frames)
+        new = ack_ids if _REDELIVERED not in frames else self._new_among(frames)
+        refused = new[_EVERY - 1 - self._new % _EVERY :: _EVERY]
+        self._new += len(new)
+        self.refused += len(refused)
+        refused_ids = frozenset(refused)
+        taken = [ack_id for ack_id in ack_ids if ack_id not in refused_ids]
+        return Answer(len(ack_ids), acknowledge_all(taken) + refuse_all(refused))
+
+    def _new_among(self, frames: bytes) -> list[bytes]:
+        first_time = [frame for frame in frames.split(b"\0") if _REDELIVERED not in frame]
+        return ack_ids_in(b"\0".join(first_time))

@@ -21,8 +21,10 @@ from typing import IO, TYPE_CHECKING, Final, final
 
 import psutil
 
+from benchmarks.address import Address
 from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
+from benchmarks.flow_roles import STOMP_ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,11 +70,12 @@ def running_process(command: Sequence[str], data: Path) -> Iterator[Target]:
 class BrokerProcess:
     """A `Target` that is a child of ours, or several, one after the other."""
 
+    roles = STOMP_ROLES
+
     def __init__(self, command: Sequence[str], data: Path, log: IO[bytes]) -> None:
         """Starts nothing yet."""
         self.data = data
-        self.host = ""
-        self.port = 0
+        self.address = Address("", 0)
         self.started_in_s = 0.0
         self._command = command
         self._log = log
@@ -83,7 +86,7 @@ class BrokerProcess:
     def start(self) -> None:
         started_at = time.monotonic()
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._log)
-        self.host, self.port = _wait_announced(self._process, self._log)
+        self.address = _wait_announced(self._process, self._log)
         self.started_in_s = time.monotonic() - started_at
         self._observed = psutil.Process(self._process.pid)
 
@@ -125,7 +128,7 @@ class BrokerProcess:
         return self._process
 
 
-def _wait_announced(process: subprocess.Popen[bytes], log: IO[bytes]) -> tuple[str, int]:
+def _wait_announced(process: subprocess.Popen[bytes], log: IO[bytes]) -> Address:
     """Read the broker's output up to the line that says where it listens."""
     assert process.stdout is not None
     gives_up_at = time.monotonic() + _START_TIMEOUT_S
@@ -138,7 +141,7 @@ def _wait_announced(process: subprocess.Popen[bytes], log: IO[bytes]) -> tuple[s
         if not chunk:
             raise Broken(f"the broker ended with exit code {process.wait()} before it listened{_end_of(log)}")
         printed += chunk
-    return found[1].decode(), int(found[2])
+    return Address(found[1].decode(), int(found[2]))
 
 
 def _end_gracefully(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:

@@ -1,6 +1,6 @@
 """Who a durable subscriber is, on whichever connection it comes back.
 
-Law: a frozen value; the spelling of the headers is ActiveMQ's and stands in `frames`.
+Law: a frozen value; how it is spelled in headers is a matter of the `Dialect`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ class DurableIdentity:
     name: str
 
 
-def numbered_identity(number: int) -> DurableIdentity:
+def numbered_identity(number: int, name: str = "benchmark") -> DurableIdentity:
     """The durable subscriber on connection `number` of the subscriber role."""
-    return DurableIdentity(client_id=f"subscriber-{number}", name="benchmark")
+    return DurableIdentity(client_id=f"subscriber-{number}", name=name)

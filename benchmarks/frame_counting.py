@@ -11,11 +11,22 @@ quarter of a million of them.
 from __future__ import annotations
 
 import re
-from typing import Final, final
+from typing import Final, Protocol, final
 
 _NUL: Final = b"\0"
 _ACK_LINE: Final = re.compile(rb"\nack:([^\r\n]+)")
 _STAMPED_BODY: Final = re.compile(rb"\n(\d{10}) (\d{19}) ")
+
+
+class StreamCounter(Protocol):
+    """Counts the frames and bytes of one stream, of whichever protocol."""
+
+    @property
+    def frames(self) -> int: ...
+    @property
+    def byte_count(self) -> int: ...
+    def count(self, buffer: bytearray, length: int) -> None:
+        """Count what the first `length` bytes of `buffer` bring."""
 
 
 @final

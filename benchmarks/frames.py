@@ -1,7 +1,8 @@
 """The few STOMP 1.2 frames a load generator sends, as bytes.
 
-Law: encoding only. Callers pass names and ids that need no escaping, and bodies without NUL and without a line feed:
-that is what lets the receiving side count frames by counting NUL bytes, and find headers by their line starts.
+Law: encoding only, of what all brokers understand; where they differ, a `Dialect` says which headers. Callers pass
+names and ids that need no escaping, and bodies without NUL and without a line feed: that is what lets the receiving
+side count frames by counting NUL bytes, and find headers by their line starts.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from benchmarks.dialect import OURS, Dialect, Headers
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.address import Address
     from benchmarks.durable_identity import DurableIdentity
 
 #: Header lines of a SEND that asks for a receipt hold a number of this many digits, so that all frames have one size.
@@ -21,42 +25,57 @@ _RECEIPT_DIGITS = 8
 POISON: Final = b"poison "
 
 
-def connect(host: str, identity: DurableIdentity | None = None) -> bytes:
-    client_id_line = b"" if identity is None else b"client-id:%b\n" % identity.client_id.encode()
-    return b"CONNECT\naccept-version:1.2\nhost:%b\nheart-beat:0,0\n%b\n\0" % (host.encode(), client_id_line)
+def connect(address: Address, identity: DurableIdentity | None = None) -> bytes:
+    return b"CONNECT\naccept-version:1.2\nhost:%b\nheart-beat:0,0\n%b\n\0" % (
+        (address.dialect.virtual_host or address.host).encode(),
+        _lines(address.dialect.of_connect(identity)),
+    )
 
 
 def subscribe(
     destination: str,
     *,
-    subscription: int,
     ack_mode: str = "auto",
     identity: DurableIdentity | None = None,
     headers: Mapping[str, str] | None = None,
     receipt: str,
+    dialect: Dialect = OURS,
 ) -> bytes:
-    return b"SUBSCRIBE\nid:%d\ndestination:%b\nack:%b\nreceipt:%b\n%b%b\n\0" % (
-        subscription,
+    return b"SUBSCRIBE\nid:%b\ndestination:%b\nack:%b\nreceipt:%b\n%b%b\n\0" % (
+        dialect.subscription_id(identity).encode(),
         destination.encode(),
         ack_mode.encode(),
         receipt.encode(),
-        b"" if identity is None else _name_line(identity),
-        b"".join(f"{name}:{value}\n".encode() for name, value in (headers or {}).items()),
+        _lines(dialect.of_subscribe(identity, acknowledges=ack_mode != "auto")),
+        _lines(tuple((headers or {}).items())),
     )
 
 
-def delete_subscription(identity: DurableIdentity, *, subscription: int, receipt: str) -> bytes:
-    """The UNSUBSCRIBE that ends a durable subscription for good; one without the name only detaches."""
-    return b"UNSUBSCRIBE\nid:%d\nreceipt:%b\n%b\n\0" % (subscription, receipt.encode(), _name_line(identity))
+def subscribe_besides(destinations: Sequence[str]) -> bytes:
+    """More subscriptions of a connection that has one with `subscribe`, in mode `auto`, without receipts."""
+    return b"".join(
+        b"SUBSCRIBE\nid:%d\ndestination:%b\n\n\0" % (number, destination.encode())
+        for number, destination in enumerate(destinations, start=1)
+    )
 
 
-def _name_line(identity: DurableIdentity) -> bytes:
-    return b"activemq.subscriptionName:%b\n" % identity.name.encode()
+def delete_subscription(identity: DurableIdentity, *, receipt: str, dialect: Dialect = OURS) -> bytes:
+    """The UNSUBSCRIBE that ends a durable subscription for good."""
+    return b"UNSUBSCRIBE\nid:%b\nreceipt:%b\n%b\n\0" % (
+        dialect.subscription_id(identity).encode(),
+        receipt.encode(),
+        _lines(dialect.of_unsubscribe(identity)),
+    )
 
 
-def send(destination: str, body: bytes, *, receipt: str | None = None) -> bytes:
-    receipt_line = b"" if receipt is None else b"receipt:%b\n" % receipt.encode()
-    return b"SEND\ndestination:%b\ncontent-length:%d\n%b\n%b\0" % (destination.encode(), len(body), receipt_line, body)
+def send(destination: str, body: bytes, *, receipt: str | None = None, headers: Headers = ()) -> bytes:
+    return b"SEND\ndestination:%b\ncontent-length:%d\n%b%b\n%b\0" % (
+        destination.encode(),
+        len(body),
+        b"" if receipt is None else b"receipt:%b\n" % receipt.encode(),
+        _lines(headers),
+        body,
+    )
 
 
 def disconnect(receipt: str) -> bytes:
@@ -75,6 +94,10 @@ def acknowledge(ack_id: bytes, *, receipt: str) -> bytes:
 def refuse_all(ack_ids: list[bytes]) -> bytes:
     """The same with NACK frames."""
     return _answer_all(b"NACK", ack_ids)
+
+
+def _lines(headers: Headers) -> bytes:
+    return "".join(f"{name}:{value}\n" for name, value in headers).encode()
 
 
 def _answer_all(command: bytes, ack_ids: list[bytes]) -> bytes:
@@ -97,7 +120,13 @@ class FrameRing:
 
 
 def ring_of_sends(
-    destination: str, *, body_bytes: int, frames: int, with_receipts: bool, poison_at: int | None = None
+    destination: str,
+    *,
+    body_bytes: int,
+    frames: int,
+    with_receipts: bool,
+    poison_at: int | None = None,
+    headers: Headers = (),
 ) -> FrameRing:
     """`frames` equal SENDs, one of which may be poison; with receipts each has an id of its own, which comes again once
     round the ring."""
@@ -107,6 +136,7 @@ def ring_of_sends(
             destination,
             poison if number == poison_at else body,
             receipt=f"{number:0{_RECEIPT_DIGITS}d}" if with_receipts else None,
+            headers=headers,
         )
         for number in range(frames)
     ]

@@ -66,8 +66,8 @@ def management_port(target: Target) -> int:
     while time.monotonic() < gives_up_at:
         for child in psutil.Process().children(recursive=True):
             listening = {each.laddr.port for each in child.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
-            if target.port in listening and len(listening) == 2:
-                return (listening - {target.port}).pop()
+            if target.address.port in listening and len(listening) == 2:
+                return (listening - {target.address.port}).pop()
         time.sleep(0.05)
     raise Broken("the broker does not listen for HTTP")
 
@@ -79,7 +79,7 @@ def watched(target: Target, assignment: HttpWatcherAssignment | None) -> Iterato
     if assignment is None:
         yield reports
         return
-    assignment = replace(assignment, host=target.host, port=management_port(target))
+    assignment = replace(assignment, host=target.address.host, port=management_port(target))
     with RoleProcess(http_watcher.run, assignment, watch=target.raise_if_dead) as watcher:
         watcher.wait_stage(Stage.READY)
         yield reports
@@ -118,8 +118,7 @@ def compare_throughput(sizes: Sizes) -> None:
 
 def paced_traffic(target: Target, sizes: Sizes) -> PacedReport:
     assignment = PacedAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination="/topic/benchmark",
         body_bytes=256,
         messages_per_s=sizes.messages_per_s,
@@ -140,7 +139,7 @@ def measure_size(sizes: Sizes) -> None:
     asking = HttpWatcherAssignment(host="", port=0, streams=1, scrapes=True, questions=(_OVERVIEW, _TOPICS))
     with running_broker(settings) as target, ExitStack() as opened:
         for first in range(0, sizes.topics, _SUBSCRIPTIONS_PER_CONNECTION):
-            session = opened.enter_context(Session.open(target.host, target.port))
+            session = opened.enter_context(Session.open(target.address))
             last = min(first + _SUBSCRIPTIONS_PER_CONNECTION, sizes.topics) - 1
             session.socket.sendall(
                 b"".join(

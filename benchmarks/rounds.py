@@ -13,10 +13,14 @@ from benchmarks.broken import Broken
 from benchmarks.measuring import (
     backlog,
     collecting,
+    crowd,
+    fresh_start,
     idle_connections,
     isolation,
     latency,
     nack_everything,
+    nack_storm,
+    passed_through,
     poison,
     start_up,
     store_size,
@@ -25,10 +29,14 @@ from benchmarks.measuring import (
 from benchmarks.scenarios import (
     Backlog,
     Collecting,
+    Crowd,
+    FreshStart,
     IdleConnections,
     Isolation,
     Latency,
     NackEverything,
+    NackStorm,
+    PassedThrough,
     Poison,
     Scenario,
     StartUp,
@@ -81,7 +89,7 @@ def run_round(
         announce(scenario, round_number)
         try:
             with open_target(_settings(scenario)) as target:
-                measurement = _measure(scenario, target, stall_s, show)
+                measurement = measure(scenario, target, stall_s, show)
         except Broken as broken:
             breakages.append(Breakage(scenario=scenario.name, round_number=round_number, text=str(broken)))
         else:
@@ -104,12 +112,21 @@ def _settings(scenario: Scenario) -> str:
             return ""
 
 
-def _measure(scenario: Scenario, target: Target, stall_s: float, show: Callable[[str], None]) -> Measurement:
+def measure(scenario: Scenario, target: Target, stall_s: float, show: Callable[[str], None]) -> Measurement:
+    """Raises `Broken`."""
     match scenario:
         case Throughput():
             return throughput.measure(scenario, target, stall_s)
         case Latency():
             return latency.measure(scenario, target, stall_s)
+        case Crowd():
+            return crowd.measure(scenario, target, stall_s)
+        case NackStorm():
+            return nack_storm.measure(scenario, target, stall_s)
+        case PassedThrough():
+            return passed_through.measure(scenario, target, stall_s)
+        case FreshStart():
+            return fresh_start.measure(scenario, target)
         case IdleConnections():
             return idle_connections.measure(scenario, target, stall_s)
         case Isolation():

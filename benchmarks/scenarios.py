@@ -11,8 +11,8 @@ from typing import Final
 
 _BODY_BYTES: Final = 256
 #: Messages a publisher to a durable subscription may have without their RECEIPT: several batches of the broker.
-_DURABLE_WINDOW: Final = 4000
-_MILLION: Final = 1_000_000
+DURABLE_WINDOW: Final = 4000
+MILLION: Final = 1_000_000
 
 #: Throughputs are compared with this one, durable ones with the other.
 REFERENCE: Final = "topic-1-to-1"
@@ -34,6 +34,8 @@ class Throughput:
     is_durable: bool = False
     #: Every SEND asks for a receipt, and so many may be outstanding; 0 asks for none.
     receipt_window: int = 0
+    #: It ends behind so many messages, even if there is time left.
+    most_messages: int | None = None
     #: Whether the broker keeps its ledger.
     has_ledger: bool = True
     #: The scenario whose deliveries are 1.0.
@@ -49,8 +51,60 @@ class Latency:
     messages_per_s: int
     #: A durable subscription, with a receipt for every SEND and an ACK for every MESSAGE.
     is_durable: bool = False
+    #: Messages that travel with each of these and are not timed themselves.
+    companions: int = 0
     duration_s: float = 3.0
     body_bytes: int = _BODY_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """Several publishers and several topics with subscribers of their own, as fast as the broker takes it."""
+
+    name: str
+    title: str
+    publishers: int
+    #: Publisher n publishes to topic n, if there are as many; all to all topics in turn if there is one publisher; all
+    #: to the one topic if there is one.
+    topics: int
+    subscribers_per_topic: int
+    #: Topics that share a connection of a subscriber.
+    topics_per_connection: int = 1
+    duration_s: float = 1.5
+    body_bytes: int = _BODY_BYTES
+    #: Durable subscriptions, and an ACK for every MESSAGE.
+    is_durable: bool = False
+    #: Of each publisher.
+    receipt_window: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NackStorm:
+    """Durable 1 → 1, where every tenth message is refused once."""
+
+    name: str
+    title: str
+    duration_s: float = 1.5
+    body_bytes: int = _BODY_BYTES
+    receipt_window: int = DURABLE_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedThrough:
+    """So many messages through a topic with one subscriber, and the memory behind them."""
+
+    name: str
+    title: str
+    messages: int
+    body_bytes: int = _BODY_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshStart:
+    """A start on an empty data directory."""
+
+    name: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +144,7 @@ class Backlog:
     title: str
     messages: int
     body_bytes: int = _BODY_BYTES
-    receipt_window: int = _DURABLE_WINDOW
+    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +158,7 @@ class StoreSize:
     #: Of each of the three phases.
     duration_s: float = 2.0
     body_bytes: int = _BODY_BYTES
-    receipt_window: int = _DURABLE_WINDOW
+    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +169,7 @@ class StartUp:
     title: str
     messages: int
     body_bytes: int = _BODY_BYTES
-    receipt_window: int = _DURABLE_WINDOW
+    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +184,7 @@ class Poison:
     attempts: int = 4
     delay_ms: int = 5
     body_bytes: int = _BODY_BYTES
-    receipt_window: int = _DURABLE_WINDOW
+    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +200,7 @@ class NackEverything:
     max_waiting: int = 10_000
     backlog_factor: int = 2
     body_bytes: int = _BODY_BYTES
-    receipt_window: int = _DURABLE_WINDOW
+    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,12 +214,16 @@ class Collecting:
     #: Of the phase without collection; the other lasts as long as the collection does.
     duration_s: float = 10.0
     body_bytes: int = _BODY_BYTES
-    receipt_window: int = _DURABLE_WINDOW
+    receipt_window: int = DURABLE_WINDOW
 
 
 Scenario = (
     Throughput
     | Latency
+    | Crowd
+    | NackStorm
+    | PassedThrough
+    | FreshStart
     | IdleConnections
     | Isolation
     | Backlog
@@ -195,7 +253,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         title="durable, 1 → 1",
         acknowledges=True,
         is_durable=True,
-        receipt_window=_DURABLE_WINDOW,
+        receipt_window=DURABLE_WINDOW,
     ),
     Throughput(
         name="durable-1-to-10",
@@ -203,7 +261,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         subscribers=10,
         acknowledges=True,
         is_durable=True,
-        receipt_window=_DURABLE_WINDOW,
+        receipt_window=DURABLE_WINDOW,
         reference=DURABLE_REFERENCE,
     ),
     Throughput(
@@ -211,17 +269,17 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         title="durable, 1 → 1, no ledger",
         acknowledges=True,
         is_durable=True,
-        receipt_window=_DURABLE_WINDOW,
+        receipt_window=DURABLE_WINDOW,
         has_ledger=False,
         reference=DURABLE_REFERENCE,
     ),
     Latency(name="durable-latency", title="durable, latency at 1,000/s", messages_per_s=1000, is_durable=True),
     Backlog(name="durable-backlog", title="durable, backlog of 200,000", messages=200_000),
-    StoreSize(name="durable-store-size", title="durable, store of 10 and 1,000,000", many=_MILLION),
-    StartUp(name="durable-start", title="start on a backlog of 1,000,000", messages=_MILLION),
+    StoreSize(name="durable-store-size", title="durable, store of 10 and 1,000,000", many=MILLION),
+    StartUp(name="durable-start", title="start on a backlog of 1,000,000", messages=MILLION),
     Poison(name="poison", title="one poison in 10,000", messages=10_000),
     NackEverything(name="nack-everything", title="beside NACKs of everything"),
-    Collecting(name="collecting", title="collecting 1,000,000", messages=_MILLION),
+    Collecting(name="collecting", title="collecting 1,000,000", messages=MILLION),
 )
 
 
@@ -233,6 +291,10 @@ def rounds_of(scenario: Scenario, rounds: int) -> int:
 def quickened(scenario: Scenario) -> Scenario:
     """The same with less time, fewer connections or messages: enough to see that it works, too little for a number."""
     match scenario:
+        case FreshStart():
+            return scenario
+        case PassedThrough():
+            return replace(scenario, messages=50_000, title="after 50,000 messages")
         case IdleConnections():
             return replace(scenario, connections=500, title="500 idle connections")
         case Backlog():

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from benchmarks.address import Address
+    from benchmarks.flow_roles import FlowRoles
+
 
 class Target(Protocol):
-    """A running STOMP broker."""
+    """A running broker."""
 
     @property
-    def host(self) -> str: ...
+    def address(self) -> Address: ...
     @property
-    def port(self) -> int: ...
+    def roles(self) -> FlowRoles:
+        """Who speaks its protocol."""
+
     @property
     def data(self) -> Path:
         """The directory it keeps its files in; `operating` and `stored` look there."""
@@ -26,10 +31,10 @@ class Target(Protocol):
         """How long its last start took, from the new process to the line that says where it listens."""
 
     def processor_s(self) -> float:
-        """Processor time it has used since it started."""
+        """Processor time that all its processes have used since it started."""
 
     def resident_bytes(self) -> int:
-        """Memory it occupies now."""
+        """Memory that all its processes occupy now."""
 
     def raise_if_dead(self) -> None:
         """Raise `Broken` if it has ended."""

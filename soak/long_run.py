@@ -59,8 +59,7 @@ def run_long(messages: int, data: Path, command: Sequence[str], *, show: Callabl
         resident_before_bytes = target.resident_bytes()
         watch = BrokerWatch(target)
         publishing = PublisherAssignment(
-            host=target.host,
-            port=target.port,
+            address=target.address,
             destination=_DESTINATION,
             body_bytes=_BODY_BYTES,
             most_messages=messages,
@@ -68,8 +67,7 @@ def run_long(messages: int, data: Path, command: Sequence[str], *, show: Callabl
             stall_s=_STALL_S,
         )
         subscribing = SubscriberAssignment(
-            host=target.host,
-            port=target.port,
+            address=target.address,
             destination=_DESTINATION,
             connections=1,
             acknowledges=True,

@@ -23,6 +23,7 @@ from benchmarks.session import Session, raise_if_error, receive
 if TYPE_CHECKING:
     import socket
 
+    from benchmarks.address import Address
     from benchmarks.roles.child_end import ChildEnd
 
 _RECEIVE_BYTES: Final = 256 * 1024
@@ -31,8 +32,7 @@ _RECEIPT: Final = b"RECEIPT\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassingAssignment:
-    host: str
-    port: int
+    address: Address
     destination: str
     messages: int
     body_bytes: int
@@ -55,8 +55,8 @@ class PassingReport:
 
 def run(assignment: PassingAssignment, control: ChildEnd) -> PassingReport:
     with (
-        Session.open(assignment.host, assignment.port) as publisher,
-        Session.open(assignment.host, assignment.port, identity=numbered_identity(0)) as subscriber,
+        Session.open(assignment.address) as publisher,
+        Session.open(assignment.address, identity=numbered_identity(0)) as subscriber,
     ):
         subscriber.subscribe(assignment.destination, ack_mode="client-individual")
         control.reach(Stage.READY)

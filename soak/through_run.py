@@ -82,8 +82,7 @@ def run_through(messages: int, data: Path, command: Sequence[str], *, show: Call
         files = PeakOfFiles(data)
         watch = BrokerWatch(target, also=files.look)
         assignment = PassingAssignment(
-            host=target.host,
-            port=target.port,
+            address=target.address,
             destination=_DESTINATION,
             messages=messages,
             body_bytes=_BODY_BYTES,

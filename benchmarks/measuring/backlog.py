@@ -94,7 +94,7 @@ def filling_of(scenario: Backlog | StartUp) -> Filling:
 
 def subscribe_and_leave(target: Target, identity: DurableIdentity, destination: str) -> None:
     """Make a durable subscription whose subscriber is away from then on."""
-    with Session.open(target.host, target.port, identity=identity) as session:
+    with Session.open(target.address, identity=identity) as session:
         session.subscribe(destination, ack_mode="client-individual")
         session.leave()
 
@@ -104,12 +104,12 @@ def fill(
 ) -> PublisherReport:
     """Publish it all through the broker, and come back when every message has its RECEIPT."""
     assignment = PublisherAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination=filling.destination,
         body_bytes=filling.body_bytes,
         most_messages=filling.messages,
         receipt_window=filling.receipt_window,
+        is_stored=True,
         stall_s=stall_s,
     )
     with RoleProcess(
@@ -128,9 +128,7 @@ def drain(
     messages: int, target: Target, watch: BrokerWatch, stall_s: float, show: Callable[[str], None]
 ) -> ReturningReport:
     """Let the absent subscriber return and take it all."""
-    assignment = ReturningAssignment(
-        host=target.host, port=target.port, destination=DESTINATION, identity=ABSENT, stall_s=stall_s
-    )
+    assignment = ReturningAssignment(address=target.address, destination=DESTINATION, identity=ABSENT, stall_s=stall_s)
     with RoleProcess(
         returning_subscriber.run,
         assignment,

@@ -18,11 +18,11 @@ from benchmarks.durable_identity import DurableIdentity
 from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShare, Unit
 from benchmarks.measuring import throughput
 from benchmarks.measuring.backlog import MEBIBYTE, subscribe_and_leave
-from benchmarks.measuring.flow import run_flow
+from benchmarks.measuring.flow import Part, run_flow
 from benchmarks.measuring.latency import compared_latencies, raise_if_not_in_order
 from benchmarks.operating import ask
 from benchmarks.role_process import RoleProcess
-from benchmarks.roles import paced, subscriber
+from benchmarks.roles import paced, publisher, subscriber
 from benchmarks.roles.child_end import Go, Stage, Stop
 from benchmarks.roles.paced import PacedAssignment, PacedReport
 from benchmarks.roles.publisher import PublisherAssignment
@@ -108,8 +108,7 @@ def _fill(scenario: Collecting, target: Target, stall_s: float, show: Callable[[
     destination = f"/topic/{_TOPIC}"
     subscribe_and_leave(target, _ABSENT, destination)
     publishing = PublisherAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination=destination,
         body_bytes=scenario.body_bytes,
         most_messages=scenario.messages,
@@ -117,8 +116,7 @@ def _fill(scenario: Collecting, target: Target, stall_s: float, show: Callable[[
         stall_s=stall_s,
     )
     subscribing = SubscriberAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination=destination,
         connections=1,
         acknowledges=True,
@@ -126,9 +124,8 @@ def _fill(scenario: Collecting, target: Target, stall_s: float, show: Callable[[
         stall_s=stall_s,
     )
     flow = run_flow(
-        publishing,
-        subscriber.run,
-        subscribing,
+        Part(publisher.run, publishing),
+        Part(subscriber.run, subscribing),
         BrokerWatch(target),
         show_progress=lambda published: show(f"{published:,} of {scenario.messages:,} published"),
     )
@@ -137,8 +134,7 @@ def _fill(scenario: Collecting, target: Target, stall_s: float, show: Callable[[
 
 def _paced(scenario: Collecting, target: Target, messages: int, stall_s: float) -> PacedAssignment:
     return PacedAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination="/topic/ordinary",
         body_bytes=scenario.body_bytes,
         messages_per_s=scenario.messages_per_s,

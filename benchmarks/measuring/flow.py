@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from benchmarks.role_process import RoleProcess
-from benchmarks.roles import publisher
 from benchmarks.roles.child_end import Expect, Go, Stage
 
 if TYPE_CHECKING:
@@ -19,10 +18,20 @@ if TYPE_CHECKING:
     from benchmarks.broker_watch import BrokerWatch
     from benchmarks.measurement import ProcessorShare
     from benchmarks.roles.child_end import ChildEnd
-    from benchmarks.roles.publisher import PublisherAssignment, PublisherReport
+    from benchmarks.roles.publisher import PublisherReport
 
+Publishing = TypeVar("Publishing")
+Subscribing = TypeVar("Subscribing")
 Assignment = TypeVar("Assignment")
 Report = TypeVar("Report")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Assignment, Report]):
+    """A role, and what it is told."""
+
+    role: Callable[[Assignment, ChildEnd], Report]
+    assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +44,27 @@ class Flow(Generic[Report]):
 
 
 def run_flow(
-    publishing: PublisherAssignment,
-    subscribing_role: Callable[[Assignment, ChildEnd], Report],
-    subscribing: Assignment,
+    publishing: Part[Publishing, PublisherReport],
+    subscribing: Part[Subscribing, Report],
     watch: BrokerWatch,
     *,
+    owed: Callable[[int], int] = lambda messages: messages,
     show_progress: Callable[[int], None] = lambda _messages: None,
 ) -> Flow[Report]:
-    """`show_progress` is told now and then how many messages have been published."""
+    """`owed` says how many deliveries each connection gets of so many messages; `show_progress` is told now and then
+    how many have been published."""
     with (
-        RoleProcess(publisher.run, publishing, watch=watch.look, show_progress=show_progress) as publishing_process,
-        RoleProcess(subscribing_role, subscribing, watch=watch.look) as subscribing_process,
+        RoleProcess(
+            publishing.role, publishing.assignment, watch=watch.look, show_progress=show_progress
+        ) as publishing_process,
+        RoleProcess(subscribing.role, subscribing.assignment, watch=watch.look) as subscribing_process,
     ):
         publishing_process.wait_stage(Stage.READY)
         subscribing_process.wait_stage(Stage.READY)
         watch.restart()
         publishing_process.tell(Go())
         published = publishing_process.wait_report()
-        subscribing_process.tell(Expect(published.messages))
+        subscribing_process.tell(Expect(owed(published.messages)))
         subscribed = subscribing_process.wait_report()
         return Flow(
             published=published,

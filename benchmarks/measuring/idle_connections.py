@@ -28,8 +28,7 @@ _SPARE_DESCRIPTORS = 100
 
 def measure(scenario: IdleConnections, target: Target, stall_s: float) -> Measurement:
     assignment = IdleCrowdAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination="/topic/benchmark",
         connections=scenario.connections,
         body_bytes=scenario.body_bytes,

@@ -41,8 +41,7 @@ block_timeout_s = {_BLOCK_TIMEOUT_S}
 
 def measure(scenario: Isolation, target: Target, stall_s: float) -> Measurement:
     steady = PacedAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination="/topic/steady.benchmark",
         body_bytes=scenario.body_bytes,
         messages_per_s=scenario.messages_per_s,
@@ -50,8 +49,7 @@ def measure(scenario: Isolation, target: Target, stall_s: float) -> Measurement:
         stall_s=stall_s,
     )
     flooding = FloodAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination="/topic/flood.benchmark",
         body_bytes=scenario.flood_body_bytes,
         settles_after_s=scenario.duration_s / 2,

@@ -26,12 +26,12 @@ _MILLISECOND_NS = 1_000_000
 
 def measure(scenario: Latency, target: Target, stall_s: float) -> Measurement:
     assignment = PacedAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination="/topic/benchmark",
         body_bytes=scenario.body_bytes,
         messages_per_s=scenario.messages_per_s,
         messages=round(scenario.messages_per_s * scenario.duration_s),
+        companions=scenario.companions,
         is_durable=scenario.is_durable,
         stall_s=stall_s,
     )

@@ -59,7 +59,7 @@ def measure(scenario: NackEverything, target: Target, stall_s: float, show: Call
         receipt_window=scenario.receipt_window,
     )
     fill(filling, target, BrokerWatch(target), stall_s, show)
-    refusing = RefuserAssignment(host=target.host, port=target.port, destination=_REFUSED, identity=_REFUSER)
+    refusing = RefuserAssignment(address=target.address, destination=_REFUSED, identity=_REFUSER)
     with Stored(target.data) as stored:
         waiting = WaitingWatch(target, stored)
         alone_watch = BrokerWatch(target, also=waiting.look)
@@ -122,8 +122,7 @@ def _measure_paced(
 ) -> PacedReport:
     """`begin` is called at the moment at which the schedule begins."""
     assignment = PacedAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination=throughput.DESTINATION,
         body_bytes=scenario.body_bytes,
         messages_per_s=scenario.messages_per_s,

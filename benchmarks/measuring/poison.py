@@ -23,9 +23,9 @@ from benchmarks.broker_watch import BrokerWatch
 from benchmarks.durable_identity import numbered_identity
 from benchmarks.frames import POISON
 from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShare, Unit
-from benchmarks.measuring.flow import Flow, run_flow
+from benchmarks.measuring.flow import Flow, Part, run_flow
 from benchmarks.operating import ask
-from benchmarks.roles import poisoned_subscribers
+from benchmarks.roles import poisoned_subscribers, publisher
 from benchmarks.roles.poisoned_subscribers import PoisonedAssignment, PoisonedReport
 from benchmarks.roles.publisher import PublisherAssignment
 from benchmarks.session import Session
@@ -53,8 +53,7 @@ def measure(scenario: Poison, target: Target, stall_s: float) -> Measurement:
     def run(topic: str, messages: int, *, is_poisoned: bool) -> Flow[PoisonedReport]:
         destination = f"/topic/{topic}"
         publishing = PublisherAssignment(
-            host=target.host,
-            port=target.port,
+            address=target.address,
             destination=destination,
             body_bytes=scenario.body_bytes,
             most_messages=messages,
@@ -63,8 +62,7 @@ def measure(scenario: Poison, target: Target, stall_s: float) -> Measurement:
             stall_s=stall_s,
         )
         subscribing = PoisonedAssignment(
-            host=target.host,
-            port=target.port,
+            address=target.address,
             destination=destination,
             subscribers=scenario.subscribers,
             attempts=scenario.attempts,
@@ -72,7 +70,7 @@ def measure(scenario: Poison, target: Target, stall_s: float) -> Measurement:
             is_poisoned=is_poisoned,
             stall_s=stall_s,
         )
-        flow = run_flow(publishing, poisoned_subscribers.run, subscribing, watch)
+        flow = run_flow(Part(publisher.run, publishing), Part(poisoned_subscribers.run, subscribing), watch)
         raise_if_others_noticed(scenario, flow.subscribed, messages, is_poisoned=is_poisoned)
         if is_poisoned:
             letters = _wait_letters(target, topic, stall_s)
@@ -193,7 +191,7 @@ def _redrive_and_delete(scenario: Poison, target: Target, topic: str, *, is_pois
     destination = f"/topic/{topic}"
     with ExitStack() as open_sessions:
         sessions = [
-            open_sessions.enter_context(Session.open(target.host, target.port, identity=numbered_identity(number)))
+            open_sessions.enter_context(Session.open(target.address, identity=numbered_identity(number)))
             for number in range(scenario.subscribers)
         ]
         for session in sessions:
@@ -202,7 +200,7 @@ def _redrive_and_delete(scenario: Poison, target: Target, topic: str, *, is_pois
             redriven = ask(target.data, "redrive_dead_letters", topic=topic)["redriven"]
             if redriven != 1:
                 raise Broken(f"{redriven} dead letters were redriven instead of 1")
-        with Session.open(target.host, target.port) as publisher:
+        with Session.open(target.address) as publisher:
             publisher.publish(destination, _BEHIND)
             publisher.leave()
         for number, session in enumerate(sessions):

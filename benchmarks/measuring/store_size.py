@@ -71,7 +71,7 @@ def measure(scenario: StoreSize, target: Target, stall_s: float, show: Callable[
 
 def _delete_subscription(target: Target) -> None:
     """Of the subscriber that was measured, so that what comes next is not stored for it."""
-    with Session.open(target.host, target.port, identity=numbered_identity(0)) as session:
+    with Session.open(target.address, identity=numbered_identity(0)) as session:
         session.delete_subscription()
         session.leave()
 

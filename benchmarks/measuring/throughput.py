@@ -6,13 +6,12 @@ and receipts until the broker has taken or given the last of them. Each subscrib
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.broken import Broken
 from benchmarks.broker_watch import BrokerWatch
 from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShare, Unit
-from benchmarks.measuring.flow import run_flow
-from benchmarks.roles import subscriber
+from benchmarks.measuring.flow import Flow, Part, run_flow
 from benchmarks.roles.publisher import PublisherAssignment
 from benchmarks.roles.subscriber import SubscriberAssignment, SubscriberReport
 from benchmarks.scenarios import REFERENCE, Throughput
@@ -26,38 +25,42 @@ DELIVERIES = "deliveries"
 
 def measure(scenario: Throughput, target: Target, stall_s: float, watch: BrokerWatch | None = None) -> Measurement:
     publishing = PublisherAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination=DESTINATION,
         body_bytes=scenario.body_bytes,
         duration_s=scenario.duration_s,
+        most_messages=scenario.most_messages,
         receipt_window=scenario.receipt_window,
+        is_stored=scenario.is_durable,
         stall_s=stall_s,
     )
     subscribing = SubscriberAssignment(
-        host=target.host,
-        port=target.port,
+        address=target.address,
         destination=DESTINATION,
         connections=scenario.subscribers,
         acknowledges=scenario.acknowledges,
         is_durable=scenario.is_durable,
         stall_s=stall_s,
     )
-    flow = run_flow(publishing, subscriber.run, subscribing, watch or BrokerWatch(target))
-    published, subscribed = flow.published, flow.subscribed
-    raise_if_not_exactly_once(published.messages, subscribed, body_bytes=scenario.body_bytes)
+    flow = run_flow(
+        Part(target.roles.publish, publishing), Part(target.roles.subscribe, subscribing), watch or BrokerWatch(target)
+    )
+    raise_if_not_exactly_once(flow.published.messages, flow.subscribed, body_bytes=scenario.body_bytes)
+    reference = None if scenario.name == REFERENCE else FigureKey(scenario.reference, DELIVERIES)
+    return measurement_of(scenario.name, flow, flow.subscribed, reference)
 
+
+def measurement_of(
+    scenario: str, flow: Flow[Any], subscribed: SubscriberReport, reference: FigureKey | None = None
+) -> Measurement:
+    """What a flow says about throughput; `subscribed` is what its report says of the receiving side."""
+    published = flow.published
     deliveries = sum(subscribed.received)
     elapsed_s = max(published.finished_at, subscribed.finished_at) - published.started_at
     return Measurement(
-        scenario=scenario.name,
+        scenario=scenario,
         figures=(
-            Figure(
-                name=DELIVERIES,
-                value=deliveries / elapsed_s,
-                unit=Unit.PER_SECOND,
-                compared_with=None if scenario.name == REFERENCE else FigureKey(scenario.reference, DELIVERIES),
-            ),
+            Figure(name=DELIVERIES, value=deliveries / elapsed_s, unit=Unit.PER_SECOND, compared_with=reference),
             Figure(
                 name="broker per delivery", value=flow.broker_processor_s / deliveries * 1e6, unit=Unit.MICROSECONDS
             ),

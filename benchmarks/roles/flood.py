@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.frames import ring_of_sends
 from benchmarks.roles.child_end import ChildEnd, Stage
 from benchmarks.roles.publisher import SendStream
 from benchmarks.session import Session
+
+if TYPE_CHECKING:
+    from benchmarks.address import Address
 
 #: The smallest receive buffer that Linux grants is about this; the broker feels the full window at once.
 _STALLED_RECEIVE_BUFFER_BYTES: Final = 4096
@@ -29,8 +32,7 @@ _NICENESS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloodAssignment:
-    host: str
-    port: int
+    address: Address
     destination: str
     body_bytes: int
     #: Seconds after which "late" begins, see `messages_late`.
@@ -54,10 +56,8 @@ def run(assignment: FloodAssignment, control: ChildEnd) -> FloodReport:
         assignment.destination, body_bytes=assignment.body_bytes, frames=_RING_FRAMES, with_receipts=False
     )
     with (
-        Session.open(
-            assignment.host, assignment.port, receive_buffer_bytes=_STALLED_RECEIVE_BUFFER_BYTES
-        ) as stalled_subscriber,
-        Session.open(assignment.host, assignment.port) as publisher,
+        Session.open(assignment.address, receive_buffer_bytes=_STALLED_RECEIVE_BUFFER_BYTES) as stalled_subscriber,
+        Session.open(assignment.address) as publisher,
     ):
         stalled_subscriber.subscribe(assignment.destination)
         stream = SendStream(publisher.socket, ring, receipt_window=0)

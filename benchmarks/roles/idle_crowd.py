@@ -19,6 +19,8 @@ from benchmarks.session import Session, receive
 if TYPE_CHECKING:
     import socket
 
+    from benchmarks.address import Address
+
 #: Connections made at a time; the smallest usual listen backlog is 128.
 _GROUP: Final = 100
 _RECEIVE_BYTES: Final = 64 * 1024
@@ -26,8 +28,7 @@ _RECEIVE_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleCrowdAssignment:
-    host: str
-    port: int
+    address: Address
     destination: str
     connections: int
     body_bytes: int
@@ -48,7 +49,7 @@ class IdleCrowdReport:
 
 
 def run(assignment: IdleCrowdAssignment, control: ChildEnd) -> IdleCrowdReport:
-    with ExitStack() as open_sockets, Session.open(assignment.host, assignment.port) as publisher:
+    with ExitStack() as open_sockets, Session.open(assignment.address) as publisher:
         control.reach(Stage.READY)
         control.wait_word()
         processor_at_start, started_at = time.process_time(), time.monotonic()
@@ -74,7 +75,7 @@ def run(assignment: IdleCrowdAssignment, control: ChildEnd) -> IdleCrowdReport:
 def _connect_group(assignment: IdleCrowdAssignment, size: int, open_sockets: ExitStack) -> list[socket.socket]:
     sessions: list[Session] = []
     for _ in range(size):
-        sessions.append(open_sockets.enter_context(Session.begin_connect(assignment.host, assignment.port)))
+        sessions.append(open_sockets.enter_context(Session.begin_connect(assignment.address)))
     for session in sessions:
         session.wait_connected()
         session.begin_subscribe(assignment.destination)

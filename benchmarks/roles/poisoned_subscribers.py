@@ -16,13 +16,13 @@ from benchmarks.roles.subscriber import RECEIVE_BYTES, AnsweringReceiver, Subscr
 from benchmarks.session import Session
 
 if TYPE_CHECKING:
+    from benchmarks.address import Address
     from benchmarks.roles.child_end import ChildEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoisonedAssignment:
-    host: str
-    port: int
+    address: Address
     destination: str
     subscribers: int
     #: Deliveries of the poison to the first subscriber, and the wait between them.
@@ -56,9 +56,7 @@ def run(assignment: PoisonedAssignment, control: ChildEnd) -> PoisonedReport:
         noticed: list[NoticePoison] = []
         for number in range(assignment.subscribers):
             is_first = number == 0
-            session = open_sessions.enter_context(
-                Session.open(assignment.host, assignment.port, identity=numbered_identity(number))
-            )
+            session = open_sessions.enter_context(Session.open(assignment.address, identity=numbered_identity(number)))
             session.subscribe(
                 assignment.destination, ack_mode="client-individual", headers=policy if is_first else None
             )

@@ -21,15 +21,17 @@ from benchmarks.session import Session, raise_if_error
 if TYPE_CHECKING:
     import socket
 
+    from benchmarks.address import Address
+    from benchmarks.frame_counting import StreamCounter
+
 #: Bytes handed to the kernel in one call without a window: large enough that calls cost nothing beside the copying.
-_RING_BYTES: Final = 256 * 1024
+RING_BYTES: Final = 256 * 1024
 _RECEIVE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherAssignment:
-    host: str
-    port: int
+    address: Address
     destination: str
     body_bytes: int
     #: It ends at whichever of the two comes first.
@@ -37,6 +39,8 @@ class PublisherAssignment:
     most_messages: int | None = None
     #: Messages that may be without their RECEIPT at a time; 0 asks for none.
     receipt_window: int
+    #: Whether every message has to be on disk before its RECEIPT, with brokers that want to be told.
+    is_stored: bool = False
     #: Which message, counted from 0, is poison; there must be an end then.
     poison_at: int | None = None
     #: Seconds without progress after which the broker counts as hung.
@@ -53,7 +57,7 @@ class PublisherReport:
 
 
 def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
-    frames_in_ring = assignment.receipt_window or max(1, _RING_BYTES // (assignment.body_bytes + 64))
+    frames_in_ring = assignment.receipt_window or max(1, RING_BYTES // (assignment.body_bytes + 64))
     if assignment.poison_at is not None:
         assert assignment.most_messages is not None
         frames_in_ring = max(frames_in_ring, assignment.most_messages)  # once round, so that there is one
@@ -63,31 +67,58 @@ def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
         frames=frames_in_ring,
         with_receipts=assignment.receipt_window > 0,
         poison_at=assignment.poison_at,
+        headers=assignment.address.dialect.of_send(is_stored=assignment.is_stored),
     )
-    with Session.open(assignment.host, assignment.port) as session:
+    with Session.open(assignment.address) as session:
         stream = SendStream(
             session.socket,
             ring,
             receipt_window=assignment.receipt_window,
             most_messages=assignment.most_messages,
         )
-        control.reach(Stage.READY)
-        control.wait_word()
-        processor_at_start, started_at = time.process_time(), time.monotonic()
-        stops_at = started_at + assignment.duration_s
-        while time.monotonic() < stops_at and not stream.is_exhausted():
-            if not stream.push():
-                stream.wait(assignment.stall_s)
-                control.progress(stream.messages)
-        stream.finish()
-        while not stream.is_complete():
-            if not stream.push():
-                stream.wait(assignment.stall_s)
-        finished_at, processor_s = time.monotonic(), time.process_time() - processor_at_start
+        report = publish(stream, assignment, control)
         session.leave()
+    return report
+
+
+def publish(stream: SendStream, assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
+    """Wait for the word, and send as fast as the stream goes, until time or messages are up."""
+    control.reach(Stage.READY)
+    control.wait_word()
+    processor_at_start, started_at = time.process_time(), time.monotonic()
+    stops_at = started_at + assignment.duration_s
+    while time.monotonic() < stops_at and not stream.is_exhausted():
+        if not stream.push():
+            stream.wait(assignment.stall_s)
+            control.progress(stream.messages)
+    stream.finish()
+    while not stream.is_complete():
+        if not stream.push():
+            stream.wait(assignment.stall_s)
+    finished_at, processor_s = time.monotonic(), time.process_time() - processor_at_start
     return PublisherReport(
         messages=stream.messages, started_at=started_at, finished_at=finished_at, processor_s=processor_s
     )
+
+
+@final
+class ReceiptCounter:
+    """Counts RECEIPTs; an ERROR between them is raised."""
+
+    def __init__(self) -> None:
+        self._counter = FrameCounter()
+
+    @property
+    def frames(self) -> int:
+        return self._counter.frames
+
+    @property
+    def byte_count(self) -> int:
+        return self._counter.byte_count
+
+    def count(self, buffer: bytearray, length: int) -> None:
+        raise_if_error(bytes(buffer[:length]))
+        self._counter.count(buffer, length)
 
 
 @final
@@ -101,15 +132,22 @@ class SendStream:
     """
 
     def __init__(
-        self, connected: socket.socket, ring: FrameRing, *, receipt_window: int, most_messages: int | None = None
+        self,
+        connected: socket.socket,
+        ring: FrameRing,
+        *,
+        receipt_window: int,
+        most_messages: int | None = None,
+        receipts: StreamCounter | None = None,
     ) -> None:
+        """`receipts` counts what is answered, if that is not STOMP."""
         connected.setblocking(False)
-        self._socket = connected
+        self.socket = connected
         self._ring = ring
         self._view = memoryview(ring.data)
         self._window_bytes = receipt_window * ring.frame_bytes
         self._end = math.inf if most_messages is None else most_messages * ring.frame_bytes
-        self._receipts = FrameCounter()
+        self._receipts = receipts or ReceiptCounter()
         self._buffer = bytearray(_RECEIVE_BYTES)
         self._is_finishing = False
         self.position = 0
@@ -128,9 +166,17 @@ class SendStream:
         is_between_frames = self._ring.bytes_to_boundary(self.position) == 0
         return is_between_frames and (not self._window_bytes or self._receipts.frames == self.messages)
 
+    def end_at(self, messages: int) -> None:
+        """Give it an end, which it must not have passed."""
+        self._end = messages * self._ring.frame_bytes
+
     def finish(self) -> None:
         """From now on only the frame that is under way may be completed."""
         self._is_finishing = True
+
+    def may_send(self) -> bool:
+        """Whether the window lets it, whatever the kernel takes."""
+        return self._allowed_bytes() > 0
 
     def push(self) -> bool:
         """Send what kernel and window take now. False if that is nothing."""
@@ -138,11 +184,11 @@ class SendStream:
         if allowed == 0:
             return False
         try:
-            self.position += self._socket.send(self._view[begin : begin + allowed])
+            self.position += self.socket.send(self._view[begin : begin + allowed])
         except BlockingIOError:
             return False
         except ConnectionError as error:
-            self._receive()  # raises what the broker said before it closed, if it said anything
+            self.receive()  # raises what the broker said before it closed, if it said anything
             raise Broken(f"the broker dropped the publisher: {error}") from error
         return True
 
@@ -156,11 +202,11 @@ class SendStream:
         self._wait_and_receive([control], None)
 
     def _wait_and_receive(self, also: list[ChildEnd], timeout_s: float | None) -> bool:
-        wants_to_send = [self._socket] if self._allowed_bytes() else []
-        waited_for: list[socket.socket | ChildEnd] = [self._socket, *also]
+        wants_to_send = [self.socket] if self._allowed_bytes() else []
+        waited_for: list[socket.socket | ChildEnd] = [self.socket, *also]
         readable, writable, _ = select.select(waited_for, wants_to_send, [], timeout_s)
-        if self._socket in readable:
-            self._receive()
+        if self.socket in readable:
+            self.receive()
         return bool(readable or writable)
 
     def _allowed_bytes(self) -> int:
@@ -171,12 +217,12 @@ class SendStream:
             return int(to_end)
         return int(min(to_end, self._receipts.frames * self._ring.frame_bytes + self._window_bytes - self.position))
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Count the receipts that are there."""
         try:
-            length = self._socket.recv_into(self._buffer)
+            length = self.socket.recv_into(self._buffer)
         except (BlockingIOError, ConnectionError):
             return
         if length == 0:
             raise Broken("the broker closed the publisher's connection")
-        raise_if_error(bytes(self._buffer[:length]))
         self._receipts.count(self._buffer, length)

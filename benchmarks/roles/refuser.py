@@ -20,6 +20,7 @@ from benchmarks.session import Session
 if TYPE_CHECKING:
     import socket
 
+    from benchmarks.address import Address
     from benchmarks.durable_identity import DurableIdentity
 
 _NICENESS: Final = 10
@@ -27,8 +28,7 @@ _NICENESS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefuserAssignment:
-    host: str
-    port: int
+    address: Address
     destination: str
     identity: DurableIdentity
 
@@ -43,7 +43,7 @@ class RefuserReport:
 def run(assignment: RefuserAssignment, control: ChildEnd) -> RefuserReport:
     # With fewer cores than processes, it must not take the processor from the role that measures beside it.
     os.nice(_NICENESS)
-    with Session.open(assignment.host, assignment.port, identity=assignment.identity) as session:
+    with Session.open(assignment.address, identity=assignment.identity) as session:
         control.reach(Stage.READY)
         control.wait_word()
         processor_at_start, started_at = time.process_time(), time.monotonic()

@@ -18,13 +18,13 @@ from benchmarks.roles.subscriber import RECEIVE_BYTES, AnsweringReceiver
 from benchmarks.session import Session
 
 if TYPE_CHECKING:
+    from benchmarks.address import Address
     from benchmarks.durable_identity import DurableIdentity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturningAssignment:
-    host: str
-    port: int
+    address: Address
     destination: str
     identity: DurableIdentity
     #: Seconds without a byte after which what is missing counts as lost.
@@ -43,7 +43,7 @@ class ReturningReport:
 
 
 def run(assignment: ReturningAssignment, control: ChildEnd) -> ReturningReport:
-    with Session.open(assignment.host, assignment.port, identity=assignment.identity) as session:
+    with Session.open(assignment.address, identity=assignment.identity) as session:
         control.reach(Stage.READY)
         word = control.wait_word()
         assert isinstance(word, Expect)

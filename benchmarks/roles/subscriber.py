@@ -24,21 +24,23 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
+    from benchmarks.address import Address
     from benchmarks.answering import Answering
+    from benchmarks.frame_counting import StreamCounter
 
 RECEIVE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberAssignment:
-    host: str
-    port: int
+    address: Address
     destination: str
     connections: int
     #: `client-individual` with an ACK for every MESSAGE, instead of `auto`.
     acknowledges: bool
     #: Each connection has a durable subscription of its own, see `numbered_identity`.
     is_durable: bool = False
+    durable_name: str = "benchmark"
     #: Seconds without a byte, once the publisher has finished, after which what is missing counts as lost.
     stall_s: float
 
@@ -61,9 +63,8 @@ def run(assignment: SubscriberAssignment, control: ChildEnd) -> SubscriberReport
         sessions = [
             open_sessions.enter_context(
                 Session.open(
-                    assignment.host,
-                    assignment.port,
-                    identity=numbered_identity(number) if assignment.is_durable else None,
+                    assignment.address,
+                    identity=numbered_identity(number, assignment.durable_name) if assignment.is_durable else None,
                 )
             )
             for number in range(assignment.connections)
@@ -82,8 +83,15 @@ def run(assignment: SubscriberAssignment, control: ChildEnd) -> SubscriberReport
         return receive_and_leave(sessions, receivers, control, assignment.stall_s)
 
 
+class Leaving(Protocol):
+    """A connected client, of whichever protocol."""
+
+    def leave(self) -> int:
+        """Disconnect, and say how many messages came before the broker had seen everything sent here."""
+
+
 def receive_and_leave(
-    sessions: Sequence[Session], receivers: Sequence[Receiver], control: ChildEnd, stall_s: float
+    sessions: Sequence[Leaving], receivers: Sequence[Receiver], control: ChildEnd, stall_s: float
 ) -> SubscriberReport:
     """Receive on subscribed sessions what the publisher is said to have sent, and disconnect."""
     control.reach(Stage.READY)
@@ -153,10 +161,10 @@ class Receiver(Protocol):
 class CountingReceiver:
     """Counts messages and sends nothing."""
 
-    def __init__(self, connected: socket.socket, buffer: bytearray) -> None:
+    def __init__(self, connected: socket.socket, buffer: bytearray, counter: StreamCounter | None = None) -> None:
         self.socket = connected
         self._buffer = buffer
-        self._counter = FrameCounter()
+        self._counter = counter or FrameCounter()
 
     @property
     def messages(self) -> int:
@@ -187,12 +195,20 @@ class AnsweringReceiver:
     Invariant: `_unsent` holds the answers, in order, that the kernel has not yet taken.
     """
 
-    def __init__(self, connected: socket.socket, buffer: bytearray, answering: Answering, *, again: int = 0) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        buffer: bytearray,
+        answering: Answering,
+        *,
+        again: int = 0,
+        counter: StreamCounter | None = None,
+    ) -> None:
         self.socket = connected
         self._buffer = buffer
         self._answering = answering
         self._again = again
-        self._counter = FrameCounter()
+        self._counter = counter or FrameCounter()
         self._unsent = bytearray()
         self.answered = 0
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, final
 
+from benchmarks.address import Address
+from benchmarks.flow_roles import STOMP_ROLES
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -36,16 +39,16 @@ class Script:
 class ScriptedServer:
     """Serves on a free port of the loopback address for the length of a `with` block. It is a `Target` as well."""
 
-    host = "127.0.0.1"
+    roles = STOMP_ROLES
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        self._listener = socket.create_server((self.host, 0))
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self._stop_receiver, self._stop_sender = socket.socketpair()
         self._clients: dict[socket.socket, _Client] = {}
         self._durable: dict[tuple[str, str], _DurableSubscription] = {}
         self._thread = threading.Thread(target=self._serve)
-        self.port: int = self._listener.getsockname()[1]
+        self.address = Address(*self._listener.getsockname())
         self.messages = 0
         self.acknowledged: list[str] = []
         #: For each restart, whether it was after a kill.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.address import Address
 from benchmarks.broken import Broken
 from benchmarks.broker_process import running_process
 
@@ -32,7 +33,7 @@ def test_the_address_is_taken_from_what_the_broker_prints(tmp_path: Path) -> Non
     script = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n" + LISTENS + "signal.pause()"
 
     with running_process(python(script), tmp_path) as target:
-        assert (target.host, target.port) == ("127.0.0.9", 61613)
+        assert target.address == Address("127.0.0.9", 61613)
         assert target.resident_bytes() > 0
         assert target.processor_s() >= 0
 

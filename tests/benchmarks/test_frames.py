@@ -29,7 +29,7 @@ def test_an_acknowledgement_can_ask_for_a_receipt() -> None:
 
 
 def test_a_subscriber_can_ask_for_a_policy_of_its_own() -> None:
-    frame = frames.subscribe("/topic/a", subscription=0, headers={"max-attempts": "3"}, receipt="r")
+    frame = frames.subscribe("/topic/a", headers={"max-attempts": "3"}, receipt="r")
 
     assert frame == b"SUBSCRIBE\nid:0\ndestination:/topic/a\nack:auto\nreceipt:r\nmax-attempts:3\n\n\0"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 
+from benchmarks.address import Address
 from benchmarks.frame_counting import StampReader, stamped_body
 from benchmarks.frames import send
 from benchmarks.roles.paced import Arrivals, PacedAssignment, Schedule
 
 ASSIGNMENT = PacedAssignment(
-    host="127.0.0.1",
-    port=0,
+    address=Address("127.0.0.1", 0),
     destination="/topic/a",
     body_bytes=64,
     messages_per_s=1000,

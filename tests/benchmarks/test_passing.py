@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from benchmarks.address import Address
 from benchmarks.broken import Broken
 from benchmarks.frames import send
 from benchmarks.role_process import RoleProcess
@@ -19,11 +20,12 @@ from soak.through_run import ThroughOutcome, allowed_bytes
 from tests.benchmarks.scripted_server import Script, ScriptedServer
 
 MIB: Final = 1024 * 1024
+NOWHERE: Final = Address("", 0)
 
 
-def assignment(messages: int, *, host: str = "", port: int = 0) -> PassingAssignment:
+def assignment(messages: int, address: Address = NOWHERE) -> PassingAssignment:
     return PassingAssignment(
-        host=host, port=port, destination="/topic/a", messages=messages, body_bytes=64, window=10, batch=5, stall_s=1.0
+        address=address, destination="/topic/a", messages=messages, body_bytes=64, window=10, batch=5, stall_s=1.0
     )
 
 
@@ -104,7 +106,7 @@ def test_an_error_is_reported() -> None:
 
 def test_everything_passes_through_a_server_that_delivers_it() -> None:
     with ScriptedServer(Script()) as server:
-        asked = assignment(1003, host=server.host, port=server.port)
+        asked = assignment(1003, server.address)
         with RoleProcess(passing.run, asked, watch=lambda: None) as process:
             process.wait_stage(Stage.READY)
             process.tell(Go())
@@ -118,7 +120,7 @@ def test_everything_passes_through_a_server_that_delivers_it() -> None:
 
 def test_a_lost_message_is_reported() -> None:
     with ScriptedServer(Script(lost=frozenset({20}))) as server:
-        asked = assignment(100, host=server.host, port=server.port)
+        asked = assignment(100, server.address)
         with RoleProcess(passing.run, asked, watch=lambda: None) as process:
             process.wait_stage(Stage.READY)
             process.tell(Go())

@@ -1,0 +1,82 @@
+"""What ours is to reach against its peers, and whether it does.
+
+Law: a goal is a bound on a ratio of one figure, ours over the peer's, as `standings` takes it. A goal that could not be
+measured is not reached, and not missed either: it is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.comparison.standings import ratio_of
+from benchmarks.measurement import FigureKey
+
+if TYPE_CHECKING:
+    from benchmarks.comparison.results import Results
+
+
+class Bound(Enum):
+    AT_LEAST = "≥"  # of what is better when it is more
+    AT_MOST = "≤"
+
+
+class Verdict(Enum):
+    REACHED = "reached"
+    NOT_REACHED = "NOT reached"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    title: str
+    key: FigureKey
+    peer: str
+    bound: Bound
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    goal: Goal
+    #: None if it was not measured.
+    ratio: float | None
+    verdict: Verdict
+
+
+def judge(goal: Goal, results: Results) -> Judgement:
+    ratio = ratio_of(goal.peer, goal.key, results)
+    if ratio is None:
+        verdict = Verdict.NOT_MEASURED
+    else:
+        holds = ratio >= goal.ratio if goal.bound is Bound.AT_LEAST else ratio <= goal.ratio
+        verdict = Verdict.REACHED if holds else Verdict.NOT_REACHED
+    return Judgement(goal=goal, ratio=ratio, verdict=verdict)
+
+
+def _at_least(title: str, key: FigureKey, **ratios: float) -> tuple[Goal, ...]:
+    return tuple(
+        Goal(title=title, key=key, peer=peer, bound=Bound.AT_LEAST, ratio=ratio) for peer, ratio in ratios.items()
+    )
+
+
+def _at_most(title: str, key: FigureKey, **ratios: float) -> tuple[Goal, ...]:
+    return tuple(
+        Goal(title=title, key=key, peer=peer, bound=Bound.AT_MOST, ratio=ratio) for peer, ratio in ratios.items()
+    )
+
+
+#: On a machine with two cores.
+GOALS: Final = (
+    *_at_least("topic 1 → 1", FigureKey("topic-1-to-1", "deliveries"), rabbitmq=12, activemq=6, nats=0.4),
+    *_at_least("topic 1 → 50", FigureKey("topic-1-to-50", "deliveries"), rabbitmq=10, activemq=3.5, nats=0.45),
+    *_at_least("durable 1 → 1", FigureKey("durable-1-to-1", "deliveries"), rabbitmq=3.5, activemq=15, jetstream=0.7),
+    *_at_least("durable 1 → 10", FigureKey("durable-1-to-10", "deliveries"), rabbitmq=8, activemq=10),
+    *_at_least("backlog, fill", FigureKey("backlog", "fill"), rabbitmq=2.5, activemq=10),
+    *_at_least("backlog, drain", FigureKey("backlog", "drain"), rabbitmq=2, activemq=4),
+    *_at_most("p99 at 1,000/s, transient", FigureKey("latency", "p99"), rabbitmq=1, activemq=0.5),
+    # Ours has an fsync between SEND and MESSAGE, theirs has none.
+    *_at_most("p99 at 1,000/s, durable", FigureKey("durable-latency", "p99"), rabbitmq=2, activemq=0.5),
+    *_at_most("memory per idle connection", FigureKey("idle-connections", "memory per connection"), rabbitmq=0.2),
+)

@@ -1,0 +1,245 @@
+"""What is compared, as data.
+
+Law: a sitting is what one running instance of a broker goes through, from a fresh start on an empty data directory to
+its end; each broker gets one per round. Fewer starts than one per scenario, because some brokers take ten seconds for
+it. All durable scenarios of a sitting share one topic and number their subscribers from 0, so none may have fewer
+subscribers than one before it: messages would be stored for somebody who never comes.
+
+Names are what `--scenario` takes and what the JSON holds, so they stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from benchmarks.peers.peer import Ability
+from benchmarks.scenarios import (
+    DURABLE_WINDOW,
+    MILLION,
+    Backlog,
+    Crowd,
+    FreshStart,
+    IdleConnections,
+    Latency,
+    NackStorm,
+    PassedThrough,
+    Scenario,
+    Throughput,
+    quickened,
+)
+
+_KIBIBYTE: Final = 1024
+#: Messages that are timed in a second, at higher rates: as many as at the fixed rate.
+_TIMED_PER_S: Final = 1000
+
+_TOPICS: Final = frozenset({Ability.TOPICS})
+_DURABLE: Final = frozenset({Ability.DURABLE})
+#: What only the generator's STOMP roles can ask for.
+_TOPICS_STOMP: Final = frozenset({Ability.TOPICS, Ability.STOMP})
+_DURABLE_STOMP: Final = frozenset({Ability.DURABLE, Ability.STOMP})
+_REDELIVERY: Final = frozenset({Ability.DURABLE, Ability.STOMP, Ability.REDELIVERY})
+
+
+class Group(Enum):
+    """The tables of the results, in their order."""
+
+    TOPICS = "Topics"
+    DURABLE = "Durable subscriptions: a receipt for every SEND, an ACK for every MESSAGE"
+    WINDOWS = "Ten publishers with small windows, one durable subscriber"
+    LATENCY = "Latency, from when a message was due"
+    FOOTPRINT = "Connections, memory, start"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyAtHalf:
+    """Latency at half of the rate that the same broker has reached in the same sitting."""
+
+    name: str
+    title: str
+    #: The scenario that says how much it can do.
+    of: str
+    is_durable: bool = False
+    duration_s: float = 3.0
+
+    def at_half_of(self, deliveries_per_s: float) -> Latency:
+        half = max(1, round(deliveries_per_s / 2))
+        timed = min(half, _TIMED_PER_S)
+        return Latency(
+            name=self.name,
+            title=self.title,
+            messages_per_s=timed,
+            companions=round(half / timed) - 1,
+            is_durable=self.is_durable,
+            duration_s=self.duration_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A scenario with its place in the results."""
+
+    scenario: Scenario | LatencyAtHalf
+    group: Group
+    needs: frozenset[Ability]
+    #: It is measured in so many rounds at most.
+    most_rounds: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.scenario.name
+
+    @property
+    def title(self) -> str:
+        return self.scenario.title
+
+    def is_in_round(self, number: int) -> bool:
+        return self.most_rounds is None or number <= self.most_rounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sitting:
+    name: str
+    compared: tuple[Compared, ...]
+    #: Goes through before anything is measured, so that a virtual machine has compiled its code.
+    warm_up: Throughput | None = None
+
+
+def _topics(scenario: Scenario, needs: frozenset[Ability] = _TOPICS) -> Compared:
+    return Compared(scenario=scenario, group=Group.TOPICS, needs=needs)
+
+
+def _durable(scenario: Scenario, needs: frozenset[Ability] = _DURABLE) -> Compared:
+    return Compared(scenario=scenario, group=Group.DURABLE, needs=needs)
+
+
+def _windows(window: int) -> Compared:
+    scenario = Crowd(
+        name=f"durable-10-publishers-window-{window}",
+        title=f"window of {window}",
+        publishers=10,
+        topics=1,
+        subscribers_per_topic=1,
+        is_durable=True,
+        receipt_window=window,
+    )
+    return Compared(scenario=scenario, group=Group.WINDOWS, needs=_DURABLE_STOMP)
+
+
+def _latency(scenario: Latency | LatencyAtHalf) -> Compared:
+    needs = _DURABLE_STOMP if scenario.is_durable else _TOPICS_STOMP
+    return Compared(scenario=scenario, group=Group.LATENCY, needs=needs)
+
+
+_TOPIC_1_TO_1: Final = Throughput(name="topic-1-to-1", title="1 → 1")
+_DURABLE_1_TO_1: Final = Throughput(
+    name="durable-1-to-1", title="1 → 1", acknowledges=True, is_durable=True, receipt_window=DURABLE_WINDOW
+)
+
+SITTINGS: Final = (
+    Sitting(
+        name="topics",
+        warm_up=_TOPIC_1_TO_1,
+        compared=(
+            _topics(_TOPIC_1_TO_1),
+            _topics(Throughput(name="topic-1-to-50", title="1 → 50", subscribers=50)),
+            _topics(
+                Crowd(
+                    name="topic-10-to-10-to-10",
+                    title="10 → 10 topics → 10 each",
+                    publishers=10,
+                    topics=10,
+                    subscribers_per_topic=10,
+                ),
+                _TOPICS_STOMP,
+            ),
+            _topics(Throughput(name="topic-4-kib", title="1 → 1, 4 KiB", body_bytes=4 * _KIBIBYTE)),
+            _topics(Throughput(name="topic-64-kib", title="1 → 1, 64 KiB", body_bytes=64 * _KIBIBYTE)),
+            _latency(Latency(name="latency", title="topic, 1,000/s", messages_per_s=1000)),
+            _latency(LatencyAtHalf(name="latency-at-half", title="topic, half of its maximum", of="topic-1-to-1")),
+        ),
+    ),
+    Sitting(
+        name="durable",
+        warm_up=_DURABLE_1_TO_1,
+        compared=(
+            _durable(_DURABLE_1_TO_1),
+            _windows(1),
+            _windows(10),
+            _windows(100),
+            _latency(Latency(name="durable-latency", title="durable, 1,000/s", messages_per_s=1000, is_durable=True)),
+            _latency(
+                LatencyAtHalf(
+                    name="durable-latency-at-half",
+                    title="durable, half of its maximum",
+                    of="durable-1-to-1",
+                    is_durable=True,
+                )
+            ),
+            _durable(NackStorm(name="nack-storm", title="every tenth message refused once"), _REDELIVERY),
+            _durable(
+                replace(_DURABLE_1_TO_1, name="durable-1-to-10", title="1 → 10", subscribers=10),
+                _DURABLE_STOMP,
+            ),
+            _durable(
+                Backlog(name="backlog", title="backlog of 50,000 for one who is away", messages=50_000),
+                _DURABLE_STOMP,
+            ),
+        ),
+    ),
+    Sitting(
+        name="footprint",
+        compared=(
+            Compared(
+                scenario=FreshStart(name="start-up", title="start, nothing stored"),
+                group=Group.FOOTPRINT,
+                needs=_TOPICS,
+            ),
+            Compared(
+                scenario=IdleConnections(name="idle-connections", title="5,000 idle connections", connections=5000),
+                group=Group.FOOTPRINT,
+                needs=_TOPICS_STOMP,
+            ),
+        ),
+    ),
+    Sitting(
+        name="a-million",
+        compared=(
+            Compared(
+                scenario=PassedThrough(name="million", title="after 1,000,000 messages", messages=MILLION),
+                group=Group.FOOTPRINT,
+                needs=_TOPICS,
+                most_rounds=1,
+            ),
+        ),
+    ),
+)
+
+ALL_COMPARED: Final = tuple(compared for sitting in SITTINGS for compared in sitting.compared)
+
+
+def compared_in(group: Group) -> list[Compared]:
+    return [compared for compared in ALL_COMPARED if compared.group is group]
+
+
+def chosen(names: frozenset[str], *, is_quick: bool) -> tuple[Sitting, ...]:
+    """The sittings with only those scenarios, and those whose figures they need; all if there are no names."""
+    needed = names | {
+        compared.scenario.of
+        for compared in ALL_COMPARED
+        if isinstance(compared.scenario, LatencyAtHalf) and compared.name in names
+    }
+    sittings = []
+    for sitting in SITTINGS:
+        kept = tuple(compared for compared in sitting.compared if not names or compared.name in needed)
+        if kept:
+            sittings.append(replace(sitting, compared=tuple(map(_quickened, kept)) if is_quick else kept))
+    return tuple(sittings)
+
+
+def _quickened(compared: Compared) -> Compared:
+    scenario = compared.scenario
+    if isinstance(scenario, LatencyAtHalf):
+        return replace(compared, scenario=replace(scenario, duration_s=scenario.duration_s / 3))
+    return replace(compared, scenario=quickened(scenario))

@@ -1,0 +1,16 @@
+"""The brokers that are compared, each in a file of its own.
+
+Law: nothing outside knows which brokers there are; it goes through `PEERS`, ours first.
+"""
+
+from typing import Final
+
+from benchmarks.peers.activemq import ACTIVEMQ
+from benchmarks.peers.nats import JETSTREAM, NATS
+from benchmarks.peers.ours import OURS
+from benchmarks.peers.peer import Peer
+from benchmarks.peers.rabbitmq import RABBITMQ
+
+__all__ = ["PEERS"]
+
+PEERS: Final[tuple[Peer, ...]] = (OURS, RABBITMQ, ACTIVEMQ, NATS, JETSTREAM)

@@ -1,0 +1,110 @@
+"""One connected NATS client on a blocking socket, for everything that is not measured.
+
+Law: as `benchmarks.session`, one request and one answer; the measured stretches take `socket` and work on it
+themselves. Nothing is published before every subscriber is ready, so what comes is the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+from benchmarks.broken import Broken
+from benchmarks.peers.nats_roles import protocol
+from benchmarks.session import ANSWER_TIMEOUT_S, open_socket, receive
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from benchmarks.address import Address
+
+_RECEIVE_BYTES: Final = 64 * 1024
+_SHOWN_BYTES: Final = 400
+_SUBSCRIPTION: Final = 1
+#: Of answers to requests.
+_INBOX: Final = 2
+
+
+@final
+class NatsSession:
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+
+    @classmethod
+    def open(cls, address: Address) -> Self:
+        """A client that the server has let in."""
+        session = cls(open_socket(address))
+        try:
+            session._wait_line(b"INFO ")
+            session.socket.sendall(protocol.CONNECT)
+            session._ping()
+        except BaseException:
+            session.socket.close()
+            raise
+        return session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.socket.close()
+
+    def subscribe(self, subject: str) -> None:
+        """Subscribe, and come back when the server knows of it."""
+        self.socket.sendall(protocol.subscribe(subject, number=_SUBSCRIPTION))
+        self._ping()
+
+    def listen(self, subject: str) -> None:
+        """Subscribe to answers, whoever is asked."""
+        self.socket.sendall(protocol.subscribe(subject, number=_INBOX))
+        self._ping()
+
+    def ask(self, subject: str, question: Mapping[str, object], *, inbox: str) -> Any:
+        """What is answered at `inbox`, which has to be listened to; an error in it is raised."""
+        self.socket.sendall(protocol.request(subject, question, reply_to=inbox))
+        head = self._wait_line(b"MSG ")
+        answer = json.loads(self._wait_line(b"{"))
+        if "error" in answer:
+            raise Broken(f"{subject}: {answer['error']} ({head.decode().strip()})")
+        return answer
+
+    def leave(self) -> int:
+        """Wait until the server has seen everything sent here, and say how many messages came before."""
+        self.socket.settimeout(ANSWER_TIMEOUT_S)
+        lines = self._ping()
+        return lines // 2
+
+    def _ping(self) -> int:
+        """How many lines came before the answer."""
+        self.socket.sendall(protocol.PING)
+        lines = 0
+        while (line := self._next_line()) != protocol.PONG:
+            if line.startswith(b"-ERR"):
+                raise Broken(f"the server said {line.decode().strip()}")
+            lines += 1
+        return lines
+
+    def _wait_line(self, beginning: bytes) -> bytes:
+        line = self._next_line()
+        if not line.startswith(beginning):
+            raise Broken(f"expected {beginning.decode()}, got {line[:_SHOWN_BYTES]!r}")
+        return line
+
+    def _next_line(self) -> bytes:
+        """A byte at a time: what lies behind a line stays where the measured stretch will look for it."""
+        line = bytearray()
+        while not line.endswith(b"\r\n"):
+            line += receive(self.socket, 1)
+        return bytes(line)
+
+
+def answers_nats(address: Address) -> bool:
+    try:
+        with NatsSession.open(address):
+            return True
+    except Broken:
+        return False

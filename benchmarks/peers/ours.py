@@ -1,0 +1,30 @@
+"""Our own broker, as one of those that are compared.
+
+Law: it gets no settings that its users would not have.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
+
+from benchmarks.broker_process import running_broker
+from benchmarks.peers.peer import Installed, Missing, Peer
+
+_CONFIGURATION: Final = """\
+Its defaults: ledger and statistics on, the embedded database with `synchronous=FULL`, an fsync before a stored message
+has its receipt and before it is delivered.
+"""
+
+
+def _installed() -> Installed | Missing:
+    return Installed(version("stompbroker"))
+
+
+OURS: Final = Peer(
+    name="stompbroker",
+    title="stompbroker",
+    configuration=_CONFIGURATION,
+    installed=_installed,
+    open=running_broker,
+)
