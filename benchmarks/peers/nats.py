@@ -52,8 +52,8 @@ stream: {STREAM}
 
 Each durable subscriber is a push consumer with explicit acknowledgements and `max_ack_pending` {MAX_ACK_PENDING}, as
 ours has for prefetch. A publisher has an answer for every message, with the same window as the others. JetStream
-writes to its file before it answers and leaves the fsync to a timer of two minutes; ours has one before each receipt. Its default
-retention keeps what is acknowledged, which is less work than to delete it, as ours does.
+writes to its file before it answers and leaves the fsync to a timer of two minutes; ours has one before each receipt.
+Its default retention keeps what is acknowledged, which is less work than to delete it, as ours does.
 """
 
 _OWN_PROTOCOL: Final = "speaks a protocol of its own"
