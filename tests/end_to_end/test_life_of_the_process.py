@@ -11,7 +11,8 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+import urllib.request
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -249,9 +250,21 @@ def test_those_who_were_turned_away_take_no_room(tmp_path: Path) -> None:
         crowd.enter_context(RawClient.connected(broker.address)).subscribe("/topic/a")
 
 
+def wait_until_managed(broker: BrokerProcess) -> None:
+    url = broker.events("broker is starting")[0]["management"]
+
+    def answers() -> bool:
+        with suppress(OSError), urllib.request.urlopen(f"{url}/health/live", timeout=HARD_TIMEOUT_S):
+            return True
+        return False
+
+    wait_until(answers, "an answer of the management endpoint")
+
+
 def test_running_out_of_descriptors_hurts_nobody_who_is_connected(tmp_path: Path) -> None:
     open_files = 48
     with running_broker(tmp_path, open_files=open_files) as broker, ExitStack() as crowd:
+        wait_until_managed(broker)  # it is made after the start, and needs descriptors for its modules
         old = crowd.enter_context(RawClient.connected(broker.address, heart_beat="0,100"))
         old.subscribe("/topic/a")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -136,10 +137,13 @@ def _take_over(order: Order, descriptors: list[int]) -> None:
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    # As the interpreter opens them; lines that go to a terminal are written one by one.
-    for number, (name, mode, buffering) in enumerate((("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))):
+    # As the interpreter opens them: what could not be written to stderr is not kept for another try.
+    for number, (name, mode) in enumerate((("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb"))):
         before = getattr(sys, name)
-        stream = os.fdopen(number, mode, buffering, encoding=before.encoding, errors=before.errors, closefd=False)
+        binary = os.fdopen(number, mode, 0 if name == "stderr" else -1, closefd=False)
+        stream = io.TextIOWrapper(
+            binary, before.encoding, before.errors, line_buffering=binary.isatty(), write_through=name == "stderr"
+        )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.chdir(order.directory)
