@@ -24,11 +24,11 @@ report: $(VENV)/analytics.stamp  ## Make a sample day and the report on it (ARGS
 	@echo "Open it in a browser: file://$(CURDIR)/$(SAMPLE)/reports/dt=$(SAMPLE_DATE)/report.html"
 
 # One process more than processors, since many tests wait for a process of their own, and four at most: each has a
-# PostgreSQL server and brokers of its own. Tests of one group stay in one process: Spark takes long to start, and is
-# started once. `ARGS="-n 0"` is one process.
+# PostgreSQL server and brokers of its own. Whoever runs out of tests takes some of another's, because a few tests take
+# as long as a thousand others. `ARGS="-n 0"` is one process.
 WORKERS = $$($(BIN)/python -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
 test: $(VENV)/dev.stamp  ## Run all tests (ARGS="-k cursor")
-	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
 	@$(BIN)/ruff check

@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from tests.analytics.sample_run import SampleRun
 
 
-@pytest.hookimpl(tryfirst=True)  # before those who look at marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever takes Spark stays with the others who do, where a parallel run heeds groups: it takes long to start."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    """Whoever takes Spark comes first: a parallel run gives the first tests to one process, which then has the only
+    Java, and others take from its end when they have nothing left to do."""
+    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

@@ -153,7 +153,6 @@ def test_the_lake_of_the_settings_is_taken(program: Program) -> None:
 # With Spark
 
 
-@pytest.mark.xdist_group("spark")
 def test_several_dates_are_a_page_each_and_a_list(program: Program) -> None:
     lake = program.directory / "lake"
     generate_lake(lake, last_date=DATE, days=3, deliveries=6_000)

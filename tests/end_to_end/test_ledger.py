@@ -74,7 +74,6 @@ def ask(broker: BrokerProcess, method: str, **arguments: Any) -> Any:
     return trio.run(call)
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(240)
 def test_a_report_says_exactly_what_happened(tmp_path: Path) -> None:
     expected: Counter[tuple[str, str]] = Counter()
