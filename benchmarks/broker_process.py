@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, final
+from typing import IO, TYPE_CHECKING, Final, TypeVar, final
 
 import psutil
 
@@ -27,7 +27,7 @@ from benchmarks.disk_directory import disk_directory
 from benchmarks.flow_roles import STOMP_ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from benchmarks.target import Target
 
@@ -35,6 +35,8 @@ _ANNOUNCED: Final = re.compile(rb"stomp://([^:\s]+):(\d+)")
 _START_TIMEOUT_S: Final = 20.0
 _STOP_TIMEOUT_S: Final = 15.0
 _SHOWN_LOG_BYTES: Final = 1500
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -112,12 +114,20 @@ class BrokerProcess:
 
     def processor_s(self) -> float:
         self.raise_if_dead()
-        used = self._observed.cpu_times()
-        return used.user + used.system
+        return sum(used.user + used.system for used in self._asked_of_family(psutil.Process.cpu_times))
 
     def resident_bytes(self) -> int:
         self.raise_if_dead()
-        return self._observed.memory_info().rss
+        # What a fork shares with the process it was forked from is not counted twice.
+        return sum(memory.pss for memory in self._asked_of_family(psutil.Process.memory_full_info))
+
+    def _asked_of_family(self, ask: Callable[[psutil.Process], T]) -> list[T]:
+        """Of the process, and of those that it has forked or started and that are still there."""
+        answers = []
+        for process in (self._observed, *self._observed.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                answers.append(ask(process))
+        return answers
 
     def raise_if_dead(self) -> None:
         if self._running().poll() is not None:

@@ -51,9 +51,10 @@ from stompbroker.actors import (
     worker,
 )
 from stompbroker.clock import NANOSECONDS, Clock
-from stompbroker.config import MEMORY, MIN_TOKEN
+from stompbroker.config import EMBEDDED, MEMORY, MIN_TOKEN
 from stompbroker.control import Control
 from stompbroker.data_directory import hold
+from stompbroker.departures import Departures
 from stompbroker.errors import OperatorError, PeerViolation
 from stompbroker.ids import ConnectionId
 from stompbroker.journal import Numbers, StoreJournal, restore
@@ -63,9 +64,10 @@ from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message_ids import MessageIds
 from stompbroker.sessions import RefusalPace, Rhythm, Session, SessionSettings, Surroundings
 from stompbroker.stomp import Limits
-from stompbroker.storage import Kept, Ownership, Store, open_store
+from stompbroker.storage import Kept, Ownership, Store, WritingProcess, open_store
+from stompbroker.store_writer import ProcessWriter, StoreWriter, ThreadWriter
 from stompbroker.stretches import StretchGauge
-from stompbroker.topics import DeadLetters, IdleSubscriptions, MemoryJournal, Records, Registry
+from stompbroker.topics import DeadLetters, Dispatch, IdleSubscriptions, MemoryJournal, Records, Registry
 from stompbroker.totals import Totals
 from stompbroker.transport import Traffic, open_listeners, raise_descriptor_limit
 
@@ -95,6 +97,7 @@ class OpenedStore:
     """A store that is ours, and what it had kept."""
 
     store: Store
+    writer: StoreWriter
     ownership: Ownership
     kept: Kept
 
@@ -116,6 +119,8 @@ class Broker:
             can_store=opened is not None,
             records=Records(self.clock.now_ns) if opened is not None and settings.ledger else None,
         )
+        departures = Departures()
+        self.dispatch = Dispatch(self.registry.ready, departures, self.clock)
         self.sessions: dict[ConnectionId, Session] = {}
         self.stretches = StretchGauge()
         self.opened = opened
@@ -167,6 +172,7 @@ class Broker:
         self.shared = worker.Shared(
             traffic=Traffic(),
             budget=self.budget,
+            dispatch=self.dispatch,
             stretches=self.stretches,
             block_timeout_s=settings.block_timeout_s,
         )
@@ -174,6 +180,7 @@ class Broker:
             registry=self.registry,
             journal=self.journal,
             budget=self.budget,
+            departures=departures,
             clock=self.clock,
             rhythm=self.rhythm,
             message_ids=message_ids,
@@ -193,7 +200,7 @@ class Broker:
         """Start what every connection needs."""
         topic_idle_ns = int(self.settings.topic_idle_s * NANOSECONDS)
         if self.opened is not None and isinstance(self.journal, StoreJournal):
-            await nursery.start(journal.run, self.journal, self.opened.store, self.stretches)
+            await nursery.start(journal.run, self.journal, self.opened.writer, self.dispatch, self.stretches)
             await nursery.start(page_reader.run, self.registry.pages, self.opened.store)
             await nursery.start(upkeep.run, self.registry, self.journal, self.opened.store, self.clock)
             if self.exports is not None and self.rounds is not None:
@@ -201,7 +208,9 @@ class Broker:
                     exporter.run, self.exports, self.rounds, self._lake(), self.clock, self.journal.wait_idle
                 )
                 await nursery.start(snapshots.run, self.control.backlog, self.exports, self.rounds, self.clock)
-        await nursery.start(distributor.run, self.registry, self.dead_letters, self.clock, self.stretches)
+        await nursery.start(
+            distributor.run, self.registry, self.dispatch, self.dead_letters, self.clock, self.stretches
+        )
         await nursery.start(
             partial(garbage_collector.run, topic_idle_ns=topic_idle_ns),
             self.registry,
@@ -250,11 +259,19 @@ class Broker:
             session.fail(violation)
 
 
-async def serve(settings: Settings, *, on_ready: Callable[[str, int, Path, str | None], None] | None = None) -> None:
-    """Run a broker until SIGTERM or SIGINT. Raises OperatorError when it cannot start."""
+async def serve(
+    settings: Settings,
+    *,
+    on_ready: Callable[[str, int, Path, str | None], None] | None = None,
+    writing: WritingProcess | None = None,
+) -> None:
+    """Run a broker until SIGTERM or SIGINT. Raises OperatorError when it cannot start.
+
+    An embedded store is written to by the process `writing`, if there is one, and by a thread otherwise.
+    """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
-            broker: Broker = await nursery.start(run, settings)
+            broker: Broker = await nursery.start(partial(run, settings, writing=writing))
             if on_ready is not None:
                 on_ready(*broker.addresses[0], settings.data, broker.management_address)
             nursery.start_soon(_stop_on_signals, signals, broker, nursery.cancel_scope)
@@ -271,12 +288,17 @@ async def _stop_on_signals(signals: AsyncIterator[int], broker: Broker, everythi
     everything.cancel()
 
 
-async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
+async def run(
+    settings: Settings,
+    *,
+    writing: WritingProcess | None = None,
+    task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED,
+) -> None:
     """Run a broker until its `stop` is set. Tells its parent the `Broker` once it listens."""
     descriptors = raise_descriptor_limit()
     with hold(settings.data) as directory:
         async with AsyncExitStack() as resources:
-            broker = Broker(settings, await resources.enter_async_context(opened_store(settings)))
+            broker = Broker(settings, await resources.enter_async_context(opened_store(settings, writing)))
             listeners = await open_listeners(settings.host, settings.port)
             for each in listeners:
                 await resources.enter_async_context(each)
@@ -315,7 +337,7 @@ async def run(settings: Settings, *, task_status: trio.TaskStatus[Broker] = trio
 
 
 @asynccontextmanager
-async def opened_store(settings: Settings) -> AsyncIterator[OpenedStore | None]:
+async def opened_store(settings: Settings, writing: WritingProcess | None = None) -> AsyncIterator[OpenedStore | None]:
     """The store of these settings, ours until the block ends; None for a broker that keeps everything in memory.
 
     Raises OperatorError when it cannot be had. The data directory must be held.
@@ -327,16 +349,21 @@ async def opened_store(settings: Settings) -> AsyncIterator[OpenedStore | None]:
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     description = f"process {os.getpid()} on {socket.gethostname()}, since {started_at}"
 
-    def take(store: Store) -> OpenedStore:
-        ownership = store.take_ownership(description)
-        return OpenedStore(store=store, ownership=ownership, kept=store.load())
+    def take(store: Store) -> tuple[Ownership, Kept]:
+        return store.take_ownership(description), store.load()
 
     store = await trio.to_thread.run_sync(open_store, settings.database, settings.data)
+    writer: StoreWriter = ThreadWriter(store)
     try:
-        yield await trio.to_thread.run_sync(take, store)
+        ownership, kept = await trio.to_thread.run_sync(take, store)
+        if writing is not None and settings.database == EMBEDDED:
+            writer = process_writer = ProcessWriter(writing, store)
+            await process_writer.adopt()
+        yield OpenedStore(store=store, writer=writer, ownership=ownership, kept=kept)
     finally:
         # Shielded, because nothing else closes it; and given up in the end, because a store that hangs is no reason to.
         with trio.move_on_after(CLOSE_S, shield=True):
+            await writer.close()
             await trio.to_thread.run_sync(store.close, abandon_on_cancel=True)
 
 

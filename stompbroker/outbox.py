@@ -1,8 +1,9 @@
 """What a connection is still owed, as bytes.
 
-Law: anybody may put, synchronously and in batches; one writer takes everything at once, sends it as one buffer, and
-then says so. Bounded by whoever puts: deliveries are made only while `has_room`, a client that lets receipts pile up
-is not read while it `is_owing_too_much`, and everything is charged to the memory budget.
+Law: anybody may put, synchronously and in batches. It is sent as one buffer: at once, where somebody attends to
+departures and the kernel takes it, and by the writer otherwise, which takes everything and then says so. Bounded by
+whoever puts: deliveries are made only while `has_room`, a client that lets receipts pile up is not read while it
+`is_owing_too_much`, and everything is charged to the memory budget.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from stompbroker.signals import Signal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.departures import Departures
     from stompbroker.ids import Offset
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.topics import Consumer, Reading
@@ -38,28 +42,37 @@ class Outbox:
     """
     Invariants:
         size_bytes == bytes put and not yet reported as sent, and is charged to the budget
+        nothing is sent at once while the writer has taken something: half a frame is followed by its other half
     """
 
     __slots__ = (
         "_answers_bytes",
         "_budget",
         "_delivered",
+        "_departures",
         "_drained",
         "_emptied",
         "_filled",
+        "_is_taken",
         "_parts",
         "_stalled",
         "_taken_answers_bytes",
         "is_closed",
+        "send_now",
         "sent_bytes",
         "size_bytes",
     )
 
-    def __init__(self, budget: MemoryBudget, drained: Signal) -> None:
+    def __init__(self, budget: MemoryBudget, drained: Signal, departures: Departures) -> None:
         self._budget = budget
+        self._departures = departures
+        #: Hands to the kernel what it takes at once, and says how much that was; None where that cannot be done.
+        self.send_now: Callable[[bytes | memoryview], int] | None = None
+        #: Whether the writer is at it.
+        self._is_taken = False
         #: Woken whenever something was sent.
         self._drained = drained
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._delivered: list[Delivered] = []
         self._stalled: dict[Consumer, None] = {}
         self._filled = Signal()
@@ -111,7 +124,10 @@ class Outbox:
         self._parts.append(data)
         self.size_bytes += len(data)
         self._budget.adjust(len(data))
-        self._filled.wake()
+        if self._departures.is_attended and self.send_now is not None and not self._is_taken:
+            self._departures.put(self)
+        else:
+            self._filled.wake()
 
     def stall(self, consumer: Consumer) -> None:
         """Remember a consumer that has found no room, to be woken when there is some."""
@@ -126,8 +142,35 @@ class Outbox:
         while self.size_bytes:
             await self._emptied.wait()
 
-    def take(self) -> tuple[bytes, list[Delivered]]:
+    def send_at_once(self) -> None:
+        """Hand to the kernel what it takes now, and leave the rest to the writer."""
+        if self._is_taken or not self._parts or self.send_now is None:
+            return
+        data, delivered = self.take()
+        try:
+            length = self.send_now(data)
+        except OSError:
+            length = 0  # the kernel has no room, or the writer will be told what is wrong
+        if length == len(data):
+            self.mark_sent(length, delivered)
+        else:
+            self._take_back(memoryview(data)[length:], delivered, length)
+
+    def _take_back(self, rest: memoryview, delivered: list[Delivered], sent_bytes: int) -> None:
+        """Only some of what was taken has been sent."""
+        self._is_taken = False
+        self._taken_answers_bytes = 0
+        self._parts = [rest]
+        self._delivered = delivered
+        self._count_sent(sent_bytes)
+        self._filled.wake()
+
+    def wake_writer(self) -> None:
+        self._filled.wake()
+
+    def take(self) -> tuple[bytes | memoryview, list[Delivered]]:
         """Everything put so far, as one buffer. It still counts as owed until `mark_sent`."""
+        self._is_taken = True
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         delivered = self._delivered
         self._taken_answers_bytes = self._answers_bytes
@@ -137,12 +180,10 @@ class Outbox:
 
     def mark_sent(self, sent_bytes: int, delivered: list[Delivered]) -> None:
         """The buffer last taken is in the kernel's hands."""
-        self.size_bytes -= sent_bytes
-        self.sent_bytes += sent_bytes
+        self._is_taken = False
         self._answers_bytes -= self._taken_answers_bytes
         self._taken_answers_bytes = 0
-        self._drained.wake()
-        self._budget.adjust(-sent_bytes)
+        self._count_sent(sent_bytes)
         for consumer, reading, start, stop in delivered:
             consumer.settle_sent(reading, start, stop)
         if not self.size_bytes:
@@ -151,6 +192,12 @@ class Outbox:
             stalled, self._stalled = self._stalled, {}
             for consumer in stalled:
                 consumer.wake()
+
+    def _count_sent(self, sent_bytes: int) -> None:
+        self.size_bytes -= sent_bytes
+        self.sent_bytes += sent_bytes
+        self._drained.wake()
+        self._budget.adjust(-sent_bytes)
 
     def close(self) -> None:
         """Nothing is owed any more; what was not sent is forgotten."""

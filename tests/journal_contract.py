@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from stompbroker.departures import Departures
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.outbox import Outbox
 from stompbroker.signals import Signal
@@ -58,7 +59,7 @@ def transient_consumer(registry: Registry, topic: str) -> Consumer:
         subscription,
         ordinal=1,
         version=Version.V1_2,
-        outbox=Outbox(registry.budget, Signal()),
+        outbox=Outbox(registry.budget, Signal(), Departures()),
         credit=Credit(1000, max_waiting=10),
         queue=registry.ready,
         disconnect=lambda violation: None,

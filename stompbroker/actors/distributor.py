@@ -1,7 +1,8 @@
 """Moves messages from topics to the outboxes of consumers that may receive.
 
-Law: takes ready consumers in turn, gives each a slice, and checks in with the event loop after a written time.
-Cancelling it between two slices loses nothing: a message is in flight only once its bytes are in an outbox.
+Law: takes turns of `Dispatch` while anybody is ready, with a checkpoint behind each, and looks at what is due. Most is
+delivered by whoever made it ready, in the same stretch; here is what that had no time for, and what nobody attended to.
+Cancelling it between two turns loses nothing: a message is in flight only once its bytes are in an outbox.
 """
 
 from __future__ import annotations
@@ -16,18 +17,17 @@ from stompbroker.clock import NANOSECONDS
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import DeadLetters, ReadyQueue, Registry, Waiting
+    from stompbroker.topics import DeadLetters, Dispatch, ReadyQueue, Registry, Waiting
 
 __all__ = ["run"]
 
-#: How long slices are handed out between two checkpoints. One slice takes 0.1 to 0.5 ms.
-TURN_S: Final = 0.001
 #: Redeliveries made ready between two checkpoints; each takes 1 µs, and one that is given up more.
 DUE_PER_TURN: Final = 128
 
 
 async def run(
     registry: Registry,
+    dispatch: Dispatch,
     dead_letters: DeadLetters,
     clock: Clock,
     stretches: StretchGauge,
@@ -38,19 +38,14 @@ async def run(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_look_at_due, registry, dead_letters, clock, stretches)
         task_status.started()
-        await _deliver(registry.ready, clock, stretches)
+        await _deliver(registry.ready, dispatch, stretches)
 
 
-async def _deliver(ready: ReadyQueue, clock: Clock, stretches: StretchGauge) -> None:
+async def _deliver(ready: ReadyQueue, dispatch: Dispatch, stretches: StretchGauge) -> None:
     while True:
         await ready.wait()
         began_at_s = perf_counter()
-        now_ns = clock.now_ns()
-        while len(ready):
-            ready.take().deliver_slice(now_ns)
-            if perf_counter() - began_at_s > TURN_S:
-                break
-        ready.try_to_unblock_moved(clock.now_ns())
+        dispatch.take_turn()
         stretches.note("distributor", began_at_s)
         await trio.lowlevel.checkpoint()
 

@@ -7,10 +7,10 @@ acknowledged; in the middle of one, whether it was written is found out at the n
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
-from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -19,12 +19,10 @@ from stompbroker.storage import StoreFailing, StoreRefused
 from stompbroker.topics import StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from stompbroker.journal import Formed, Health, StoreJournal
-    from stompbroker.storage import Store
+    from stompbroker.store_writer import StoreWriter
     from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import Unit
+    from stompbroker.topics import Dispatch, Unit
 
 __all__ = ["run"]
 
@@ -40,8 +38,6 @@ SHORTENING_PAUSE_S: Final = 0.05
 #: How often the size of the database is measured, in batches.
 MEASURE_EVERY: Final = 1000
 
-T = TypeVar("T")
-
 log = structlog.get_logger()
 
 
@@ -51,18 +47,18 @@ class BaseRefused(Exception):
 
 async def run(
     journal: StoreJournal,
-    store: Store,
+    writer: StoreWriter,
+    dispatch: Dispatch,
     stretches: StretchGauge,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Write until cancelled. Raises StoreTaken when the store belongs to somebody else."""
-    writing, shortening = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
     is_shortening = False
 
     async def shorten_beside() -> None:
         nonlocal is_shortening
-        await _shorten_log(store, shortening)
+        await _shorten_log(writer)
         # It holds the writer off for moments; clients are to get the time in between.
         await trio.sleep(SHORTENING_PAUSE_S)
         is_shortening = False
@@ -73,11 +69,11 @@ async def run(
         while True:
             await journal.wait_for_work()
             formed = await _form(journal, stretches)
-            await _write(formed, journal, store, writing)
-            await _complete(formed.units, journal, stretches)
+            await _write(formed, journal, writer)
+            await _complete(formed.units, journal, dispatch, stretches)
             if journal.health.state is StoreState.LOW_SPACE:
-                await _make_room(journal, store, writing)
-            elif store.needs_checkpoint and not is_shortening:
+                await _make_room(journal, writer)
+            elif writer.needs_checkpoint and not is_shortening:
                 is_shortening = True
                 nursery.start_soon(shorten_beside)
 
@@ -98,28 +94,24 @@ async def _form(journal: StoreJournal, stretches: StretchGauge) -> Formed:
             began_at_s = perf_counter()
 
 
-async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter) -> None:
+async def _write(formed: Formed, journal: StoreJournal, writer: StoreWriter) -> None:
     """Until the batch is in the store, as far as the store takes it."""
-
-    def commit() -> int | None:
-        store.commit(formed.batch)
-        if journal.batches % MEASURE_EVERY == 0:
-            journal.note_size(store.stored_bytes())
-        return store.free_bytes()
-
     delay_s = FIRST_RETRY_S
     is_outcome_known = True
     refusal: StoreRefused | None = None
     while True:
         try:
             if refusal is not None:
-                await _leave_out_culprits(formed, refusal, journal, store, limiter)
+                await _leave_out_culprits(formed, refusal, journal, writer)
                 refusal = None
-            if not is_outcome_known and await _in_thread(store.recover, limiter) == formed.batch.number:
-                free_bytes = await _in_thread(store.free_bytes, limiter)
+            if not is_outcome_known and await writer.recover() == formed.batch.number:
+                free_bytes = await writer.free_bytes()
             else:
                 is_outcome_known = True
-                free_bytes = await _in_thread(commit, limiter)
+                measures = journal.batches % MEASURE_EVERY == 0
+                free_bytes, stored_bytes = await writer.commit(formed.batch, measures=measures)
+                if stored_bytes is not None:
+                    journal.note_size(stored_bytes)
             break
         except StoreRefused as error:
             refusal = error
@@ -132,20 +124,16 @@ async def _write(formed: Formed, journal: StoreJournal, store: Store, limiter: t
             delay_s = min(2 * delay_s, LAST_RETRY_S)
             # Perhaps it is full, and the log holds what could be room.
             with suppress(StoreFailing):
-                await _in_thread(partial(store.checkpoint, truncate=True), limiter)
+                await writer.checkpoint(truncate=True)
     journal.note_written(formed)
     _note_room(free_bytes, journal.health)
 
 
-async def _make_room(journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter) -> None:
+async def _make_room(journal: StoreJournal, writer: StoreWriter) -> None:
     """What consumers have settled is free only when the log that says so is not needed any more."""
-
-    def shorten() -> int | None:
-        store.checkpoint(truncate=True)
-        return store.free_bytes()
-
     with suppress(StoreFailing):  # the next batch will tell
-        _note_room(await _in_thread(shorten, limiter), journal.health)
+        await writer.checkpoint(truncate=True)
+        _note_room(await writer.free_bytes(), journal.health)
 
 
 def _note_room(free_bytes: int | None, health: Health) -> None:
@@ -162,12 +150,12 @@ def _note_room(free_bytes: int | None, health: Health) -> None:
 
 
 async def _leave_out_culprits(
-    formed: Formed, refusal: StoreRefused, journal: StoreJournal, store: Store, limiter: trio.CapacityLimiter
+    formed: Formed, refusal: StoreRefused, journal: StoreJournal, writer: StoreWriter
 ) -> None:
     """Go on without the units that the store does not take. Raises StoreFailing, with nobody blamed yet."""
 
     async def is_accepted(units: list[Unit]) -> bool:
-        return await _in_thread(partial(store.would_accept, formed.with_only(units)), limiter)
+        return await writer.would_accept(formed.with_only(units))
 
     if not await is_accepted([]):
         raise BaseRefused("the store refuses what no client has sent") from refusal
@@ -186,16 +174,22 @@ async def _leave_out_culprits(
     journal.refuse(formed, culprits, str(refusal))
 
 
-async def _complete(units: list[Unit], journal: StoreJournal, stretches: StretchGauge) -> None:
-    began_at_s = perf_counter()
-    for unit in units:
-        journal.complete_one(unit)
-        if perf_counter() - began_at_s > SLICE_S:
-            stretches.note("journal", began_at_s)
-            await trio.lowlevel.checkpoint()
-            began_at_s = perf_counter()
-    journal.finish()
-    stretches.note("journal", began_at_s)
+async def _complete(units: list[Unit], journal: StoreJournal, dispatch: Dispatch, stretches: StretchGauge) -> None:
+    """What is written becomes visible, and leaves at once."""
+    waiting = deque(units)
+    while True:
+        began_at_s = perf_counter()
+        with dispatch:
+            while waiting:
+                journal.complete_one(waiting.popleft())
+                if perf_counter() - began_at_s > SLICE_S:
+                    break
+            if not waiting:
+                journal.finish()
+        stretches.note("journal", began_at_s)
+        if not waiting:
+            return
+        await trio.lowlevel.checkpoint()
 
 
 async def _watch(journal: StoreJournal) -> None:
@@ -207,13 +201,8 @@ async def _watch(journal: StoreJournal) -> None:
             log.error("the store hangs; publishers to stored topics wait", waited_s=round(waited_s))
 
 
-async def _shorten_log(store: Store, limiter: trio.CapacityLimiter) -> None:
+async def _shorten_log(writer: StoreWriter) -> None:
     try:
-        await _in_thread(store.checkpoint, limiter)
+        await writer.checkpoint()
     except StoreFailing as failure:
         log.warning("the store's write-ahead log cannot be shortened", reason=str(failure))
-
-
-async def _in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
-    # A store that hangs must not keep the broker from ending.
-    return await trio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)

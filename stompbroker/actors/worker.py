@@ -16,13 +16,14 @@ import trio
 
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions import SMALL_PARTIAL_BYTES
-from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently, is_reset
+from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently, is_reset, sender_of
 
 if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.outbox import Outbox
     from stompbroker.sessions import Session
     from stompbroker.stretches import StretchGauge
+    from stompbroker.topics import Dispatch
     from stompbroker.transport import Traffic
 
 __all__ = ["Shared", "run"]
@@ -43,6 +44,7 @@ class Shared:
 
     traffic: Traffic
     budget: MemoryBudget
+    dispatch: Dispatch
     stretches: StretchGauge
     #: How long a client that is held back, or waits for memory, is waited for.
     block_timeout_s: float
@@ -50,6 +52,7 @@ class Shared:
 
 async def run(stream: trio.abc.Stream, session: Session, shared: Shared) -> None:
     """Serve until the client or the session has had enough. Cancelling it drops the connection at once."""
+    session.outbox.send_now = sender_of(stream)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write, stream, session)
@@ -92,7 +95,7 @@ async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nurse
             if not chunk:
                 return
             chunk_size.note(len(chunk))
-            await _apply(chunk, session, shared.stretches)
+            await _apply(chunk, session, shared)
             if session.is_held_back and not is_resuming:
                 is_resuming = True
                 nursery.start_soon(resume)
@@ -113,13 +116,15 @@ async def _wait_wanting_more(stream: trio.abc.Stream, session: Session) -> None:
             raise trio.BrokenResourceError
 
 
-async def _apply(chunk: bytes, session: Session, stretches: StretchGauge) -> None:
-    """All frames of a chunk, with a checkpoint between batches of them."""
+async def _apply(chunk: bytes, session: Session, shared: Shared) -> None:
+    """All frames of a chunk, with a checkpoint between batches of them. What they make ready to be sent leaves at once,
+    as far as there is time."""
     while True:
         began_at_s = perf_counter()
-        has_more = session.receive(chunk)
+        with shared.dispatch:
+            has_more = session.receive(chunk)
         rest_s = session.take_rest_s()
-        stretches.note("worker", began_at_s)
+        shared.stretches.note("worker", began_at_s)
         if rest_s:
             await trio.sleep(rest_s)
         if not has_more:

@@ -75,13 +75,19 @@ def serve(
         assignments=assignments or [],
     )
 
+    from contextlib import nullcontext
     from functools import partial
 
     from stompbroker import broker, logs
     from stompbroker.cli.outcome import ExitCode, run
+    from stompbroker.config import EMBEDDED
+    from stompbroker.storage import forked_writing_process
 
     logs.configure(settings.log_level, settings.log_format)
-    run(partial(broker.serve, settings, on_ready=partial(announce, database=settings.database)), code=ExitCode.OPERATOR)
+    # Now, because it is a fork, and there must be no second thread yet.
+    with nullcontext() if settings.database != EMBEDDED else forked_writing_process() as writing:
+        on_ready = partial(announce, database=settings.database)
+        run(partial(broker.serve, settings, on_ready=on_ready, writing=writing), code=ExitCode.OPERATOR)
 
 
 def announce(host: str, port: int, data: Path, management: str | None = None, *, database: str = "") -> None:

@@ -95,6 +95,7 @@ class StoreJournal:
         "_registry",
         "_stored_bytes",
         "_taken",
+        "_was_busy",
         "_writing_since_ns",
         "_writing_units",
         "_written_since_deletion",
@@ -144,6 +145,8 @@ class StoreJournal:
         self._finished = 0
         #: How many wait for everything to be written, so that nothing waits for company.
         self._flushing = 0
+        #: Whether the last batch had units, and nothing has been waited for in vain since.
+        self._was_busy = False
         #: Whether the last batch only deleted, and there was more to delete.
         self._is_tidying = False
         #: When the next portion may be deleted beside other work, and what was written since the last one.
@@ -236,6 +239,10 @@ class StoreJournal:
             if not unsaved:
                 if self._flushing and self._registry.records:
                     return
+                if self._was_busy and not self._is_tidying:
+                    if await self._wait_for_more():
+                        return
+                    continue
                 with trio.move_on_after(TIDY_S if self._is_tidying else IDLE_S) as waiting:
                     await self._changed.wait()
                 if waiting.cancelled_caught and (
@@ -250,6 +257,22 @@ class StoreJournal:
                         await self._changed.wait()
                 if waiting.cancelled_caught:
                     return
+
+    async def _wait_for_more(self) -> bool:
+        """For a unit, or as long as what can wait for company may wait: then true if there is any of that.
+
+        Acknowledgements of what was just delivered come in this time, and need not wake anybody.
+        """
+        unsaved = self._registry.unsaved
+        unsaved.is_looked_at = True
+        try:
+            with trio.move_on_after(LAZY_S) as waiting:
+                await self._changed.wait()
+        finally:
+            unsaved.is_looked_at = False
+        if waiting.cancelled_caught:
+            self._was_busy = False
+        return waiting.cancelled_caught and bool(unsaved)
 
     @property
     def _has_changes(self) -> bool:
@@ -268,6 +291,7 @@ class StoreJournal:
         submitted between the others. They are given their offsets in the last, all at once.
         """
         is_idle = not self._backlog
+        self._was_busy = not is_idle
         units: list[Unit] = []
         size_bytes = work = 0
         while self._backlog and size_bytes < MAX_BATCH_BYTES and work < MAX_BATCH_UNITS:

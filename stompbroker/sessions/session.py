@@ -109,7 +109,7 @@ class Session:
         self.bytes_in = 0
         #: Woken when there may be room again for more of what this client sends.
         self.resumed = Signal()
-        self.outbox = Outbox(around.budget, self.resumed)
+        self.outbox = Outbox(around.budget, self.resumed, around.departures)
         self.ending: Ending | None = None
         #: Called when `ending` is set, to stop the worker's reading; the worker's to set.
         self.interrupt: Callable[[], None] = _do_nothing

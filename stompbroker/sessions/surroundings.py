@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
+    from stompbroker.departures import Departures
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message_ids import MessageIds
     from stompbroker.sessions.refusal_pace import RefusalPace
@@ -50,6 +51,7 @@ class Surroundings:
     registry: Registry
     journal: Journal
     budget: MemoryBudget
+    departures: Departures
     clock: Clock
     rhythm: Rhythm
     message_ids: MessageIds

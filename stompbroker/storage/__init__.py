@@ -19,14 +19,24 @@ from stompbroker.storage.batch import (
     SubscriptionRow,
     TopicRow,
 )
+from stompbroker.storage.batch_wire import encode
 from stompbroker.storage.errors import StoreFailing, StoreRefused, StoreTaken
 from stompbroker.storage.ledger_reading import read_ledger
 from stompbroker.storage.opening import current_revision, head_revision, migrate, open_store
 from stompbroker.storage.ownership import Ownership
 from stompbroker.storage.store import Store
 from stompbroker.storage.surveys import Expired, Extent, Stretch
+from stompbroker.storage.writing_process import (
+    HEAD,
+    Question,
+    WritingProcess,
+    answered,
+    forked_writing_process,
+    question,
+)
 
 __all__ = [
+    "HEAD",
     "Batch",
     "CursorRow",
     "Deletion",
@@ -39,6 +49,7 @@ __all__ = [
     "LedgerRow",
     "MessageRun",
     "Ownership",
+    "Question",
     "RedeliveryKey",
     "RedeliveryRow",
     "Store",
@@ -48,9 +59,14 @@ __all__ = [
     "Stretch",
     "SubscriptionRow",
     "TopicRow",
+    "WritingProcess",
+    "answered",
     "current_revision",
+    "encode",
+    "forked_writing_process",
     "head_revision",
     "migrate",
     "open_store",
+    "question",
     "read_ledger",
 ]

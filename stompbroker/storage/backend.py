@@ -28,6 +28,10 @@ class Backend(Protocol):
         """The database, for people."""
 
     @property
+    def begin(self) -> str:
+        """What begins a transaction that writes; empty if the driver does that by itself."""
+
+    @property
     def dialect(self) -> Dialect: ...
 
     @property

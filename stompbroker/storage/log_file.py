@@ -23,9 +23,9 @@ FIRST_BYTES: Final = 256 * 1024
 #: It is made twice as long, by no more than so much at a time, for which one commit waits some milliseconds longer; and
 #: never longer than this, which is a quarter more than `Checkpoints` lets be used.
 STEP_BYTES: Final = 4 * 1024 * 1024
-LAST_BYTES: Final = 20 * 1024 * 1024
+LAST_BYTES: Final = 80 * 1024 * 1024
 #: What must be left on the disk.
-SPARE_BYTES: Final = 16 * LAST_BYTES
+SPARE_BYTES: Final = 4 * LAST_BYTES
 
 
 @final

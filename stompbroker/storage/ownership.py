@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from sqlalchemy import bindparam, insert, select, update
 
@@ -18,7 +18,10 @@ from stompbroker.storage.schema import journal_state
 from stompbroker.storage.statements import text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection, Dialect, Insert, Update
+    from sqlalchemy.engine.interfaces import DBAPICursor
 
 __all__ = ["Fence", "Ownership", "holder_of", "take"]
 
@@ -60,7 +63,7 @@ def take(connection: Connection, owner: str, description: str) -> Ownership:
 class Fence:
     """The row, as its owner sees it."""
 
-    __slots__ = ("_advance", "_owner", "_where")
+    __slots__ = ("_advance", "_look", "_owner", "_where")
 
     def __init__(self, owner: str, where: str, dialect: Dialect) -> None:
         self._owner = owner
@@ -72,14 +75,17 @@ class Fence:
             dialect,
         )
         assert names == ("next", "me", "last")
+        self._look, _ = text_of(
+            select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch), dialect
+        )
 
-    def advance(self, connection: Connection, number: int) -> None:
+    def advance(self, cursor: DBAPICursor, number: int) -> None:
         """Begin batch `number`. Raises StoreTaken, or StoreFailing if the batch before it is not the last one."""
-        cursor = connection.connection.cursor()
         cursor.execute(self._advance, (number, self._owner, number - 1))
         if cursor.rowcount == 1:
             return
-        last = self.last_batch(connection)
+        cursor.execute(self._look, ())
+        last = self._checked(cursor.fetchone())
         raise StoreFailing(
             f"Batch {number} was to be written to {self._where}, but batch {last} is the last one there."
         )
@@ -89,13 +95,18 @@ class Fence:
 
         Where several can write, it waits for the end of whoever is at it: a lost connection's COMMIT may be under way.
         """
-        row = connection.execute(select(journal_state).with_for_update()).one_or_none()
+        found = select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch)
+        return self._checked(connection.execute(found.with_for_update()).one_or_none())
+
+    def _checked(self, row: Sequence[Any] | None) -> int:
+        """The batch in the row, if it is ours."""
         if row is None:
             raise StoreFailing(f"The row that says whose store {self._where} is has gone.")
-        if row.owner != self._owner:
+        owner, description, batch = row
+        if owner != self._owner:
             raise StoreTaken(
-                f"Another broker has taken the store {self._where}: {row.owner_description}. This one must not write "
+                f"Another broker has taken the store {self._where}: {description}. This one must not write "
                 "to it any more. Give each broker a store of its own."
             )
-        batch: int = row.batch
-        return batch
+        last_batch: int = batch
+        return last_batch

@@ -37,6 +37,8 @@ _COPIED_TYPES: Final = ("int8", "int8", "int8", "text", "int8", "bytea", "int8",
 class PostgresBackend:
     """Connects when first used."""
 
+    begin = ""
+
     def __init__(self, url: URL) -> None:
         self.where = shown(url)
         self._writers = writing_engine(url)

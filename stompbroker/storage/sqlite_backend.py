@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
 from stompbroker.storage.checkpoints import Checkpoints
 from stompbroker.storage.failures import Failures
-from stompbroker.storage.sqlite_engine import reading_engine, writing_engine
+from stompbroker.storage.sqlite_engine import BEGIN_WRITING, reading_engine, writing_engine
 from stompbroker.storage.sqlite_paging import SqlitePageReader
 from stompbroker.storage.turns import Turns
 
@@ -33,6 +33,8 @@ __all__ = ["SqliteBackend"]
 @final
 class SqliteBackend:
     """Opens the file, which must exist and be migrated."""
+
+    begin = BEGIN_WRITING
 
     def __init__(self, file: Path) -> None:
         self._directory = str(file.parent)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-__all__ = ["connect_file", "reading_engine", "writing_engine"]
+__all__ = ["BEGIN_WRITING", "connect_file", "reading_engine", "writing_engine"]
 
 #: Milliseconds to wait for a lock. We are the only process, and our own threads keep out of each other's way; somebody
 #: with a command-line tool is worth this much patience, then the journal tries again by itself.
 BUSY_TIMEOUT_MS: Final = 2_000
 
 #: The write-ahead log is cut back to this when it begins anew: a little above what `Checkpoints` lets it reach.
-JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+JOURNAL_SIZE_LIMIT_BYTES: Final = 96 * 1024 * 1024
 
 PRAGMAS: Final = (
     ("journal_mode", "WAL"),
@@ -38,13 +38,15 @@ PRAGMAS: Final = (
     # Some builds overwrite what is deleted, for which every page it was in goes through the log once more.
     ("secure_delete", "OFF"),
 )
+#: Takes the lock of the file at once: two who want to write do not find out only when they do.
+BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
 #: What must be found when asked afterwards. FULL is 2.
 READ_BACK: Final = {"journal_mode": "wal", "synchronous": 2}
 
 
 def writing_engine(file: Path, *, may_create: bool = False) -> Engine:
     """Each connection is a new one, and each transaction on it may write from its first statement on."""
-    return _engine(lambda: connect_file(file, may_create=may_create), begin="BEGIN IMMEDIATE", pool=NullPool)
+    return _engine(lambda: connect_file(file, may_create=may_create), begin=BEGIN_WRITING, pool=NullPool)
 
 
 def reading_engine(file: Path) -> Engine:

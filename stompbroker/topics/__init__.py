@@ -9,6 +9,7 @@ from stompbroker.topics.consumer import Consumer, Credit
 from stompbroker.topics.dead_letters import DeadLetters
 from stompbroker.topics.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
 from stompbroker.topics.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_topic_name
+from stompbroker.topics.dispatch import Dispatch
 from stompbroker.topics.failure import Failure, Refusal
 from stompbroker.topics.identity import Identity, IdentityKind
 from stompbroker.topics.idle_subscriptions import IdleSubscriptions
@@ -42,6 +43,7 @@ __all__ = [
     "Decision",
     "DeliveryPolicy",
     "DeliveryWishes",
+    "Dispatch",
     "Durability",
     "Failure",
     "Gate",

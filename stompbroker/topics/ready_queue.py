@@ -1,7 +1,8 @@
 """The consumers that could be sent something now, and the blocked topics that were delivered from.
 
-Law: first in, first out; a consumer stands in it once at most. Whoever makes a consumer ready puts it here, the
-distributor takes from here, and that is all the two know of each other.
+Law: first in, first out; a consumer stands in it once at most. Whoever makes a consumer ready puts it here, `Dispatch`
+takes from here, and that is all the two know of each other. The distributor is woken unless somebody attends, who will
+take a turn before the next checkpoint.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ class ReadyQueue:
         consumer.is_queued == (consumer is in the queue)
     """
 
-    __slots__ = ("_consumers", "_filled", "_moved", "wake_ups")
+    __slots__ = ("_consumers", "_filled", "_moved", "is_attended", "wake_ups")
 
     def __init__(self) -> None:
         self._consumers: deque[Consumer] = deque()
         self._filled = Signal()
         self._moved: dict[Topic, None] = {}
+        self.is_attended = False
         #: How often `wait` was satisfied, for the guard that counts wake-ups per message.
         self.wake_ups = 0
 
@@ -41,12 +43,19 @@ class ReadyQueue:
         if not consumer.is_queued:
             consumer.is_queued = True
             self._consumers.append(consumer)
-            self._filled.wake()
+            if not self.is_attended:
+                self._filled.wake()
 
     def take(self) -> Consumer:
         consumer = self._consumers.popleft()
         consumer.is_queued = False
         return consumer
+
+    def leave(self) -> None:
+        """Nobody attends any more; who is still ready is left to the distributor."""
+        self.is_attended = False
+        if self._consumers:
+            self._filled.wake()
 
     def note_moved(self, topic: Topic) -> None:
         """Something was delivered from a blocked topic."""

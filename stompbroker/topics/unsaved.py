@@ -26,10 +26,11 @@ class Unsaved:
     """
     Invariants:
         every reading and subscription in it is a durable one
-        `filled` was woken when the first thing was noted, and when it had become pressing
+        `filled` was woken when the first thing was noted, unless somebody looks soon anyway, and when it had become
+        pressing
     """
 
-    __slots__ = ("collectable", "filled", "readings", "records", "removed_topics", "subscriptions")
+    __slots__ = ("collectable", "filled", "is_looked_at", "readings", "records", "removed_topics", "subscriptions")
 
     def __init__(self) -> None:
         self.readings: dict[Reading, None] = {}
@@ -42,6 +43,8 @@ class Unsaved:
         self.records = 0
         #: Woken when there is something to write, or something pressing.
         self.filled = Signal()
+        #: Whether the journal looks within a moment by itself: what can wait that long need not wake it.
+        self.is_looked_at = False
 
     def __bool__(self) -> bool:
         return bool(self.readings or self.subscriptions or self.removed_topics)
@@ -55,14 +58,15 @@ class Unsaved:
         """A stored topic was read: its subscription's cursor has moved, and perhaps something can be collected."""
         self.collectable[reading.topic] = None
         if reading.subscription.is_durable:
-            if not self or self.records < MANY_RECORDS <= self.records + records:
+            is_pressing_now = self.records < MANY_RECORDS <= self.records + records
+            if is_pressing_now or not (self or self.is_looked_at):
                 self.filled.wake()
             self.readings[reading] = None
             self.records += records
 
     def note_record(self, reading: Reading) -> None:
         """A durable subscription has settled something, which the ledger does not know yet."""
-        if not self:
+        if not (self or self.is_looked_at):
             self.filled.wake()
         self.readings[reading] = None
 

@@ -4,7 +4,7 @@ Law: listeners and streams, and how much to read at once. No protocol, no topics
 """
 
 from stompbroker.transport.chunk_sizes import FAIR_BYTES, ChunkSize, Traffic
-from stompbroker.transport.tcp import close_gently, is_reset, open_listeners, raise_descriptor_limit, tune
+from stompbroker.transport.tcp import close_gently, is_reset, open_listeners, raise_descriptor_limit, sender_of, tune
 
 __all__ = [
     "FAIR_BYTES",
@@ -14,5 +14,6 @@ __all__ = [
     "is_reset",
     "open_listeners",
     "raise_descriptor_limit",
+    "sender_of",
     "tune",
 ]

@@ -6,15 +6,19 @@ Law: sockets in, `trio.SocketStream`s out. Settings of sockets are written here 
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from stompbroker.errors import OperatorError
 
-__all__ = ["close_gently", "is_reset", "open_listeners", "raise_descriptor_limit", "tune"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["close_gently", "is_reset", "open_listeners", "raise_descriptor_limit", "sender_of", "tune"]
 
 #: Connections that may wait to be accepted; a burst of reconnecting clients after a restart fits.
 BACKLOG: Final = 4096
@@ -55,6 +59,22 @@ def tune(stream: trio.SocketStream) -> None:
     ):
         if hasattr(socket, option):  # they differ between systems
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def sender_of(stream: trio.abc.Stream) -> Callable[[bytes | memoryview], int] | None:
+    """What hands bytes to the kernel without waiting, and says how many it took; None if this stream has no such way.
+
+    It raises OSError where it cannot: there is no room, or nobody at the other end.
+    """
+    if not isinstance(stream, trio.SocketStream):
+        return None
+    connected = stream.socket
+
+    def send(data: bytes | memoryview) -> int:
+        # Asked for each time: the number of a closed descriptor soon is somebody else's.
+        return os.write(connected.fileno(), data)
+
+    return send
 
 
 async def close_gently(stream: trio.abc.Stream) -> None:

@@ -35,19 +35,22 @@ class Room(Protocol):
 
 @final
 class FileSizeLimit:
-    """RLIMIT_FSIZE of a running process: no file may grow beyond it, the others are not affected."""
+    """RLIMIT_FSIZE of the running processes: no file may grow beyond it, the others are not affected."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
 
     def take(self, left_bytes: int) -> None:
         largest = max(path.stat().st_size for path in self._broker.data.iterdir())
-        _soft, hard = resource.prlimit(self._broker.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self._broker.process.pid, resource.RLIMIT_FSIZE, (largest + left_bytes, hard))
+        self._limit(largest + left_bytes)
 
     def make(self) -> None:
-        _soft, hard = resource.prlimit(self._broker.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self._broker.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        self._limit(None)
+
+    def _limit(self, size_bytes: int | None) -> None:
+        for process in self._broker.family():
+            _soft, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (hard if size_bytes is None else size_bytes, hard))
 
 
 @final

@@ -14,22 +14,26 @@ import trio
 
 from stompbroker.actors import journal as journal_actor
 from stompbroker.clock import Clock
+from stompbroker.departures import Departures
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.outbox import Outbox
 from stompbroker.signals import Signal
 from stompbroker.stomp import Version
 from stompbroker.storage import open_store
+from stompbroker.store_writer import ThreadWriter
 from stompbroker.stretches import StretchGauge
 from stompbroker.topics import (
     AckMode,
     Answer,
     Consumer,
     Credit,
+    Dispatch,
     Durability,
     Identity,
     IdentityKind,
     Lane,
+    ReadyQueue,
     Registry,
     Subscription,
     TopicPolicies,
@@ -96,6 +100,8 @@ class JournalUnderTest:
             min_free_bytes=min_free_bytes,
         )
         self.stretches = StretchGauge()
+        #: Of nobody: tests deliver when they want to.
+        self.dispatch = Dispatch(ReadyQueue(), Departures(), self.clock)
         #: What was completed and what was refused, in that order; whatever `submit` was given as a name.
         self.completed: list[object] = []
         self.refused: list[object] = []
@@ -157,7 +163,7 @@ class JournalUnderTest:
             subscription,
             ordinal=1,
             version=Version.V1_2,
-            outbox=Outbox(self.budget, Signal()),
+            outbox=Outbox(self.budget, Signal(), Departures()),
             credit=Credit(prefetch, max_waiting=1000),
             queue=self.registry.ready,
             disconnect=lambda violation: None,
@@ -224,7 +230,11 @@ async def running_journal(data: Path, *, min_free_bytes: int = 0) -> AsyncIterat
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(
-                journal_actor.run, under_test.journal, under_test.store.as_store(), under_test.stretches
+                journal_actor.run,
+                under_test.journal,
+                ThreadWriter(under_test.store.as_store()),
+                under_test.dispatch,
+                under_test.stretches,
             )
             try:
                 yield under_test

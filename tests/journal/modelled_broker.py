@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from stompbroker.departures import Departures
 from stompbroker.ids import Offset
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.ledger.exports import Exports
@@ -400,7 +401,7 @@ class ModelledBroker:
         (attachment,) = found
         expected = self.world.subscriptions[attachment.number]
         data, delivered = attachment.outbox.take()
-        frames = attachment.reader.receive(data)
+        frames = attachment.reader.receive(bytes(data))
         for frame in frames:
             self._look_at_delivery(attachment, expected, frame)
         self._look_at_passed_over(expected)
@@ -675,7 +676,7 @@ class ModelledBroker:
             )
             self.registry.add_durable(subscription)
             self.numbered[subscription.store_id or 0] = subscription
-        outbox = Outbox(self.budget, Signal())
+        outbox = Outbox(self.budget, Signal(), Departures())
         consumer = Consumer(
             subscription,
             ordinal=1,

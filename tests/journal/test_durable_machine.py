@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from stompbroker.departures import Departures
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.outbox import Outbox
@@ -219,7 +220,7 @@ class DurableMachine(RuleBasedStateMachine):
         if connection is None:
             return
         data, delivered = connection.outbox.take()
-        frames = connection.reader.receive(data)
+        frames = connection.reader.receive(bytes(data))
         connection.outbox.mark_sent(len(data), delivered)
         for frame in frames:
             body = frame.body
@@ -316,7 +317,7 @@ class DurableMachine(RuleBasedStateMachine):
                 ),
             )
             self.registry.add_durable(subscription)
-        outbox = Outbox(self.budget, Signal())
+        outbox = Outbox(self.budget, Signal(), Departures())
         consumer = Consumer(
             subscription,
             ordinal=1,

@@ -16,6 +16,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal as journal_actor
+from stompbroker.store_writer import ThreadWriter
 from stompbroker.topics import StoreState, Unit
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import (
@@ -202,8 +203,10 @@ async def test_a_store_that_hangs_does_not_keep_the_journal_from_ending(data: Pa
     under_test = JournalUnderTest(data)
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
-            store = under_test.store.as_store()
-            await nursery.start(journal_actor.run, under_test.journal, store, under_test.stretches)
+            writer = ThreadWriter(under_test.store.as_store())
+            await nursery.start(
+                journal_actor.run, under_test.journal, writer, under_test.dispatch, under_test.stretches
+            )
             await under_test.durable("a")
             under_test.store.hold()
             under_test.publish("stuck", under_test.topic("a"), make_messages(1))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, event, make_url
+from sqlalchemy import make_url
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import Batch, StoreFailing, StoreTaken, migrate
@@ -263,30 +263,23 @@ def test_the_connection_that_commits_waits_for_the_disk_and_for_nothing_else_for
     # A server whose administrator prefers speed.
     name = make_url(postgres_place.database).database
     postgres_place.query(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
-    heard: list[dict[str, str]] = []
     names = ["synchronous_commit", "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"]
-
-    def ask(connection: Connection) -> None:
-        heard.append({name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names})
 
     try:
         store = postgres_place.owned_store()
-        event.listen(Engine, "commit", ask)
-        try:
-            store.commit(Batch(number=1))
-        finally:
-            event.remove(Engine, "commit", ask)
+        store.commit(Batch(number=1))
+        assert store._writer is not None
+        cursor = store._writer.connection.cursor()
+        heard = {name: cursor.execute(f"SHOW {name}").fetchone()[0] for name in names}
     finally:
         postgres_place.query(f'ALTER DATABASE "{name}" RESET synchronous_commit')
 
-    assert heard == [
-        {
-            "synchronous_commit": "on",
-            "statement_timeout": "30s",
-            "lock_timeout": "5s",
-            "idle_in_transaction_session_timeout": "30s",
-        }
-    ]
+    assert heard == {
+        "synchronous_commit": "on",
+        "statement_timeout": "30s",
+        "lock_timeout": "5s",
+        "idle_in_transaction_session_timeout": "30s",
+    }
 
 
 def test_pages_of_a_table_that_was_never_analysed_are_read_by_the_index(store: Store, postgres_place: Place) -> None:

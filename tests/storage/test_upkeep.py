@@ -44,6 +44,14 @@ def fill(store: Store, *, first_batch: int, batches: int, size_bytes: int = 10_0
 # The write-ahead log -------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For who would have to write much until one is due."""
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", 16 * 1024 * 1024)
+    monkeypatch.setattr(log_room, "LAST_BYTES", 20 * 1024 * 1024)
+
+
+@pytest.mark.usefixtures("early_checkpoints")
 def test_a_checkpoint_is_due_when_enough_was_written(sqlite_store: Store, log_file: Path) -> None:
     assert not sqlite_store.needs_checkpoint
 
@@ -55,6 +63,7 @@ def test_a_checkpoint_is_due_when_enough_was_written(sqlite_store: Store, log_fi
     assert not sqlite_store.needs_checkpoint
 
 
+@pytest.mark.usefixtures("early_checkpoints")
 def test_many_small_commits_make_a_checkpoint_due_as_well(sqlite_store: Store, log_file: Path) -> None:
     for number in range(1, 701):
         sqlite_store.commit(publication(number, make_messages(1), first_offset=number - 1))
@@ -63,6 +72,7 @@ def test_many_small_commits_make_a_checkpoint_due_as_well(sqlite_store: Store, l
     assert log_file.stat().st_size == pytest.approx(checkpoints.CHECKPOINT_BYTES, rel=0.5)
 
 
+@pytest.mark.usefixtures("early_checkpoints")
 def test_deletions_make_a_checkpoint_due_as_well(sqlite_store: Store, log_file: Path) -> None:
     fill(sqlite_store, first_batch=1, batches=30)
     sqlite_store.checkpoint(truncate=True)
@@ -274,6 +284,7 @@ def test_a_server_keeps_its_own_house(postgres_place: Place) -> None:
 # Room in the log -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("early_checkpoints")
 def test_log_is_lengthened_ahead_of_the_writer_in_a_few_steps(sqlite_store: Store, log_file: Path) -> None:
     lengths = {log_file.stat().st_size}
     for number in range(1, 901):

@@ -159,11 +159,15 @@ class BrokerProcess:
 
     def processor_s(self) -> float:
         """Processor time it has used, in seconds."""
-        used = psutil.Process(self.process.pid).cpu_times()
-        return used.user + used.system
+        return sum(used.user + used.system for used in (each.cpu_times() for each in self.family()))
 
     def resident_bytes(self) -> int:
         return psutil.Process(self.process.pid).memory_info().rss
+
+    def family(self) -> list[psutil.Process]:
+        """The process and those that it has forked or started."""
+        first = psutil.Process(self.process.pid)
+        return [first, *first.children(recursive=True)]
 
     # Parts -----------------------------------------------------------------------------------------------------------
 

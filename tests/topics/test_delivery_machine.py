@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from stompbroker.departures import Departures
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.outbox import Outbox
 from stompbroker.signals import Signal
@@ -90,7 +91,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.disconnected: list[PeerViolation] = []
 
     def subscribe(self, destination: str, mode: AckMode, prefetch: int) -> None:
-        outbox = Outbox(self.budget, Signal())
+        outbox = Outbox(self.budget, Signal(), Departures())
         number = len(self.models) + 1
         subscription = Subscription(
             name=str(number),
@@ -144,7 +145,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         """The writer of one connection sends everything; the client reads it."""
         model = self.models[which]
         data, delivered = model.outbox.take()
-        frames = model.reader.receive(data)
+        frames = model.reader.receive(bytes(data))
         model.outbox.mark_sent(len(data), delivered)
         for frame in frames:
             fate, body = model.fates[frame.body], frame.body
