@@ -127,6 +127,7 @@ def _receive_all(receivers: Sequence[Receiver], control: ChildEnd, stall_s: floa
             ready = selector.select(None if expected is None else stall_s)
             if not ready:
                 break
+            control.progress(receivers[0].messages)
             start = start or _Start(time.monotonic(), time.process_time())
             for key, mask in ready:
                 if key.data is None:
