@@ -102,9 +102,9 @@ def draw_all(results: Results, directory: Path) -> list[Path]:
     for name, keys in _PICTURES.items():
         panels = [panel for title, key in keys if (panel := panel_of(title, key, results)) is not None]
         if panels:
-            drawn.append(_save(_bars(panels), directory / f"peers-{name}.svg"))
+            drawn.append(save(_bars(panels), directory / f"peers-{name}.svg"))
     if latencies := _latencies(results):
-        drawn.append(_save(latencies, directory / "peers-latency.svg"))
+        drawn.append(save(latencies, directory / "peers-latency.svg"))
     return drawn
 
 
@@ -208,7 +208,8 @@ def _milliseconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
-def _save(picture: Picture, path: Path) -> Path:
+def save(picture: Picture, path: Path) -> Path:
+    """Without the date, so that the same picture is the same file."""
     with rc_context(STYLE):
         picture.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     return path
