@@ -16,6 +16,7 @@ from benchmarks.comparison.results import Outcome, Unmeasured
 from benchmarks.comparison.sittings import LatencyAtHalf
 from benchmarks.measurement import Measurement
 from benchmarks.measuring import throughput
+from benchmarks.peers.peer import Ability
 from benchmarks.rounds import measure
 from benchmarks.scenarios import PassedThrough
 
@@ -68,7 +69,7 @@ class ComparedRound:
         last, has_started = waiting[-1], False
         try:
             with peer.open("") as target:
-                if sitting.warm_up is not None:
+                if sitting.warm_up is not None and Ability.STREAMING in peer.abilities:
                     throughput.measure(sitting.warm_up, target, peer.stall_s)
                 has_started = True
                 while waiting:

@@ -24,6 +24,7 @@ class Ability(StrEnum):
     """What a scenario may need."""
 
     STOMP = "speaks STOMP"
+    STREAMING = "takes frames that follow each other without a pause"
     TOPICS = "passes messages on to whoever is there"
     DURABLE = "stores messages for a durable subscriber of a topic"
     REDELIVERY = "sends a refused message again to the one who refused it"
