@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from benchmarks.target import OpenTarget
 
-#: Seconds of silence after which a peer counts as stuck. RabbitMQ reads nothing from a publisher for half a minute
-#: while fifty queues drain: slow is a result, and only what never comes is broken.
+#: Seconds of silence after which a peer counts as stuck. RabbitMQ left a publisher of 1 → 50 without an answer for
+#: more than 20: slow is a result, and only what never comes is broken.
 PEER_STALL_S: Final = 120.0
 
 

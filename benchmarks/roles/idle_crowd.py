@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Connections made at a time; the smallest usual listen backlog is 128.
 _GROUP: Final = 100
-#: Seconds for all of them. Ours makes thousands in one; a listen queue of five, as CoilMQ has, makes five a second.
+#: Seconds for all of them. CoilMQ, whose listen queue is that of Python's `socketserver`, made six a second.
 _CONNECTING_S: Final = 100.0
 _RECEIVE_BYTES: Final = 64 * 1024
 
