@@ -4,14 +4,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .peers
 INSTALL := $(BIN)/pip install -qq -c constraints.txt
 SAMPLE := sample-report
 SAMPLE_DATE := 2026-11-15
 
-.PHONY: help serve report test check bench soak format install constraints wheel clean
+.PHONY: help serve report test check bench bench-peers bench-scaling peers soak format install constraints wheel clean
 
 help:  ## List the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 # `exec`: with no shell in between, make sees the broker end with 0 on Ctrl-C and has nothing to complain about.
 serve: $(VENV)/core.stamp  ## Run the broker (ARGS="--port 61613")
@@ -38,6 +39,16 @@ check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
 
 bench: $(VENV)/dev.stamp  ## Measure throughput and latency
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(VENV)/dev.stamp  ## Measure it beside RabbitMQ, ActiveMQ, CoilMQ and NATS (ARGS="--peer rabbitmq")
+	@$(BIN)/python -m benchmarks.comparison $(ARGS)
+
+bench-scaling: $(VENV)/dev.stamp  ## Measure how it grows (ARGS="--only long-run --minutes 60")
+	@$(BIN)/python -m benchmarks.scaling $(ARGS)
+
+# Those that Debian has are installed by whoever may; here it is only said how.
+peers: $(VENV)/dev.stamp $(PEERS)/coilmq.stamp  ## Install the brokers to measure beside, or say how
+	@$(BIN)/python -m benchmarks.peers
 
 soak: $(VENV)/dev.stamp  ## Kill the broker under load and see that nothing is lost (ARGS="--kills 100")
 	@$(BIN)/python -m soak $(ARGS)
@@ -67,8 +78,8 @@ constraints: export PINS := $(PINS)
 wheel: $(VENV)/dev.stamp  ## Build the wheel into dist/
 	@$(BIN)/python -m build --wheel
 
-clean:  ## Remove .venv, dist/, the sample report and all caches
-	@rm -rf $(VENV) dist $(SAMPLE) .hypothesis .mypy_cache .pytest_cache .ruff_cache
+clean:  ## Remove .venv, .peers, dist/, the sample report and all caches
+	@rm -rf $(VENV) $(PEERS) dist $(SAMPLE) .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/core.stamp: pyproject.toml constraints.txt | $(BIN)/pip
@@ -85,6 +96,13 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing stompbroker and the development tools into $(VENV)"
 	@$(INSTALL) --editable '.[analytics,dev]'
 	@touch $(VENV)/core.stamp $(VENV)/analytics.stamp $@
+
+# Not in $(VENV): it is measured, not used.
+$(PEERS)/coilmq.stamp: benchmarks/peers/coilmq.txt
+	@echo "Installing CoilMQ into $(PEERS)/coilmq"
+	@$(PYTHON) -m venv --clear $(PEERS)/coilmq
+	@$(PEERS)/coilmq/bin/pip install -qq --no-deps -r benchmarks/peers/coilmq.txt
+	@touch $@
 
 # pip is the last thing venv puts in place, so its presence says that the environment is whole.
 $(BIN)/pip:

@@ -28,8 +28,8 @@ Report = TypeVar("Report")
 #: Seconds between two looks at the broker: often enough to catch its memory at the peak, rarely enough to cost nothing.
 _WATCH_INTERVAL_S: Final = 0.05
 #: Seconds after which a role that has said nothing, not even how far it is, counts as hung. Longer than any timeout of
-#: the roles themselves.
-_PATIENCE_S: Final = 90.0
+#: the roles themselves, of which the longest is that for a peer (`peers.peer`).
+_PATIENCE_S: Final = 150.0
 _EXIT_TIMEOUT_S: Final = 5.0
 
 _CONTEXT = multiprocessing.get_context("spawn")  # a fork would inherit the runner's memory and its threads

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from benchmarks.address import Address
     from benchmarks.durable_identity import DurableIdentity
 
-#: Seconds a broker may take to answer a request outside the measurements. Far more than any needs: it exists so that a
-#: hanging broker ends the run with a sentence.
-ANSWER_TIMEOUT_S: Final = 20.0
 _GOODBYE: Final = "goodbye"
 _RECEIVE_BYTES: Final = 64 * 1024
 _SHOWN_BYTES: Final = 400
@@ -44,6 +41,7 @@ class Session:
     ) -> None:
         self.socket = connected
         self.leftover = b""
+        self._answer_timeout_s = connected.gettimeout()
         self._dialect = dialect
         self._identity = identity
 
@@ -130,7 +128,7 @@ class Session:
 
         The receipt means that the broker has seen everything sent here before.
         """
-        self.socket.settimeout(ANSWER_TIMEOUT_S)
+        self.socket.settimeout(self._answer_timeout_s)
         self.socket.sendall(frames.disconnect(_GOODBYE))
         frames_before = 0
         while True:
@@ -163,7 +161,7 @@ def open_socket(address: Address, *, receive_buffer_bytes: int | None = None) ->
     """A TCP connection without delays. The receive buffer has to be set before connecting to bound the window."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        opened.settimeout(ANSWER_TIMEOUT_S)
+        opened.settimeout(address.answer_timeout_s)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if receive_buffer_bytes is not None:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)

@@ -7,23 +7,21 @@ for a mistake in the options. Progress goes to standard error. A peer that is mi
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.comparison import page, plots
-from benchmarks.comparison.machine import this_commit, this_machine
+from benchmarks.comparison.beginning import begun
+from benchmarks.comparison.page_options import PageOptions, add_page_options, page_options
 from benchmarks.comparison.progress import Progress
-from benchmarks.comparison.results import OURS, Contestant, Outcome, Results, Unmeasured, from_json, to_json
+from benchmarks.comparison.results import OURS, Outcome, Results, Unmeasured, from_json, to_json
 from benchmarks.comparison.running import ComparedRound
 from benchmarks.comparison.sittings import ALL_COMPARED, Sitting, chosen
 from benchmarks.measuring.idle_connections import allow_open_files
 from benchmarks.peers import PEERS
-from benchmarks.peers.peer import Installed, Missing
 from benchmarks.scenarios import IdleConnections
 
 if TYPE_CHECKING:
@@ -32,22 +30,14 @@ if TYPE_CHECKING:
     from benchmarks.comparison.sittings import Compared
     from benchmarks.peers.peer import Peer
 
-_ROUNDS: Final = 3
-_QUICK_ROUNDS: Final = 1
 _PAGE: Final = Path("benchmarks/RESULTS.md")
-_PLOTS: Final = Path("docs/plots")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     sittings: tuple[Sitting, ...]
     peers: tuple[Peer, ...]
-    rounds: int
-    is_quick: bool
-    json_file: Path | None
-    from_file: Path | None
-    page_file: Path
-    plots_directory: Path
+    page: PageOptions
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -59,47 +49,22 @@ def parse(arguments: Sequence[str]) -> Options:
     several: dict[str, Any] = {"metavar": "NAME", "nargs": "+", "action": "extend"}
     parser.add_argument("--scenario", choices=scenarios, help=f"only these: {', '.join(scenarios)}", **several)
     parser.add_argument("--peer", choices=peers, help=f"only these: {', '.join(peers)}", **several)
-    parser.add_argument(
-        "--rounds",
-        metavar="N",
-        type=_at_least_one,
-        help=f"interleaved rounds (default {_ROUNDS}, with --quick {_QUICK_ROUNDS})",
-    )
-    parser.add_argument("--quick", action="store_true", help="less time and fewer connections; no measure of anything")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write every value to FILE as well")
-    parser.add_argument(
-        "--from", dest="from_file", metavar="FILE", type=Path, help="measure nothing, show what --json has written"
-    )
-    parser.add_argument("--out", metavar="FILE", type=Path, default=_PAGE, help=f"the page (default {_PAGE})")
-    parser.add_argument(
-        "--plots", metavar="DIRECTORY", type=Path, default=_PLOTS, help=f"its pictures (default {_PLOTS})"
-    )
+    add_page_options(parser, page=_PAGE)
     parsed = parser.parse_args(arguments)
     return Options(
         sittings=chosen(frozenset(parsed.scenario or ()), is_quick=parsed.quick),
         peers=tuple(peer for peer in PEERS if not parsed.peer or peer.name in parsed.peer),
-        rounds=parsed.rounds or (_QUICK_ROUNDS if parsed.quick else _ROUNDS),
-        is_quick=parsed.quick,
-        json_file=parsed.json,
-        from_file=parsed.from_file,
-        page_file=parsed.out,
-        plots_directory=parsed.plots,
+        page=page_options(parsed),
     )
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} rounds are too few, 1 is the least")
-    return number
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    results = _measured(options) if options.from_file is None else from_json(options.from_file.read_text())
-    if options.json_file is not None:
-        options.json_file.write_text(to_json(results))
-    _write(results, options)
+    wanted = options.page
+    results = _measured(options) if wanted.from_file is None else from_json(wanted.from_file.read_text())
+    if wanted.json_file is not None:
+        wanted.json_file.write_text(to_json(results))
+    _write(results, wanted)
     broken = [outcome for outcome in results.outcomes if _is_ours_broken(outcome)]
     for outcome in broken:
         assert isinstance(outcome.found, Unmeasured)
@@ -111,53 +76,30 @@ def _is_ours_broken(outcome: Outcome) -> bool:
     return outcome.contestant == OURS and isinstance(outcome.found, Unmeasured) and outcome.found.is_broken
 
 
-def _write(results: Results, options: Options) -> None:
-    options.page_file.parent.mkdir(parents=True, exist_ok=True)
-    options.plots_directory.mkdir(parents=True, exist_ok=True)
-    pictures = plots.draw_all(results, options.plots_directory)
-    options.page_file.write_text(page.rendered(results, [_relative(each, options.page_file) for each in pictures]))
-    print(options.page_file)
-
-
-def _relative(picture: Path, page_file: Path) -> str:
-    return os.path.relpath(picture, page_file.parent)
+def _write(results: Results, wanted: PageOptions) -> None:
+    wanted.make_directories()
+    pictures = plots.draw_all(results, wanted.plots_directory)
+    wanted.page_file.write_text(page.rendered(results, wanted.as_seen_from_the_page(pictures)))
+    print(wanted.page_file)
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------
 
 
 def _measured(options: Options) -> Results:
-    contestants = tuple(map(_contestant, options.peers))
-    present = [peer for peer, contestant in zip(options.peers, contestants, strict=True) if contestant.version]
-    for contestant in contestants:
+    results = begun(options.peers, rounds=options.page.rounds, is_quick=options.page.is_quick)
+    present = [peer for peer, found in zip(options.peers, results.contestants, strict=True) if found.version]
+    for contestant in results.contestants:
         if contestant.missing:
             _say(f"{contestant.title} is missing: {contestant.missing}")
     _allow_open_files(options.sittings)
-    results = Results(
-        started_at=datetime.now(UTC).isoformat(sep=" ", timespec="minutes"),
-        took_s=0.0,
-        commit=this_commit(),
-        rounds=options.rounds,
-        is_quick=options.is_quick,
-        machine=this_machine(),
-        contestants=contestants,
-        outcomes=(),
-    )
     began_at = time.monotonic()
     outcomes = _run_rounds(options, present)
     return replace(results, took_s=time.monotonic() - began_at, outcomes=outcomes)
 
 
-def _contestant(peer: Peer) -> Contestant:
-    match peer.installed():
-        case Installed(version):
-            return Contestant(name=peer.name, title=peer.title, version=version, configuration=peer.configuration)
-        case Missing(how_to_install):
-            return Contestant(name=peer.name, title=peer.title, version="", missing=how_to_install)
-
-
 def _run_rounds(options: Options, peers: Sequence[Peer]) -> tuple[Outcome, ...]:
-    numbers = range(1, options.rounds + 1)
+    numbers = range(1, options.page.rounds + 1)
     progress = Progress(
         (peer.name, compared.name)
         for number in numbers
@@ -169,7 +111,7 @@ def _run_rounds(options: Options, peers: Sequence[Peer]) -> tuple[Outcome, ...]:
     outcomes: list[Outcome] = []
 
     def announce(peer: Peer, compared: Compared, round_number: int) -> None:
-        _say(f"{progress.described()}: round {round_number} of {options.rounds}, {peer.title}, {compared.name}")
+        _say(f"{progress.described()}: round {round_number} of {options.page.rounds}, {peer.title}, {compared.name}")
 
     def note(outcome: Outcome) -> None:
         outcomes.append(outcome)

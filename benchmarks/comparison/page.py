@@ -34,6 +34,8 @@ Written by `make bench-peers`; [README.md](README.md) says what each scenario do
 [docs/performance.md](../docs/performance.md) why the figures are what they are.
 """
 
+QUICK: Final = "**A quick run: it shows that everything works, and is no measure of anything.**\n"
+
 _LEGEND: Final = """\
 Each cell: **median** (lowest – highest) over the rounds, and below it *ours ÷ this broker*, taken within each round and
 then the median. **limit** is what kept the figures above it from being better. `GENERATOR`: the load generator could
@@ -46,9 +48,9 @@ def rendered(results: Results, plots: Sequence[str] = ()) -> str:
     """`plots` are paths of pictures, relative to the page."""
     parts = [_HEAD]
     if results.is_quick:
-        parts.append("**A quick run: it shows that everything works, and is no measure of anything.**\n")
-    parts += [_circumstances(results), _goals(results)]
-    parts += [f"![{path.rpartition('/')[2].removesuffix('.svg')}]({path})\n" for path in plots]
+        parts.append(QUICK)
+    parts += [circumstances(results), _goals(results)]
+    parts += map(shown, plots)
     parts += ["## Figures\n", _LEGEND]
     parts += [section for group in Group if (section := _section(group, results))]
     parts.append(_configurations(results))
@@ -58,7 +60,13 @@ def rendered(results: Results, plots: Sequence[str] = ()) -> str:
 # Circumstances --------------------------------------------------------------------------------------------------------
 
 
-def _circumstances(results: Results) -> str:
+def shown(picture: str) -> str:
+    """A picture in a page, by its path from there."""
+    return f"![{picture.rpartition('/')[2].removesuffix('.svg')}]({picture})\n"
+
+
+def circumstances(results: Results) -> str:
+    """When and where it was measured, and of what."""
     machine = results.machine
     rounds = f"{results.rounds} interleaved rounds" if results.rounds > 1 else "one round"
     lines = [

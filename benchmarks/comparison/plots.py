@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Picture
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import NullFormatter
 
 from benchmarks.comparison.page import quantity
@@ -51,6 +52,8 @@ _COLUMNS: Final = 2
 _WIDTH: Final = 9.0
 _PANEL_HEIGHT: Final = 0.7
 _BAR_HEIGHT: Final = 0.24
+#: Above and below each row of panels, so that a title belongs to what is below it.
+_ROW_GAP: Final = 0.09
 #: The axis is so many times as long as the longest bar.
 _ROOM_FOR_LABELS: Final = 1.3
 _PERCENTILES: Final = ("p50", "p99", "p99.9")
@@ -88,10 +91,10 @@ _PICTURES: Final = {
         ("backlog, drain", FigureKey("backlog", "drain")),
     ],
     "footprint": [
-        ("memory per idle connection", FigureKey("idle-connections", "memory per connection")),
-        ("connections made", FigureKey("idle-connections", "connects")),
-        ("memory after a million messages", FigureKey("million", "memory after")),
-        ("start", FigureKey("start-up", "start")),
+        ("memory per idle connection (less is better)", FigureKey("idle-connections", "memory per connection")),
+        ("connections made per second", FigureKey("idle-connections", "connects")),
+        ("memory after a million messages (less is better)", FigureKey("million", "memory after")),
+        ("start (less is better)", FigureKey("start-up", "start")),
     ],
 }
 
@@ -102,9 +105,9 @@ def draw_all(results: Results, directory: Path) -> list[Path]:
     for name, keys in _PICTURES.items():
         panels = [panel for title, key in keys if (panel := panel_of(title, key, results)) is not None]
         if panels:
-            drawn.append(_save(_bars(panels), directory / f"peers-{name}.svg"))
+            drawn.append(save(_bars(panels), directory / f"peers-{name}.svg"))
     if latencies := _latencies(results):
-        drawn.append(_save(latencies, directory / "peers-latency.svg"))
+        drawn.append(save(latencies, directory / "peers-latency.svg"))
     return drawn
 
 
@@ -122,7 +125,8 @@ def _bars(panels: Sequence[Panel]) -> Picture:
     with rc_context(STYLE):
         rows = math.ceil(len(panels) / _COLUMNS)
         most_bars = max(len(panel.bars) for panel in panels)
-        picture = Picture(figsize=(_WIDTH, rows * (_PANEL_HEIGHT + _BAR_HEIGHT * most_bars)), layout="constrained")
+        height = rows * (_PANEL_HEIGHT + _BAR_HEIGHT * most_bars)
+        picture = Picture(figsize=(_WIDTH, height), layout=ConstrainedLayoutEngine(h_pad=_ROW_GAP))
         axes = list(picture.subplots(rows, _COLUMNS, squeeze=False).flat)
         for axis, panel in zip(axes, panels, strict=False):
             _draw_bars(axis, panel)
@@ -169,8 +173,8 @@ def _latencies(results: Results) -> Picture | None:
         return None
     with rc_context(STYLE):
         rows = math.ceil(len(scenarios) / _COLUMNS)
-        picture = Picture(figsize=(_WIDTH, 2.2 * rows), layout="constrained")
-        picture.suptitle("Latency from when a message was due: p50, p99 and p99.9 in ms", fontsize=11)
+        picture = Picture(figsize=(_WIDTH, 2.4 * rows), layout="constrained")
+        picture.suptitle("Latency from when a message was due: p50, p99 and p99.9 (less is better)", fontsize=11)
         axes = list(picture.subplots(rows, _COLUMNS, squeeze=False, sharex=True).flat)
         axes[0].margins(x=_ROOM_FOR_LABELS / 4)
         for axis, compared in zip(axes, scenarios, strict=False):
@@ -198,6 +202,7 @@ def _draw_latencies(axis: Any, scenario: str, results: Results) -> None:
     axis.xaxis.set_major_formatter(lambda value, _position: f"{value:g}")
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.tick_params(axis="x", labelbottom=True)
+    axis.set_xlabel("ms")
     axis.set_yticks(range(len(shown)), shown)
     axis.set_ylim(len(shown) - 0.5, -0.5)
     axis.grid(axis="x", color="#dddddd", linewidth=0.6)
@@ -208,7 +213,8 @@ def _milliseconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
-def _save(picture: Picture, path: Path) -> Path:
+def save(picture: Picture, path: Path) -> Path:
+    """Without the date, so that the same picture is the same file."""
     with rc_context(STYLE):
         picture.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     return path

@@ -72,11 +72,20 @@ class Results:
 
 
 def to_json(results: Results) -> str:
-    return json.dumps(asdict(results), indent=1, ensure_ascii=False, default=_enum_value) + "\n"
+    return as_json(asdict(results))
+
+
+def as_json(document: object) -> str:
+    """With one value to a line, so that two runs can be compared by `diff`."""
+    return json.dumps(document, indent=1, ensure_ascii=False, default=_enum_value) + "\n"
 
 
 def from_json(text: str) -> Results:
-    document = json.loads(text)
+    return from_document(json.loads(text))
+
+
+def from_document(document: dict[str, Any]) -> Results:
+    """From what `asdict` makes of it, once it has been JSON."""
     return Results(
         **{
             **document,

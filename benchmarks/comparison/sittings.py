@@ -34,10 +34,12 @@ _KIBIBYTE: Final = 1024
 #: Messages that are timed in a second, at higher rates: as many as at the fixed rate.
 _TIMED_PER_S: Final = 1000
 
-_TOPICS: Final = frozenset({Ability.TOPICS})
+_THERE: Final = frozenset({Ability.TOPICS})
+_TOPICS: Final = frozenset({Ability.TOPICS, Ability.STREAMING})
 _DURABLE: Final = frozenset({Ability.DURABLE})
 #: What only the generator's STOMP roles can ask for.
-_TOPICS_STOMP: Final = frozenset({Ability.TOPICS, Ability.STOMP})
+_THERE_STOMP: Final = frozenset({Ability.TOPICS, Ability.STOMP})
+_TOPICS_STOMP: Final = _THERE_STOMP | {Ability.STREAMING}
 _DURABLE_STOMP: Final = frozenset({Ability.DURABLE, Ability.STOMP})
 _REDELIVERY: Final = frozenset({Ability.DURABLE, Ability.STOMP, Ability.REDELIVERY})
 
@@ -128,7 +130,9 @@ def _windows(window: int) -> Compared:
 
 
 def _latency(scenario: Latency | LatencyAtHalf) -> Compared:
-    needs = _DURABLE_STOMP if scenario.is_durable else _TOPICS_STOMP
+    needs = _DURABLE_STOMP if scenario.is_durable else _THERE_STOMP
+    if isinstance(scenario, LatencyAtHalf):
+        needs |= {Ability.STREAMING}  # as what it is half of
     return Compared(scenario=scenario, group=Group.LATENCY, needs=needs)
 
 
@@ -194,12 +198,12 @@ SITTINGS: Final = (
             Compared(
                 scenario=FreshStart(name="start-up", title="start, nothing stored"),
                 group=Group.FOOTPRINT,
-                needs=_TOPICS,
+                needs=_THERE,
             ),
             Compared(
                 scenario=IdleConnections(name="idle-connections", title="5,000 idle connections", connections=5000),
                 group=Group.FOOTPRINT,
-                needs=_TOPICS_STOMP,
+                needs=_THERE_STOMP,
             ),
         ),
     ),

@@ -6,6 +6,7 @@ Law: nothing outside knows which brokers there are; it goes through `PEERS`, our
 from typing import Final
 
 from benchmarks.peers.activemq import ACTIVEMQ
+from benchmarks.peers.coilmq import COILMQ
 from benchmarks.peers.nats import JETSTREAM, NATS
 from benchmarks.peers.ours import OURS
 from benchmarks.peers.peer import Peer
@@ -13,4 +14,4 @@ from benchmarks.peers.rabbitmq import RABBITMQ
 
 __all__ = ["PEERS"]
 
-PEERS: Final[tuple[Peer, ...]] = (OURS, RABBITMQ, ACTIVEMQ, NATS, JETSTREAM)
+PEERS: Final[tuple[Peer, ...]] = (OURS, RABBITMQ, ACTIVEMQ, COILMQ, NATS, JETSTREAM)

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.address import Address
 from benchmarks.dialect import Dialect
 from benchmarks.disk_directory import disk_directory
 from benchmarks.peers.debian_package import installed_package
-from benchmarks.peers.free_port import LOOPBACK, free_port
+from benchmarks.peers.free_port import free_address
 from benchmarks.peers.peer import Ability, Installed, Missing, Peer
 from benchmarks.peers.peer_process import Launch, running_peer
 
@@ -74,7 +73,7 @@ def _installed() -> Installed | Missing:
 @contextmanager
 def _open(settings: str) -> Iterator[Target]:
     del settings
-    address = Address(LOOPBACK, free_port(), _DIALECT)
+    address = free_address(_DIALECT)
     with disk_directory("activemq-benchmark-") as directory:
         broker = Path(directory, "activemq.xml")
         broker.write_text(_BROKER.format(port=address.port, data=directory))

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.address import Address
 from benchmarks.disk_directory import disk_directory
 from benchmarks.peers.debian_package import installed_package
-from benchmarks.peers.free_port import LOOPBACK, free_port
+from benchmarks.peers.free_port import free_address
 from benchmarks.peers.nats_roles.core import CORE_ROLES
 from benchmarks.peers.nats_roles.jetstream import JETSTREAM_ROLES, MAX_ACK_PENDING, STREAM
 from benchmarks.peers.nats_roles.nats_session import answers_nats
@@ -81,7 +80,7 @@ def _open_jetstream(settings: str) -> Iterator[Target]:
 
 @contextmanager
 def _running(directory: Path, settings: str, roles: FlowRoles) -> Iterator[Target]:
-    address = Address(LOOPBACK, free_port())
+    address = free_address()
     configuration = Path(directory, "nats-server.conf")
     configuration.write_text(settings.format(port=address.port, data=directory / "store"))
     launch = Launch(

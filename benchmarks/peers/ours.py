@@ -1,6 +1,6 @@
 """Our own broker, as one of those that are compared.
 
-Law: it gets no settings that its users would not have.
+Law: it gets no settings that its users would not have, and no more patience than when it is measured alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Final
 
 from benchmarks.broker_process import running_broker
 from benchmarks.peers.peer import Installed, Missing, Peer
+from benchmarks.rounds import STALL_S
 
 _CONFIGURATION: Final = """\
 Its defaults: ledger and statistics on, the embedded database with `synchronous=FULL`, an fsync before a stored message
@@ -27,4 +28,5 @@ OURS: Final = Peer(
     configuration=_CONFIGURATION,
     installed=_installed,
     open=running_broker,
+    stall_s=STALL_S,
 )

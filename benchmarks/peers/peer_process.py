@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Final, final
 
 import psutil
@@ -128,7 +128,8 @@ class PeerProcess:
             psutil.wait_procs(self._observed, timeout=_STOP_TIMEOUT_S)
 
     def _wait_answer(self, gives_up_at: float) -> None:
-        while not self._launch.answers(self.address):
+        asked = replace(self.address, answer_timeout_s=_START_TIMEOUT_S)
+        while not self._launch.answers(asked):
             self.raise_if_dead()
             if time.monotonic() > gives_up_at:
                 raise Broken(f"it did not answer at {self.address} within {_START_TIMEOUT_S:g} s{self._end_of_log()}")

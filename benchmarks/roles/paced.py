@@ -95,8 +95,10 @@ def run(assignment: PacedAssignment, control: ChildEnd) -> PacedReport:
         extra = subscriber.leave()
     if assignment.is_durable and receipts != schedule.messages_with_companions:
         raise Broken(f"{receipts:,} receipts for {schedule.messages_with_companions:,} messages")
-    if arrivals.count == schedule.messages and arrivals.frames + extra != schedule.messages_with_companions:
-        raise Broken(f"{arrivals.frames + extra:,} messages came of {schedule.messages_with_companions:,}")
+    came, owed = arrivals.frames + extra, schedule.messages_with_companions
+    if arrivals.count == schedule.messages and came != owed:
+        difference = f"{came - owed:,} messages too many beside" if came > owed else f"{owed - came:,} are lost of"
+        raise Broken(f"{difference} {owed:,}")
     return PacedReport(
         starts_at_ns=schedule.starts_at_ns,
         sent=schedule.messages,
@@ -117,6 +119,7 @@ def _keep_schedule(
     waited_for: list[socket.socket | ChildEnd] = [subscriber, schedule.socket, control]
     while arrivals.count < schedule.messages:
         schedule.send_due(time.monotonic_ns())
+        control.progress(arrivals.count)
         to_next_s = schedule.seconds_to_next(time.monotonic_ns())
         # `select` waits for microseconds, where `epoll` rounds up to milliseconds.
         readable, _, _ = select.select(

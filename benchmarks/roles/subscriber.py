@@ -127,6 +127,7 @@ def _receive_all(receivers: Sequence[Receiver], control: ChildEnd, stall_s: floa
             ready = selector.select(None if expected is None else stall_s)
             if not ready:
                 break
+            control.progress(receivers[0].counted)
             start = start or _Start(time.monotonic(), time.process_time())
             for key, mask in ready:
                 if key.data is None:
@@ -149,7 +150,13 @@ class Receiver(Protocol):
     socket: socket.socket
 
     @property
-    def messages(self) -> int: ...
+    def messages(self) -> int:
+        """Once all has come; raises `Broken` if they do not fit what was answered."""
+
+    @property
+    def counted(self) -> int:
+        """Messages so far. One may be answered already that is not counted yet."""
+
     @property
     def byte_count(self) -> int: ...
     def is_waiting_for(self, expected: int) -> bool: ...
@@ -168,6 +175,10 @@ class CountingReceiver:
 
     @property
     def messages(self) -> int:
+        return self._counter.frames
+
+    @property
+    def counted(self) -> int:
         return self._counter.frames
 
     @property
@@ -216,6 +227,10 @@ class AnsweringReceiver:
     def messages(self) -> int:
         if self._counter.frames != self.answered:
             raise Broken(f"{self._counter.frames} messages came with {self.answered} ack headers")
+        return self._counter.frames
+
+    @property
+    def counted(self) -> int:
         return self._counter.frames
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from benchmarks.broken import Broken
 from benchmarks.peers.nats_roles import protocol
-from benchmarks.session import ANSWER_TIMEOUT_S, open_socket, receive
+from benchmarks.session import open_socket, receive
 
 if TYPE_CHECKING:
     import socket
@@ -31,6 +31,7 @@ _INBOX: Final = 2
 class NatsSession:
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
+        self._answer_timeout_s = connected.gettimeout()
 
     @classmethod
     def open(cls, address: Address) -> Self:
@@ -74,7 +75,7 @@ class NatsSession:
 
     def leave(self) -> int:
         """Wait until the server has seen everything sent here, and say how many messages came before."""
-        self.socket.settimeout(ANSWER_TIMEOUT_S)
+        self.socket.settimeout(self._answer_timeout_s)
         lines = self._ping()
         return lines // 2
 
