@@ -31,6 +31,8 @@ from benchmarks.scenarios import (
 )
 
 _KIBIBYTE: Final = 1024
+#: For all alike: some take everything that is published in a second and a half, and minutes to deliver it fifty times.
+_MESSAGES_TO_50: Final = 40_000
 #: Messages that are timed in a second, at higher rates: as many as at the fixed rate.
 _TIMED_PER_S: Final = 1000
 
@@ -147,7 +149,7 @@ SITTINGS: Final = (
         warm_up=_TOPIC_1_TO_1,
         compared=(
             _topics(_TOPIC_1_TO_1),
-            _topics(Throughput(name="topic-1-to-50", title="1 → 50", subscribers=50)),
+            _topics(Throughput(name="topic-1-to-50", title="1 → 50", subscribers=50, most_messages=_MESSAGES_TO_50)),
             _topics(
                 Crowd(
                     name="topic-10-to-10-to-10",
