@@ -17,6 +17,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal
+from stompbroker.stomp import Version
 from stompbroker.topics import dispatch
 from tests.journal.watched_store import statements_written
 from tests.support.broker_under_test import REAL_PATIENCE_S, Client, running_broker
@@ -65,7 +66,7 @@ class OnSockets:
         await wait_all_tasks_blocked()
         (new,) = set(self.parts.sessions) - before
         client = Client(ours, self.parts.sessions[new], patience_s=REAL_PATIENCE_S)
-        await client.connect(**headers)
+        await client.connect(Version.V1_2, **headers)
         return client
 
 

@@ -313,7 +313,7 @@ async def running_broker(
     *, store_in: Path | None = None, writing: Any = None, **settings: Any
 ) -> AsyncIterator[BrokerUnderTest]:
     """A broker with these settings, and with a store if it is told in which directory; another one can be started there
-    when this one has ended. The store is written to by the `WritingProcess` `writing`, if there is one, and cannot be held then.
+    when this one has ended. If there is a `WritingProcess` (`writing`), that writes to it, and it cannot be held.
 
     Its invariants are checked at the end, and that it gave back all memory; unless it was killed.
     """
