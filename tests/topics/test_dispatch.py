@@ -181,6 +181,31 @@ async def test_a_client_that_does_not_read_holds_up_nobody_else() -> None:
     assert stuck.subscription.counters.acked == 0
 
 
+async def test_who_publishes_behind_others_leaves_delivering_to_the_distributor_and_gets_his_answers() -> None:
+    """Otherwise everybody who publishes a little would first work a millisecond at somebody's long backlog."""
+    scene, kernels, receipts = Scene(), [SmallKernel() for _ in range(5)], SmallKernel()
+    for kernel in kernels:
+        scene.subscribe(kernel)
+    publisher = Outbox(scene.budget, Signal(), scene.departures)
+    publisher.send_now = receipts.send
+    scene.publish(b"a backlog")
+
+    for number in range(1, 101):
+        with scene.dispatch:
+            scene.publish(b"a little")
+            publisher.put(b"receipt")
+
+        assert not any(kernel.calls for kernel in kernels)
+        assert receipts.calls == number
+        scene.check_left()
+
+    scene.dispatch.take_turn()
+    assert all(kernel.calls for kernel in kernels)
+    with scene.dispatch:
+        scene.publish(b"at once again")
+    assert all(b"at once again" in kernel.taken for kernel in kernels)
+
+
 async def test_with_acknowledgements_nothing_is_settled_by_being_sent() -> None:
     scene, kernel = Scene(), SmallKernel()
     consumer = scene.subscribe(kernel, AckMode.INDIVIDUAL)
