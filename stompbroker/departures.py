@@ -34,8 +34,13 @@ class Departures:
     def send(self) -> None:
         """Send what waits, as far as it goes at once; what does not is left to its writer."""
         waiting, self._waiting = self._waiting, {}
-        for outbox in waiting:
-            outbox.send_at_once()
+        try:
+            for outbox in waiting:
+                outbox.send_at_once()
+        except BaseException:
+            # A mistake with one connection must not leave the others waiting for a writer that nobody wakes.
+            self._waiting |= waiting
+            raise
 
     def leave(self) -> None:
         """Nobody attends any more."""

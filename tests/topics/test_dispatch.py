@@ -37,6 +37,11 @@ from tests.support.small_kernel import SmallKernel
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from stompbroker.ids import Offset
+    from stompbroker.topics import Reading
+
+HARD_TIMEOUT_S = 20.0
+
 
 @final
 class Scene:
@@ -257,6 +262,31 @@ async def test_a_mistake_in_a_turn_leaves_what_is_filled_to_writers_and_who_is_r
 
     assert woken == [2], "the one that had its slice, and the one behind"
     assert first.outbox.size_bytes > 0
+    scene.check_left()
+
+
+async def test_a_mistake_about_one_connection_leaves_what_the_others_are_owed_to_their_writers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, kernels = Scene(), [SmallKernel() for _ in range(3)]
+    first, _, last = [scene.subscribe(kernel) for kernel in kernels]
+    settle_sent = Consumer.settle_sent
+
+    def fail(consumer: Consumer, reading: Reading, start: Offset, stop: Offset) -> None:
+        if consumer is first:
+            raise ZeroDivisionError
+        settle_sent(consumer, reading, start, stop)
+
+    monkeypatch.setattr(Consumer, "settle_sent", fail)
+    with trio.fail_after(HARD_TIMEOUT_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(last.outbox.wait_filled)
+            await wait_all_tasks_blocked()
+
+            with pytest.raises(ZeroDivisionError), scene.dispatch:
+                scene.publish(b"x")
+
+    assert [kernel.calls for kernel in kernels] == [1, 0, 0]
     scene.check_left()
 
 
