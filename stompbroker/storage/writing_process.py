@@ -53,6 +53,8 @@ _ERRORS: Final[dict[str, type[Exception]]] = {
     kind.__name__: kind for kind in (StoreFailing, StoreRefused, StoreTaken, OperatorError)
 }
 _RECEIVE_BYTES: Final = 1024 * 1024
+#: Tails that are copied into one part, which takes 0.1 ms; to send 1,500 of them as parts takes the kernel 0.25.
+COPIED_BYTES: Final = 512 * 1024
 #: A question without a batch.
 NOTHING: Final = Encoded(b"", [])
 #: Behind the standard streams.
@@ -184,9 +186,12 @@ def _be_a_process_of_its_own() -> None:
 
 
 def question(kind: Question, content: Encoded = NOTHING, **rest: Any) -> list[bytes]:
-    """As it is sent, in parts, none of which is copied."""
+    """As it is sent, in parts; what is large is not copied."""
     asked = marshal.dumps((kind.value, rest), 2)
-    head = QUESTION_HEAD.pack(len(asked), len(content.document), sum(map(len, content.tails)))
+    tails_bytes = sum(map(len, content.tails))
+    head = QUESTION_HEAD.pack(len(asked), len(content.document), tails_bytes)
+    if tails_bytes <= COPIED_BYTES:
+        return [b"".join((head, asked, content.document, *content.tails))]
     return [head + asked, content.document, *content.tails]
 
 
