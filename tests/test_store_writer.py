@@ -74,7 +74,7 @@ async def writing(directory: Path, dies: Dies = Dies.NEVER) -> AsyncIterator[Wri
 
 
 async def test_batches_larger_than_any_buffer_arrive_whole_and_in_order(store_directory: Path) -> None:
-    small, large = make_messages(3 * store_writer.MOST_PARTS, size_bytes=10), make_messages(8, size_bytes=1_000_000)
+    small, large = make_messages(3 * store_writer.MOST_PARTS, size_bytes=300), make_messages(8, size_bytes=1_000_000)
     async with writing(store_directory) as written:
         await written.writer.adopt()
 

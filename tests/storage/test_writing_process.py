@@ -165,6 +165,17 @@ def test_the_log_is_shortened_beside_the_writer(adopted: Asker, sqlite_place: Pl
     assert (sqlite_place.directory / "stompbroker.db-wal").stat().st_size == 0
 
 
+@pytest.mark.parametrize(("size_bytes", "is_copied"), [(100, True), (10_000, False)])
+def test_a_small_batch_is_one_part_and_a_large_one_is_not_copied(size_bytes: int, is_copied: bool) -> None:
+    messages = make_messages(100, size_bytes=size_bytes)
+
+    parts = question(Question.COMMIT, encode(publication(1, messages)), measures=False)
+
+    assert len(parts) == (1 if is_copied else 102)
+    if not is_copied:
+        assert all(part is message.tail for part, message in zip(parts[2:], messages, strict=True))
+
+
 # Ending --------------------------------------------------------------------------------------------------------------
 
 
