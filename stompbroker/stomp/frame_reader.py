@@ -45,11 +45,11 @@ _LF_SEPARATOR: Final = b"\n\n"
 _CRLF_SEPARATOR: Final = b"\n\r\n"
 #: What a NACK of STOMP 1.2 counts as that is taken together with others: it takes 5 µs.
 BARE_NACK_WEIGHT: Final = 4
-#: Answers of STOMP 1.2 that can be taken together, as many as fit a batch.
+#: Answers of STOMP 1.2 that can be taken together, as many as fit a batch. One alone need not be parsed either.
 _BARE_ANSWER: Final = rb"%b\nid:(%b)-(%b)\n\n\0\n?"
 _NUMBER: Final = rb"?:[1-9][0-9]{0,17}"
 _BARE_ANSWERS: Final = re.compile(
-    rb"(?:%b){2,%d}|(?:%b){2,%d}"
+    rb"(?:%b){1,%d}|(?:%b){1,%d}"
     % (
         *(_BARE_ANSWER % (rb"ACK", _NUMBER, _NUMBER), MAX_FRAMES_PER_CALL),
         *(_BARE_ANSWER % (rb"NACK", _NUMBER, _NUMBER), MAX_FRAMES_PER_CALL // BARE_NACK_WEIGHT),
@@ -204,9 +204,10 @@ class FrameReader:
             else:
                 if self._finds_runs and (answers := _BARE_ANSWERS.match(data, position)):
                     command = "ACK" if data.startswith(b"A", position) else "NACK"
-                    frames.append(AnswerRun(command, _BARE_ANSWER_IDS.findall(data, position, answers.end())))
+                    ids = _BARE_ANSWER_IDS.findall(data, position, answers.end())
+                    frames.append(AnswerRun(command, ids))
                     position = answers.end()
-                    room = 0
+                    room = 0 if len(ids) > 1 else room - OTHER_FRAME_WEIGHT
                     run = None
                     continue
                 found = self._read_unknown_head(data, position)
