@@ -1,25 +1,32 @@
 """A bucket in an object store that speaks S3, for tests.
 
-Law: whatever server `STOMPBROKER_TEST_S3` names as HOST:PORT, over plain HTTP; none is started here. Without it, tests
-are skipped. Each bucket is new, so that tests do not meet. Any keys do: it is nobody's store.
-
-    moto_server -H 127.0.0.1 -p 5000 &
-    STOMPBROKER_TEST_S3=127.0.0.1:5000 make test ARGS="-k s3"
+Law: one server a test process, with everything in memory, started when first asked for; `make test` installs it.
+Without it tests are skipped on a laptop and fail in CI. Each bucket is new, so that tests do not meet. Any keys do: it
+is nobody's store.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
+import subprocess
+import tempfile
 import uuid
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Final, final
 
 import pytest
 from pyarrow import fs
 
+from tests.support.broker_process import wait_until
+
 __all__ = ["Bucket", "new_bucket"]
 
-ENDPOINT: Final = "STOMPBROKER_TEST_S3"
+_PROGRAM: Final = Path(__file__).parents[2] / ".peers" / "object-store" / "bin" / "moto_server"
+_ANNOUNCED: Final = re.compile(r"Running on http://(127\.0\.0\.1:\d+)")
 _REGION: Final = "us-east-1"
 
 
@@ -45,9 +52,7 @@ class Bucket:
 
 
 def new_bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    endpoint = os.environ.get(ENDPOINT)
-    if not endpoint:
-        pytest.skip(f"needs an S3 server: {ENDPOINT}=HOST:PORT")
+    endpoint = _endpoint()
     keys = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "any-secret", "AWS_EC2_METADATA_DISABLED": "true"}
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
@@ -57,3 +62,31 @@ def new_bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     )
     filesystem.create_dir(name)
     return Bucket(name=name, filesystem=filesystem, _endpoint=endpoint)
+
+
+@cache
+def _endpoint() -> str:
+    """Where the server listens, which ends with us."""
+    if not _PROGRAM.exists():
+        reason = f"no object store: {_PROGRAM} is not installed; make test does it"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    # A file, not a pipe: it tells of every request, and nobody reads that.
+    with tempfile.NamedTemporaryFile("r", prefix="object-store-") as said, Path(said.name).open("w") as writing:
+        server = subprocess.Popen(
+            [_PROGRAM, "--host", "127.0.0.1", "--port", "0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=writing,
+        )
+        atexit.register(_end, server)
+        wait_until(lambda: _ANNOUNCED.search(Path(said.name).read_text()), "the line that says where it listens")
+        found = _ANNOUNCED.search(said.read())
+        assert found is not None
+        return found[1]
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    server.kill()
+    server.wait()
