@@ -42,7 +42,8 @@ class Outbox:
     """
     Invariants:
         size_bytes == bytes put and not yet reported as sent, and is charged to the budget
-        nothing is sent at once while the writer has taken something: half a frame is followed by its other half
+        nothing is sent at once while the writer has something to send, or is about to take it: half a frame is followed
+        by its other half, and what the kernel had no room for is not offered again and again
     """
 
     __slots__ = (
@@ -53,7 +54,7 @@ class Outbox:
         "_drained",
         "_emptied",
         "_filled",
-        "_is_taken",
+        "_is_with_writer",
         "_parts",
         "_stalled",
         "_taken_answers_bytes",
@@ -67,12 +68,12 @@ class Outbox:
         self._budget = budget
         self._departures = departures
         #: Hands to the kernel what it takes at once, and says how much that was; None where that cannot be done.
-        self.send_now: Callable[[bytes | memoryview], int] | None = None
-        #: Whether the writer is at it.
-        self._is_taken = False
+        self.send_now: Callable[[bytes], int] | None = None
+        #: Whether the writer is at it, or was woken for what was left to it.
+        self._is_with_writer = False
         #: Woken whenever something was sent.
         self._drained = drained
-        self._parts: list[bytes | memoryview] = []
+        self._parts: list[bytes] = []
         self._delivered: list[Delivered] = []
         self._stalled: dict[Consumer, None] = {}
         self._filled = Signal()
@@ -124,7 +125,7 @@ class Outbox:
         self._parts.append(data)
         self.size_bytes += len(data)
         self._budget.adjust(len(data))
-        if self._departures.is_attended and self.send_now is not None and not self._is_taken:
+        if self._departures.is_attended and self.send_now is not None and not self._is_with_writer:
             self._departures.put(self)
         else:
             self._filled.wake()
@@ -144,7 +145,7 @@ class Outbox:
 
     def send_at_once(self) -> None:
         """Hand to the kernel what it takes now, and leave the rest to the writer."""
-        if self._is_taken or not self._parts or self.send_now is None:
+        if self._is_with_writer or not self._parts or self.send_now is None:
             return
         data, delivered = self.take()
         try:
@@ -154,11 +155,11 @@ class Outbox:
         if length == len(data):
             self.mark_sent(length, delivered)
         else:
-            self._take_back(memoryview(data)[length:], delivered, length)
+            # Copied, because a part of a buffer keeps all of it, and only what is owed is charged.
+            self._leave(data[length:], delivered, length)
 
-    def _take_back(self, rest: memoryview, delivered: list[Delivered], sent_bytes: int) -> None:
-        """Only some of what was taken has been sent."""
-        self._is_taken = False
+    def _leave(self, rest: bytes, delivered: list[Delivered], sent_bytes: int) -> None:
+        """Only some of what was taken has been sent; the writer takes the rest, and what comes until then."""
         self._taken_answers_bytes = 0
         self._parts = [rest]
         self._delivered = delivered
@@ -168,9 +169,9 @@ class Outbox:
     def wake_writer(self) -> None:
         self._filled.wake()
 
-    def take(self) -> tuple[bytes | memoryview, list[Delivered]]:
+    def take(self) -> tuple[bytes, list[Delivered]]:
         """Everything put so far, as one buffer. It still counts as owed until `mark_sent`."""
-        self._is_taken = True
+        self._is_with_writer = True
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         delivered = self._delivered
         self._taken_answers_bytes = self._answers_bytes
@@ -180,7 +181,7 @@ class Outbox:
 
     def mark_sent(self, sent_bytes: int, delivered: list[Delivered]) -> None:
         """The buffer last taken is in the kernel's hands."""
-        self._is_taken = False
+        self._is_with_writer = False
         self._answers_bytes -= self._taken_answers_bytes
         self._taken_answers_bytes = 0
         self._count_sent(sent_bytes)

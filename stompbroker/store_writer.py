@@ -7,24 +7,28 @@ written is found out as after any failure.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, final
 
 import structlog
 import trio
 
+from stompbroker.errors import OperatorError
 from stompbroker.storage import HEAD, Question, StoreFailing, answered, encode, question
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from stompbroker.storage import Batch, Store, WritingProcess
+    from stompbroker.storage import Batch, Encoded, Store, WritingProcess
 
 __all__ = ["ProcessWriter", "StoreWriter", "ThreadWriter", "Written"]
 
 #: Messages and records of the ledger that are encoded within the event loop: about 1 µs each.
 FEW: Final = 500
+#: Parts of a question that are given to the kernel at once; Linux takes no more.
+MOST_PARTS: Final = 1024
 _RECEIVE_BYTES: Final = 64 * 1024
 
 T = TypeVar("T")
@@ -119,27 +123,29 @@ class ProcessWriter:
         self.needs_checkpoint = False
 
     async def adopt(self) -> None:
-        """Let it write to our store, as ours. Raises StoreFailing or OperatorError."""
+        """Let it write to our store, as ours. Raises OperatorError."""
         token = self._store.hand_over()
-        await self._asked(self._writes, question(Question.ADOPT, file=self._store.where, token=token))
+        try:
+            await self._asked(self._writes, question(Question.ADOPT, file=self._store.where, token=token))
+        except StoreFailing as failure:
+            try:
+                await self._take_over(str(failure))
+                await self.recover()
+            except StoreFailing as last:
+                raise OperatorError(f"Cannot take the store: {last}") from last
 
     async def commit(self, batch: Batch, *, measures: bool) -> Written:
         if self._instead is not None:
             written = await self._instead.commit(batch, measures=measures)
             self.needs_checkpoint = self._instead.needs_checkpoint
             return written
-        asked = partial(question, Question.COMMIT, measures=measures)
-        answer = await self._asked(self._writes, asked(await _encoded(batch)))
+        answer = await self._asked(self._writes, question(Question.COMMIT, await _encoded(batch), measures=measures))
         free_bytes, self.needs_checkpoint, stored_bytes = answer
         return Written(free_bytes, stored_bytes)
 
     async def recover(self) -> int:
         if self._instead is None and self._writes.is_lost:
-            self._writes.close()
-            self._upkeep.close()
-            how = await _in_thread(self._process.end, None)
-            log.error("the process that writes to the store is lost; a thread does it from now on", reason=how)
-            self._instead = ThreadWriter(self._store)
+            await self._take_over()
         if self._instead is not None:
             return await self._instead.recover()
         last_batch: int = await self._asked(self._writes, question(Question.RECOVER))
@@ -179,9 +185,17 @@ class ProcessWriter:
             self._writes.close()
             self._upkeep.close()
 
-    async def _asked(self, line: _Line, data: bytes) -> Any:
+    async def _take_over(self, reason: str = "") -> None:
+        """Let go of the process, and write in a thread from now on."""
+        self._writes.close()
+        self._upkeep.close()
+        how = await _in_thread(self._process.end, None)
+        log.error("the process that writes to the store is lost; a thread does it from now on", reason=reason or how)
+        self._instead = ThreadWriter(self._store)
+
+    async def _asked(self, line: _Line, parts: list[bytes]) -> Any:
         try:
-            return answered(await line.ask(data))
+            return answered(await line.ask(parts))
         except (OSError, trio.ClosedResourceError) as error:
             raise StoreFailing("The process that writes to the store has ended.") from error
 
@@ -198,25 +212,27 @@ class _Line:
         #: Whether it must not be asked any more: the process has ended, or nobody waited for an answer.
         self.is_lost = False
 
-    async def ask(self, data: bytes) -> bytes:
+    async def ask(self, parts: list[bytes]) -> bytes:
         """Raises OSError or ClosedResourceError when there is nobody who could answer."""
         async with self._turn:
             if self.is_lost:
                 raise trio.ClosedResourceError
             self.is_lost = True
-            await self._send(memoryview(data))
+            await self._send(parts)
             (size_bytes,) = HEAD.unpack(await self._receive(HEAD.size))
             answer = await self._receive(size_bytes)
             self.is_lost = False
         return answer
 
-    async def _send(self, data: memoryview) -> None:
+    async def _send(self, parts: list[bytes]) -> None:
         # Not trio's stream: most questions fit into the socket's buffer, and leave without a checkpoint.
-        while data:
-            try:
-                data = data[self._socket.send(data) :]
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._socket)
+        waiting: list[bytes | memoryview] = list(parts)
+        while True:
+            with suppress(BlockingIOError):
+                _take_off(waiting, self._socket.sendmsg(waiting[:MOST_PARTS]))
+            if not waiting:
+                return
+            await trio.lowlevel.wait_writable(self._socket)
 
     async def _receive(self, size_bytes: int) -> bytes:
         while len(self._received) < size_bytes:
@@ -235,7 +251,19 @@ class _Line:
             self._socket.close()
 
 
-async def _encoded(batch: Batch) -> bytes:
+def _take_off(waiting: list[bytes | memoryview], sent_bytes: int) -> None:
+    """So many bytes of it are sent."""
+    count = 0
+    for part in waiting:
+        if len(part) > sent_bytes:
+            waiting[count] = memoryview(part)[sent_bytes:]
+            break
+        sent_bytes -= len(part)
+        count += 1
+    del waiting[:count]
+
+
+async def _encoded(batch: Batch) -> Encoded:
     count = sum(len(run.messages) for run in batch.messages) + sum(row.records for row in batch.ledger)
     if count <= FEW:
         return encode(batch)

@@ -19,7 +19,7 @@ from stompbroker.storage.batch import (
     SubscriptionRow,
     TopicRow,
 )
-from stompbroker.storage.batch_wire import encode
+from stompbroker.storage.batch_wire import Encoded, encode
 from stompbroker.storage.errors import StoreFailing, StoreRefused, StoreTaken
 from stompbroker.storage.ledger_reading import read_ledger
 from stompbroker.storage.opening import current_revision, head_revision, migrate, open_store
@@ -40,6 +40,7 @@ __all__ = [
     "Batch",
     "CursorRow",
     "Deletion",
+    "Encoded",
     "Expired",
     "ExportRow",
     "ExportedBatches",

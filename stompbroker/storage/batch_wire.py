@@ -1,7 +1,8 @@
 """A batch as bytes, on its way to the process that writes it.
 
 Law: what is decoded equals what was encoded, and nothing of it is looked at. Both ends are one interpreter that was
-forked, so `marshal` will do, whose format is nobody else's business; it takes a fifth of the time of `pickle`.
+forked, so `marshal` will do, whose format is nobody else's business; it takes a fifth of the time of `pickle`. Tails
+go beside it as they are: to copy a batch of 4 MiB kept the event loop for 10 ms.
 
 Hot path: 0.4 µs a message to encode, in which no step is Python. `make bench` (durable 1→1) measures it.
 """
@@ -9,9 +10,10 @@ Hot path: 0.4 µs a message to encode, in which no step is Python. `make bench` 
 from __future__ import annotations
 
 import marshal
+from io import BytesIO
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stompbroker.message import Message, Origin
 from stompbroker.storage.batch import (
@@ -31,7 +33,7 @@ from stompbroker.storage.batch import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["decode", "encode"]
+__all__ = ["Encoded", "decode", "encode"]
 
 #: Without references to what came before: looking for them costs more than they save.
 _VERSION: Final = 2
@@ -49,51 +51,72 @@ _ROWS: Final[dict[str, Any]] = {
 }
 
 _origin_of: Final = attrgetter("origin")
-_rest_of: Final = attrgetter("body_bytes", "tail", "published_at_ns")
+_tail_of: Final = attrgetter("tail")
+_body_bytes_of: Final = attrgetter("body_bytes")
+_published_at_ns_of: Final = attrgetter("published_at_ns")
 _ORIGIN: Final = ("is_plain", "is_persistent", "lifetime_ns", "expires_at_ns", "only_for")
 
 
-def encode(batch: Batch) -> bytes:
+class Encoded(NamedTuple):
+    #: All but the messages' tails.
+    document: bytes
+    #: Those, in their order.
+    tails: list[bytes]
+
+
+def encode(batch: Batch) -> Encoded:
     """May take its time over the ledger's payloads."""
+    tails: list[bytes] = []
     rows = {name: list(map(tuple, found)) for name in _ROWS if (found := getattr(batch, name))}
     document = (
         batch.number,
         batch.removed_topics,
         batch.removed_subscriptions,
         rows,
-        [(run.topic_id, run.first_offset, _encoded_messages(run.messages)) for run in batch.messages],
+        [(run.topic_id, run.first_offset, _encoded_messages(run.messages, tails)) for run in batch.messages],
         [(*row[:3], tuple(map(tuple, row.settled)), *row[4:]) for row in batch.cursors],
         [(*row[:-1], row.payload()) for row in batch.ledger],
     )
-    return marshal.dumps(document, _VERSION)
+    return Encoded(marshal.dumps(document, _VERSION), tails)
 
 
-def decode(data: bytes) -> Batch:
-    number, removed_topics, removed_subscriptions, rows, runs, cursors, ledger = marshal.loads(data)
+def decode(document: bytes | bytearray, tails: bytes | bytearray) -> Batch:
+    """`tails` are all of them, one behind the other."""
+    number, removed_topics, removed_subscriptions, rows, runs, cursors, ledger = marshal.loads(document)
+    next_tail = BytesIO(tails).read
     return Batch(
         number=number,
         removed_topics=removed_topics,
         removed_subscriptions=removed_subscriptions,
-        messages=[MessageRun(topic_id, first, _decoded_messages(groups)) for topic_id, first, groups in runs],
+        messages=[
+            MessageRun(topic_id, first, _decoded_messages(groups, next_tail)) for topic_id, first, groups in runs
+        ],
         cursors=list(map(CursorRow._make, cursors)),
         ledger=[LedgerRow._make((*row, _known(payload))) for *row, payload in ledger],
         **{name: list(map(_ROWS[name]._make, found)) for name, found in rows.items()},
     )
 
 
-def _encoded_messages(messages: Iterable[Message]) -> list[tuple[Any, ...]]:
-    """By origin, which is mostly one."""
-    return [
-        (origin.publisher, tuple(getattr(origin, name) for name in _ORIGIN), list(map(_rest_of, group)))
-        for origin, group in groupby(messages, _origin_of)
-    ]
+def _encoded_messages(messages: Iterable[Message], tails: list[bytes]) -> list[tuple[Any, ...]]:
+    """By origin, which is mostly one; adds their tails to `tails`."""
+    groups = []
+    for origin, found in groupby(messages, _origin_of):
+        group = list(found)
+        own_tails = list(map(_tail_of, group))
+        tails += own_tails
+        rest = list(zip(map(_body_bytes_of, group), map(len, own_tails), map(_published_at_ns_of, group), strict=True))
+        groups.append((origin.publisher, tuple(getattr(origin, name) for name in _ORIGIN), rest))
+    return groups
 
 
-def _decoded_messages(groups: Iterable[tuple[Any, ...]]) -> list[Message]:
+def _decoded_messages(groups: Iterable[tuple[Any, ...]], next_tail: Callable[[int], bytes]) -> list[Message]:
     messages: list[Message] = []
     for publisher, rest, rows in groups:
         origin = Origin(publisher, **dict(zip(_ORIGIN, rest, strict=True)))
-        messages += [Message(body_bytes, tail, origin, published_at_ns) for body_bytes, tail, published_at_ns in rows]
+        messages += [
+            Message(body_bytes, next_tail(tail_bytes), origin, published_at_ns)
+            for body_bytes, tail_bytes, published_at_ns in rows
+        ]
     return messages
 
 

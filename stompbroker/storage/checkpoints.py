@@ -29,7 +29,12 @@ __all__ = ["CHECKPOINT_BYTES", "FREE_PAGES_BYTES", "Checkpoints"]
 #: Bytes in the log at which a checkpoint is due: a second of the highest load we know. A commit beside it waits for the
 #: disk several times as long; at 1,000 commits a second, with 16 MiB, these were more than one in a hundred.
 CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
-OVERDUE_BYTES: Final = 4 * CHECKPOINT_BYTES
+#: Sooner where there is little room: what is in the log may need as much again in the file, and publishers must not find
+#: the disk full before they are held back (`min_free_bytes`). A share of what is free, and no less than so many bytes.
+SHARE_OF_FREE: Final = 4
+LEAST_CHECKPOINT_BYTES: Final = 1024 * 1024
+#: How many times as much there is in the log when nobody has seen to it for long.
+OVERDUE: Final = 4
 #: What a commit costs in the log beside the tails, in bytes: a page of each table and index it touches.
 COMMIT_BYTES: Final = 24 * 1024
 #: What a deleted message costs there: its part of a page of each, whatever was in it.
@@ -69,16 +74,17 @@ class Checkpoints:
         self._page_bytes = self._asked("page_size")
         self._estimated_bytes = 0
         self._file_bytes_before = self._log_file.length_bytes()
+        self._due_bytes = CHECKPOINT_BYTES
         self._note_free_pages()
 
     @property
     def is_due(self) -> bool:
-        return self._has_many_free or self._log_bytes() >= CHECKPOINT_BYTES
+        return self._has_many_free or self._log_bytes() >= self._due_bytes
 
     @property
     def is_overdue(self) -> bool:
         """Nobody has seen to it for long; then the writer does, so that the log does not grow for ever."""
-        return self._log_bytes() >= OVERDUE_BYTES
+        return self._log_bytes() >= OVERDUE * self._due_bytes
 
     @property
     def free_pages_bytes(self) -> int:
@@ -88,6 +94,9 @@ class Checkpoints:
     def note_commit(self, batch: Batch, free_pages: int) -> None:
         """A batch has been written and will be committed now, and the file has this many free pages then."""
         self._file_bytes_before += self._log_file.make_room()
+        with suppress(OSError):
+            share_bytes = self._log_file.free_bytes() // SHARE_OF_FREE
+            self._due_bytes = min(CHECKPOINT_BYTES, max(share_bytes, LEAST_CHECKPOINT_BYTES))
         self._estimated_bytes += (
             COMMIT_BYTES
             + sum(tails_bytes(run.messages) for run in batch.messages)
@@ -108,7 +117,7 @@ class Checkpoints:
     def _run(self, *, truncate: bool) -> None:
         gives_back = self._has_many_free
         # Not every time that pages are given back, which is many times: it makes the disk wait.
-        if truncate or not gives_back or self._log_bytes() >= CHECKPOINT_BYTES:
+        if truncate or not gives_back or self._log_bytes() >= self._due_bytes:
             self._shorten(truncate=truncate)
         if gives_back:
             self._give_back()

@@ -45,6 +45,11 @@ class LogFile:
         except FileNotFoundError:
             return 0
 
+    def free_bytes(self) -> int:
+        """What is left on the disk. Raises OSError."""
+        system = os.statvfs(self._file.parent)
+        return system.f_bavail * system.f_frsize
+
     def make_room(self) -> int:
         """Lengthen the file if what there was of it is used up; says by how much."""
         length = self.length_bytes()
@@ -59,8 +64,7 @@ class LogFile:
         return self._room_up_to - length
 
     def _lengthen(self, length: int, added: int) -> None:
-        system = os.statvfs(self._file.parent)
-        if system.f_bavail * system.f_frsize < SPARE_BYTES:
+        if self.free_bytes() < SPARE_BYTES:
             return
         # Not `ftruncate` or `fallocate`: what they add is written down when it is first used, one commit at a time.
         opened = os.open(self._file, os.O_WRONLY | os.O_CLOEXEC)

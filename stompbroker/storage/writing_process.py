@@ -10,6 +10,7 @@ event loop likes. A batch of one message took 1.3 ms beside a loop that was half
 
 from __future__ import annotations
 
+import fcntl
 import marshal
 import os
 import signal
@@ -19,14 +20,16 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+
+import structlog
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage.batch_wire import decode
+from stompbroker.storage.batch_wire import Encoded, decode
 from stompbroker.storage.errors import StoreFailing, StoreRefused, StoreTaken
 from stompbroker.storage.sqlite_backend import SqliteBackend
 from stompbroker.storage.store import Store
@@ -34,9 +37,13 @@ from stompbroker.storage.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from stompbroker.storage.batch import Batch
+
 __all__ = ["HEAD", "Question", "WritingProcess", "answered", "forked_writing_process", "question", "serve"]
 
-#: In front of everything: how many bytes follow.
+#: In front of a question: how many bytes follow of what is asked, of a batch without tails, and of tails.
+QUESTION_HEAD: Final = struct.Struct("<QQQ")
+#: In front of an answer: how many bytes follow.
 HEAD: Final = struct.Struct("<Q")
 
 #: What an answer begins with if all is well, and what else it may be: the kind of error, then comes its text.
@@ -45,9 +52,16 @@ _ERRORS: Final[dict[str, type[Exception]]] = {
     kind.__name__: kind for kind in (StoreFailing, StoreRefused, StoreTaken, OperatorError)
 }
 _RECEIVE_BYTES: Final = 1024 * 1024
+#: A question without a batch.
+NOTHING: Final = Encoded(b"", [])
+#: Behind the standard streams.
+FIRST_DESCRIPTOR: Final = 3
 #: How long it may take to end once it is not needed any more, and how often we look, in seconds.
 END_S: Final = 5.0
 LOOK_S: Final = 0.002
+
+
+log = structlog.get_logger()
 
 
 class Question(IntEnum):
@@ -97,9 +111,17 @@ class WritingProcess:
 
 
 @contextmanager
-def forked_writing_process() -> Iterator[WritingProcess]:
-    """One that has ended when the block has. Only where there is one thread: a fork has no other."""
-    process = _fork()
+def forked_writing_process() -> Iterator[WritingProcess | None]:
+    """One that has ended when the block has; None where the system lets us have none, and a thread must do.
+
+    Only where there is one thread: a fork has no other.
+    """
+    try:
+        process = _fork()
+    except OSError as error:
+        log.warning("there is no process to write to the store; a thread does it", reason=str(error))
+        yield None
+        return
     try:
         yield process
     finally:
@@ -108,26 +130,40 @@ def forked_writing_process() -> Iterator[WritingProcess]:
 
 def _fork() -> WritingProcess:
     assert threading.active_count() == 1, "what other threads hold would be held for ever in a fork"
-    ours, theirs = socket.socketpair(), socket.socketpair()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
+    with ExitStack() as unless_forked:
+        (writes, asked_to_write), (upkeep, asked_for_upkeep) = _pair(unless_forked), _pair(unless_forked)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # `stompbroker serve >&-`
+                stream.flush()
+        pid = os.fork()
+        unless_forked.pop_all()
     if pid:
-        ours[1].close()
-        theirs[1].close()
-        return WritingProcess(pid=pid, writes=ours[0], upkeep=theirs[0])
+        asked_to_write.close()
+        asked_for_upkeep.close()
+        return WritingProcess(pid=pid, writes=writes, upkeep=upkeep)
     code = 1
     try:
-        ours[0].close()
-        theirs[0].close()
+        writes.close()
+        upkeep.close()
         _be_a_process_of_its_own()
-        serve(ours[1], theirs[1])
+        serve(asked_to_write, asked_for_upkeep)
         code = 0
     except BaseException:
         traceback.print_exc()
     finally:
         # Not `sys.exit`: whatever the broker has registered to be done at its end is not ours to do.
         os._exit(code)
+
+
+def _pair(unless_forked: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Connected sockets, neither of which is a standard stream: where these were closed, their numbers are free."""
+    ours, theirs = socket.socketpair()
+    found = []
+    for each in (ours, theirs):
+        with each:
+            found.append(socket.socket(fileno=fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)))
+            unless_forked.enter_context(found[-1])
+    return found[0], found[1]
 
 
 def _be_a_process_of_its_own() -> None:
@@ -137,16 +173,18 @@ def _be_a_process_of_its_own() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    os.close(nothing)
+    if nothing >= FIRST_DESCRIPTOR:
+        os.close(nothing)
 
 
 # Asking ---------------------------------------------------------------------------------------------------------------
 
 
-def question(kind: Question, content: bytes = b"", **rest: Any) -> bytes:
-    """As it is sent."""
-    data = marshal.dumps((kind.value, rest, content), 2)
-    return HEAD.pack(len(data)) + data
+def question(kind: Question, content: Encoded = NOTHING, **rest: Any) -> list[bytes]:
+    """As it is sent, in parts, none of which is copied."""
+    asked = marshal.dumps((kind.value, rest), 2)
+    head = QUESTION_HEAD.pack(len(asked), len(content.document), sum(map(len, content.tails)))
+    return [head + asked, content.document, *content.tails]
 
 
 def answered(data: bytes) -> Any:
@@ -163,23 +201,48 @@ def answered(data: bytes) -> Any:
 def serve(writes: socket.socket, upkeep: socket.socket) -> None:
     """Answer on both sockets until the broker has closed them, or has asked us to close."""
     writer = _Writer()
-    beside = threading.Thread(target=_answer_all, args=(upkeep, writer), daemon=True)
-    beside.start()
+
+    def answer_beside() -> None:
+        try:
+            _answer_all(upkeep, writer)
+        except BaseException:
+            # With a line that never answers again we would be worse than none: end, and a thread takes over.
+            writes.shutdown(socket.SHUT_RDWR)
+            raise
+
+    threading.Thread(target=answer_beside, daemon=True).start()
     _answer_all(writes, writer)
 
 
 def _answer_all(asked: socket.socket, writer: _Writer) -> None:
-    with suppress(ConnectionError):  # the broker is gone, and nobody wants to know any more
-        while (data := _received(asked)) is not None:
-            kind, rest, content = marshal.loads(data)
+    with asked, suppress(ConnectionError):  # the broker is gone, and nobody wants to know any more
+        while (received := _received(asked)) is not None:
+            kind, rest = marshal.loads(received.asked)
             try:
-                reply = _WELL, writer.answer(Question(kind), content, rest)
+                reply = _WELL, writer.answer(Question(kind), received, rest)
             except tuple(_ERRORS.values()) as error:
-                reply = type(error).__name__, str(error)
+                reply = _name_of(error), str(error)
             answer = marshal.dumps(reply, 2)
             asked.sendall(HEAD.pack(len(answer)) + answer)
             if kind == Question.CLOSE:
                 return
+
+
+def _name_of(error: Exception) -> str:
+    """What it is to whoever asked: of a class that the other end knows."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
+
+
+class _Received(NamedTuple):
+    """A question without its head."""
+
+    asked: bytearray
+    document: bytearray
+    tails: bytearray
+
+    @property
+    def batch(self) -> Batch:
+        return decode(self.document, self.tails)
 
 
 @final
@@ -189,19 +252,20 @@ class _Writer:
     def __init__(self) -> None:
         self._store: Store | None = None
 
-    def answer(self, kind: Question, content: bytes, rest: dict[str, Any]) -> Any:
+    def answer(self, kind: Question, received: _Received, rest: dict[str, Any]) -> Any:
         if kind is Question.ADOPT:
-            self._store = Store(SqliteBackend(Path(rest["file"])))
-            self._store.adopt(rest["token"])
+            self._adopt(rest["file"], rest["token"])
             return None
         store = self._store
-        assert store is not None, "nobody has said which store"
+        if store is None:
+            assert kind is Question.CLOSE, "nobody has said which store"
+            return None
         match kind:
             case Question.COMMIT:
-                store.commit(decode(content))
+                store.commit(received.batch)
                 return store.free_bytes(), store.needs_checkpoint, store.stored_bytes() if rest["measures"] else None
             case Question.WOULD_ACCEPT:
-                return store.would_accept(decode(content))
+                return store.would_accept(received.batch)
             case Question.RECOVER:
                 return store.recover()
             case Question.CHECKPOINT:
@@ -211,19 +275,37 @@ class _Writer:
             case Question.CLOSE:
                 return store.close()
 
+    def _adopt(self, file: str, token: str) -> None:
+        """Raises StoreFailing or OperatorError."""
+        store = Store(SqliteBackend(Path(file)))
+        try:
+            store.adopt(token)
+        except BaseException:
+            store.close()
+            raise
+        self._store = store
 
-def _received(asked: socket.socket) -> bytearray | None:
-    """One question without its head; None if there is none any more."""
-    head = _exactly(asked, HEAD.size)
-    return None if head is None else _exactly(asked, HEAD.unpack(head)[0])
+
+def _received(asked: socket.socket) -> _Received | None:
+    """One question; None if there is none any more."""
+    head = _exactly(asked, QUESTION_HEAD.size)
+    if head is None:
+        return None
+    parts: list[bytearray] = []
+    for size_bytes in QUESTION_HEAD.unpack(head):
+        if (part := _exactly(asked, size_bytes)) is None:
+            return None  # in the middle of a question: it was never asked
+        parts.append(part)
+    return _Received(*parts)
 
 
 def _exactly(asked: socket.socket, size_bytes: int) -> bytearray | None:
+    """None if the other end has closed before."""
     data = bytearray(size_bytes)
     view, received = memoryview(data), 0
     while received < size_bytes:
         length = asked.recv_into(view[received:], min(_RECEIVE_BYTES, size_bytes - received))
         if not length:
-            return None  # in the middle of a question too: it was never asked
+            return None
         received += length
     return data

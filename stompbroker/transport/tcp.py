@@ -61,7 +61,7 @@ def tune(stream: trio.SocketStream) -> None:
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def sender_of(stream: trio.abc.Stream) -> Callable[[bytes | memoryview], int] | None:
+def sender_of(stream: trio.abc.Stream) -> Callable[[bytes], int] | None:
     """What hands bytes to the kernel without waiting, and says how many it took; None if this stream has no such way.
 
     It raises OSError where it cannot: there is no room, or nobody at the other end.
@@ -70,7 +70,7 @@ def sender_of(stream: trio.abc.Stream) -> Callable[[bytes | memoryview], int] | 
         return None
     connected = stream.socket
 
-    def send(data: bytes | memoryview) -> int:
+    def send(data: bytes) -> int:
         # Asked for each time: the number of a closed descriptor soon is somebody else's.
         return os.write(connected.fileno(), data)
 

@@ -63,6 +63,24 @@ def test_a_checkpoint_is_due_when_enough_was_written(sqlite_store: Store, log_fi
     assert not sqlite_store.needs_checkpoint
 
 
+def test_a_checkpoint_is_due_earlier_where_there_is_little_room(
+    sqlite_store: Store, sqlite_place: Place, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the log may need as much again in the file, behind which publishers are still to be held back."""
+    found = os.statvfs(sqlite_place.directory)
+    blocks = 16_000_000 // found.f_frsize
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((*found[:3], blocks, blocks, *found[5:])))
+
+    fill(sqlite_store, first_batch=1, batches=3)
+    assert not sqlite_store.needs_checkpoint
+    fill(sqlite_store, first_batch=4, batches=2)
+    assert sqlite_store.needs_checkpoint
+
+    # Nobody sees to it, so in the end the writer does.
+    fill(sqlite_store, first_batch=6, batches=20)
+    assert log_file.stat().st_size < 20_000_000
+
+
 @pytest.mark.usefixtures("early_checkpoints")
 def test_many_small_commits_make_a_checkpoint_due_as_well(sqlite_store: Store, log_file: Path) -> None:
     for number in range(1, 701):
@@ -171,7 +189,7 @@ def test_a_checkpoint_and_a_writer_that_never_rests_get_their_turns(sqlite_store
 def test_a_writer_to_whom_nobody_attends_sees_to_the_log_itself(
     sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "OVERDUE_BYTES", 3_000_000)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", 750_000)
 
     fill(sqlite_store, first_batch=1, batches=20)
 

@@ -1,0 +1,78 @@
+"""A process that writes to a store, and dies where a test says: as the broker forks one, but begun by a test.
+
+Law: `python -m tests.support.writing_process WRITES UPKEEP MOMENT` serves these two descriptors. Tests run beside
+threads, where nothing may be forked.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from stompbroker.storage import WritingProcess
+from stompbroker.storage.store import Store
+from stompbroker.storage.writing_process import serve
+from tests.support.prepared_process import PYTHON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from stompbroker.storage import Batch
+
+__all__ = ["Dies", "begun_writing_process"]
+
+
+class Dies(StrEnum):
+    NEVER = "never"
+    BEFORE = "before the transaction"
+    DURING = "with the batch written, before COMMIT"
+    AFTER = "behind COMMIT, before the answer"
+
+
+@contextmanager
+def begun_writing_process(dies: Dies = Dies.NEVER) -> Iterator[WritingProcess]:
+    """One that has ended when the block has. It dies at the first commit, if at all."""
+    (writes, asked_to_write), (upkeep, asked_for_upkeep) = socket.socketpair(), socket.socketpair()
+    with writes, upkeep:
+        with asked_to_write, asked_for_upkeep:
+            numbers = [asked_to_write.fileno(), asked_for_upkeep.fileno()]
+            begun = subprocess.Popen(
+                [*PYTHON, "-m", "tests.support.writing_process", *map(str, numbers), dies], pass_fds=numbers
+            )
+        try:
+            yield WritingProcess(pid=begun.pid, writes=writes, upkeep=upkeep)
+        finally:
+            begun.kill()
+            begun.wait()
+
+
+def _die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _arrange(dies: Dies) -> None:
+    commit = Store.commit
+
+    def commit_and_die(store: Store, batch: Batch) -> None:
+        if dies is Dies.BEFORE:
+            _die()
+        if dies is Dies.DURING:
+            # The last that is done to a batch within its transaction.
+            store._backend.note_written = _die  # type: ignore[method-assign]
+        commit(store, batch)
+        _die()
+
+    if dies is not Dies.NEVER:
+        Store.commit = commit_and_die  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _arrange(Dies(sys.argv[3]))
+    serve(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2])))
