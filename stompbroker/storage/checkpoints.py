@@ -29,8 +29,8 @@ __all__ = ["CHECKPOINT_BYTES", "FREE_PAGES_BYTES", "Checkpoints"]
 #: Bytes in the log at which a checkpoint is due: a second of the highest load we know. A commit beside it waits for the
 #: disk several times as long; at 1,000 commits a second, with 16 MiB, these were more than one in a hundred.
 CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
-#: Sooner where there is little room: what is in the log may need as much again in the file, and publishers must not find
-#: the disk full before they are held back (`min_free_bytes`). A share of what is free, and no less than so many bytes.
+#: Sooner where there is little room: what is in the log may need as much again in the file, and publishers must not
+#: find the disk full before they are held back (`min_free_bytes`). A share of what is free, and no less than so much.
 SHARE_OF_FREE: Final = 4
 LEAST_CHECKPOINT_BYTES: Final = 1024 * 1024
 #: How many times as much there is in the log when nobody has seen to it for long.

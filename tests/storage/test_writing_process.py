@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
@@ -27,6 +28,7 @@ from stompbroker.storage.store import Store
 from stompbroker.storage.writing_process import serve
 from tests.storage.place import publication, topic
 from tests.support.messages import make_messages
+from tests.support.prepared_process import PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -274,3 +276,18 @@ def test_a_system_that_lets_us_have_no_process_leaves_no_descriptors_behind(monk
         assert process is None
 
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_the_broker_has_loaded_is_not_searched_for_reference_cycles() -> None:
+    """In the middle of a commit, which would wait for that."""
+    code = """
+import gc, sys
+from stompbroker.storage.writing_process import _be_a_process_of_its_own
+loaded = len(gc.get_objects())
+_be_a_process_of_its_own()
+print(gc.get_freeze_count() >= 0.9 * loaded > 1000, file=sys.stderr)
+"""
+
+    done = subprocess.run([*PYTHON, "-c", code], capture_output=True, text=True, check=True, timeout=HARD_TIMEOUT_S)
+
+    assert done.stderr == "True\n"

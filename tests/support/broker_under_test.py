@@ -45,9 +45,7 @@ A_MOMENT_S = 1e-6
 class Client:
     """A STOMP client that says exactly what it is told to, and keeps what it gets."""
 
-    def __init__(
-        self, stream: trio.StapledStream[Any, Any], session: Session, *, patience_s: float = PATIENCE_S
-    ) -> None:
+    def __init__(self, stream: trio.abc.Stream, session: Session, *, patience_s: float = PATIENCE_S) -> None:
         self.stream = stream
         self._patience_s = patience_s
         #: The broker's side of this connection.
@@ -311,15 +309,17 @@ class BrokerUnderTest:
 
 
 @asynccontextmanager
-async def running_broker(*, store_in: Path | None = None, **settings: Any) -> AsyncIterator[BrokerUnderTest]:
+async def running_broker(
+    *, store_in: Path | None = None, writing: Any = None, **settings: Any
+) -> AsyncIterator[BrokerUnderTest]:
     """A broker with these settings, and with a store if it is told in which directory; another one can be started there
-    when this one has ended.
+    when this one has ended. If there is a `WritingProcess` (`writing`), that writes to it, and it cannot be held.
 
     Its invariants are checked at the end, and that it gave back all memory; unless it was killed.
     """
     where = {"database": MEMORY} if store_in is None else {"data": store_in}
     all_settings = Settings(**(where | settings))
-    async with opened_store(all_settings) as opened, trio.open_nursery() as nursery:
+    async with opened_store(all_settings, writing) as opened, trio.open_nursery() as nursery:
         broker = Broker(all_settings, opened)
         under_test = BrokerUnderTest(broker, nursery)
         await broker.start_services(nursery)

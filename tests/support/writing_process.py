@@ -65,12 +65,12 @@ def _arrange(dies: Dies) -> None:
             _die()
         if dies is Dies.DURING:
             # The last that is done to a batch within its transaction.
-            store._backend.note_written = _die  # type: ignore[method-assign]
+            store._backend.note_written = _die  # type: ignore[assignment,method-assign]
         commit(store, batch)
         _die()
 
     if dies is not Dies.NEVER:
-        Store.commit = commit_and_die  # type: ignore[method-assign]
+        Store.commit = commit_and_die  # type: ignore[assignment,method-assign]
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import struct
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from trio.testing import memory_stream_pair, open_stream_to_socket_listener
 
 from stompbroker.actors import listener as listener_actor
 from stompbroker.errors import OperatorError
-from stompbroker.transport import close_gently, is_reset, open_listeners, raise_descriptor_limit
+from stompbroker.transport import close_gently, is_reset, open_listeners, raise_descriptor_limit, sender_of
 from stompbroker.transport.tcp import LINGER_S
 
 if TYPE_CHECKING:
@@ -96,6 +98,84 @@ def test_the_descriptor_limit_is_raised_to_what_is_allowed(
     assert raise_descriptor_limit() == hard
 
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+# Sending at once -----------------------------------------------------------------------------------------------------
+
+
+async def test_what_the_kernel_has_room_for_is_sent_without_waiting(listener: trio.SocketListener) -> None:
+    client, ours = await connection_to(listener)
+    async with client, ours:
+        send = sender_of(ours)
+        assert send is not None
+
+        assert send(b"at once") == 7
+
+        with trio.fail_after(HARD_TIMEOUT_S):
+            assert await client.receive_some() == b"at once"
+
+
+async def test_a_full_kernel_takes_a_part_and_then_nothing(listener: trio.SocketListener) -> None:
+    client, ours = await connection_to(listener)
+    async with client, ours:
+        send = sender_of(ours)
+        assert send is not None
+        data = os.urandom(50_000_000)
+
+        sent_bytes = send(data)
+        assert 0 < sent_bytes < len(data)
+        with suppress(BlockingIOError):
+            while sent_bytes < len(data):
+                sent_bytes += send(data[sent_bytes:])
+
+        assert sent_bytes < len(data)
+        with trio.fail_after(HARD_TIMEOUT_S):
+            await ours.send_eof()
+            assert await receive_all(client) == data[:sent_bytes]
+
+
+async def test_a_closed_connection_is_an_error_and_never_somebody_elses_descriptor(
+    listener: trio.SocketListener,
+) -> None:
+    client, ours = await connection_to(listener)
+    async with client:
+        send = sender_of(ours)
+        assert send is not None
+        number = ours.socket.fileno()
+        await ours.aclose()
+        # The kernel gives out the lowest number that is free.
+        others = [os.memfd_create("other") for _ in range(20)]
+        try:
+            assert number in others, "nobody has taken its place, so nothing is shown"
+
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                send(b"for the one who is gone")
+
+            assert [os.fstat(other).st_size for other in others] == [0] * len(others)
+        finally:
+            for other in others:
+                os.close(other)
+
+
+async def test_a_peer_that_is_gone_is_an_error(listener: trio.SocketListener) -> None:
+    client, ours = await connection_to(listener)
+    async with ours:
+        send = sender_of(ours)
+        assert send is not None
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await trio.aclose_forcefully(client)
+
+        with trio.fail_after(HARD_TIMEOUT_S):
+            while not is_reset(ours):  # noqa: ASYNC110 - the kernel's doings, which no event tells
+                await trio.sleep(0.001)
+        with pytest.raises(ConnectionError):
+            send(b"anybody there?")
+
+
+async def test_a_stream_that_is_no_socket_has_no_such_way() -> None:
+    _, ours = memory_stream_pair()
+
+    assert sender_of(ours) is None
 
 
 # Closing --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,268 @@
+"""The cost of a message between sockets, in steps, wake-ups, writes and statements.
+
+Speed itself is measured by `make bench`; these guard what makes it: what is published leaves in the stretch that
+publishes it, nobody else is woken, and the journal is woken once for a batch and once by its answer. Clients are on
+socket pairs, since only a socket is written to at once.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from stompbroker.actors import journal
+from stompbroker.stomp import Version
+from stompbroker.topics import dispatch
+from tests.journal.watched_store import statements_written
+from tests.support.broker_under_test import REAL_PATIENCE_S, Client, running_broker
+from tests.support.writing_process import begun_writing_process
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from tests.support.broker_under_test import BrokerUnderTest
+
+MESSAGES: Final = 200
+
+#: Part of the names of tasks.
+DISTRIBUTOR: Final = "actors.distributor.run"
+WRITER: Final = "actors.worker._write"
+JOURNAL: Final = "actors.journal.run"
+CONNECTION: Final = "serve_connection"
+
+
+@pytest.fixture(autouse=True)
+def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns and slices end when all is done: what a busy machine leaves for later is not what is counted here."""
+    monkeypatch.setattr(dispatch, "TURN_S", REAL_PATIENCE_S)
+    monkeypatch.setattr(journal, "SLICE_S", REAL_PATIENCE_S)
+
+
+@final
+class OnSockets:
+    """A broker, and clients at the other ends of sockets."""
+
+    def __init__(self, broker: BrokerUnderTest, nursery: trio.Nursery, streams: AsyncExitStack) -> None:
+        self.parts = broker.parts
+        self.ready = broker.registry.ready
+        self.under_test = broker
+        self._nursery = nursery
+        self._streams = streams
+
+    async def client(self, **headers: str) -> Client:
+        ours, theirs = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in socket.socketpair())
+        await self._streams.enter_async_context(ours)
+        before = set(self.parts.sessions)
+        self._nursery.start_soon(self.parts.serve_connection, theirs, "a socket")
+        await wait_all_tasks_blocked()
+        (new,) = set(self.parts.sessions) - before
+        client = Client(ours, self.parts.sessions[new], patience_s=REAL_PATIENCE_S)
+        await client.connect(Version.V1_2, **headers)
+        return client
+
+
+@asynccontextmanager
+async def on_sockets(**settings: Any) -> AsyncIterator[OnSockets]:
+    async with running_broker(**settings) as broker, trio.open_nursery() as nursery, AsyncExitStack() as streams:
+        yield OnSockets(broker, nursery, streams)
+
+
+@contextmanager
+def counted_steps() -> Iterator[Counter[str]]:
+    """How often each task runs, by its name."""
+    steps: Counter[str] = Counter()
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps[task.name] += 1
+
+    instrument = Steps()
+    trio.lowlevel.add_instrument(instrument)
+    try:
+        yield steps
+    finally:
+        trio.lowlevel.remove_instrument(instrument)
+
+
+def steps_of(steps: Counter[str], part: str) -> int:
+    return sum(count for name, count in steps.items() if part in name)
+
+
+def counted_writes(client: Client) -> list[int]:
+    """The length of each write that is made at once on the broker's side of this connection, from now on."""
+    send_now = client.session.outbox.send_now
+    assert send_now is not None
+    lengths: list[int] = []
+
+    def send(data: bytes) -> int:
+        lengths.append(len(data))
+        return send_now(data)
+
+    client.session.outbox.send_now = send
+    return lengths
+
+
+# Between two connections ---------------------------------------------------------------------------------------------
+
+
+async def test_a_message_for_one_subscriber_wakes_neither_distributor_nor_writer() -> None:
+    async with on_sockets() as broker:
+        subscriber, publisher = await broker.client(), await broker.client()
+        await subscriber.subscribe(ack="client-individual")
+        await wait_all_tasks_blocked()
+        wake_ups = broker.ready.wake_ups
+        writes = counted_writes(subscriber)
+
+        with counted_steps() as steps:
+            for _ in range(MESSAGES):
+                await publisher.publish(b"x")
+                await subscriber.next_message()
+
+        assert broker.ready.wake_ups == wake_ups
+        assert steps_of(steps, DISTRIBUTOR) == steps_of(steps, WRITER) == 0
+        assert steps_of(steps, CONNECTION) == MESSAGES
+        assert len(writes) == MESSAGES
+
+
+async def test_a_message_with_receipt_and_acknowledgement_costs_a_step_for_each_chunk_that_is_read() -> None:
+    async with on_sockets() as broker:
+        subscriber, publisher = await broker.client(), await broker.client()
+        await subscriber.subscribe(ack="client-individual")
+        await wait_all_tasks_blocked()
+
+        with counted_steps() as steps:
+            for _ in range(MESSAGES):
+                await publisher.publish(b"x", receipt="r")
+                await publisher.expect_receipt("r")
+                message = await subscriber.next_message()
+                await subscriber.send("ACK", id=message.headers["ack"], receipt="a")
+                await subscriber.expect_receipt("a")
+
+        assert steps_of(steps, DISTRIBUTOR) == steps_of(steps, WRITER) == 0
+        assert steps_of(steps, CONNECTION) == 2 * MESSAGES
+
+
+async def test_a_message_for_twenty_subscribers_leaves_to_all_of_them_in_one_step() -> None:
+    async with on_sockets() as broker:
+        subscribers = [await broker.client() for _ in range(20)]
+        for subscriber in subscribers:
+            await subscriber.subscribe()
+        publisher = await broker.client()
+        await wait_all_tasks_blocked()
+
+        with counted_steps() as steps:
+            for _ in range(20):
+                await publisher.publish(b"x")
+                for subscriber in subscribers:
+                    await subscriber.next_message()
+
+        assert steps_of(steps, DISTRIBUTOR) == steps_of(steps, WRITER) == 0
+        assert steps_of(steps, CONNECTION) == 20
+
+
+async def test_a_thousand_messages_in_large_chunks_cost_few_writes() -> None:
+    async with on_sockets() as broker:
+        subscriber, publisher = await broker.client(), await broker.client()
+        await subscriber.subscribe()
+        writes = counted_writes(subscriber)
+        chunk = publisher.frame("SEND", b"x" * 256, destination="/topic/a") * 500
+
+        with counted_steps() as steps:
+            for _ in range(20):
+                await publisher.send_raw(chunk)
+                await subscriber.next_messages(500)
+
+        assert len(writes) / 10 < 20
+        assert steps_of(steps, WRITER) / 10 < 20
+        assert steps_of(steps, CONNECTION) / 10 < 20
+
+
+async def test_a_client_that_says_good_bye_in_the_chunk_that_publishes_has_published(mock_clock: MockClock) -> None:
+    """Its session ends within the stretch, behind which its message leaves to the other."""
+    async with on_sockets() as broker:
+        subscriber, client = await broker.client(), await broker.client()
+        await subscriber.subscribe()
+        await client.subscribe(id="own")
+
+        await client.send_raw(
+            client.frame("SEND", b"my last", destination="/topic/a") + client.frame("DISCONNECT", receipt="bye")
+        )
+
+        assert (await subscriber.next_message()).body == b"my last"
+        await client.expect_receipt("bye")
+        await client.expect_closed()
+
+
+# Into the store ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_durable_message_with_receipt_and_acknowledgement_wakes_the_journal_twice(
+    store_directory: Path, mock_clock: MockClock
+) -> None:
+    """For the unit, and by the answer of the writing process. The acknowledgement rides with the next batch."""
+    with begun_writing_process() as writing:
+        async with on_sockets(store_in=store_directory, writing=writing) as broker:
+            subscriber, publisher = await broker.client(client_id="me"), await broker.client()
+            await subscriber.subscribe(durable_subscription_name="orders", ack="client-individual")
+            await wait_all_tasks_blocked()
+            before = broker.under_test.journal.batches
+
+            with counted_steps() as steps:
+                for _ in range(MESSAGES):
+                    await publisher.publish(b"x", receipt="r")
+                    await publisher.expect_receipt("r")
+                    message = await subscriber.next_message()
+                    await subscriber.send("ACK", id=message.headers["ack"])
+                    await wait_all_tasks_blocked()
+
+            assert broker.under_test.journal.batches - before == MESSAGES
+            assert steps_of(steps, JOURNAL) == 2 * MESSAGES
+            assert steps_of(steps, DISTRIBUTOR) == steps_of(steps, WRITER) == 0
+
+
+async def test_a_batch_of_one_message_and_one_acknowledgement_is_seven_statements(
+    store_directory: Path, mock_clock: MockClock
+) -> None:
+    with statements_written() as statements:
+        async with on_sockets(store_in=store_directory, ledger=False) as broker:
+            subscriber, publisher = await broker.client(client_id="me"), await broker.client()
+            await subscriber.subscribe(durable_subscription_name="orders", ack="client-individual")
+            batches, before = broker.under_test.journal.batches, len(statements)
+
+            for _ in range(MESSAGES):
+                await publisher.publish(b"x", receipt="r")
+                await publisher.expect_receipt("r")
+                message = await subscriber.next_message()
+                await subscriber.send("ACK", id=message.headers["ack"])
+                await wait_all_tasks_blocked()
+
+            assert broker.under_test.journal.batches - batches == MESSAGES
+            # Begin, fence, topic, message, cursor, free pages, commit.
+            assert (len(statements) - before) / MESSAGES == 7
+
+
+async def test_a_thousand_stored_messages_cost_few_batches_and_statements(
+    store_directory: Path, mock_clock: MockClock
+) -> None:
+    with statements_written() as statements:
+        async with on_sockets(store_in=store_directory, ledger=False) as broker:
+            subscriber, publisher = await broker.client(client_id="me"), await broker.client()
+            await subscriber.subscribe(durable_subscription_name="orders", ack="auto")
+            chunk = publisher.frame("SEND", b"x" * 256, destination="/topic/a") * 500
+            batches, before = broker.under_test.journal.batches, len(statements)
+
+            for _ in range(10):
+                await publisher.send_raw(chunk)
+                await subscriber.next_messages(500)
+
+            assert (broker.under_test.journal.batches - batches) / 5 < 8
+            assert (len(statements) - before) / 5 < 70
