@@ -28,7 +28,7 @@ report: $(VENV)/analytics.stamp  ## Make a sample day and the report on it (ARGS
 # PostgreSQL server and brokers of its own. Whoever runs out of tests takes some of another's, because a few tests take
 # as long as a thousand others. `ARGS="-n 0"` is one process.
 WORKERS = $$($(BIN)/python -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
-test: $(VENV)/dev.stamp  ## Run all tests (ARGS="-k cursor")
+test: $(VENV)/dev.stamp $(PEERS)/object-store.stamp  ## Run all tests (ARGS="-k cursor")
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
@@ -97,7 +97,13 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@$(INSTALL) --editable '.[analytics,dev]'
 	@touch $(VENV)/core.stamp $(VENV)/analytics.stamp $@
 
-# Not in $(VENV): it is measured, not used.
+# Neither of these in $(VENV): the one wants other versions of what we use, the other is measured and not used.
+$(PEERS)/object-store.stamp: tests/support/object_store.txt
+	@echo "Installing an object store for the tests into $(PEERS)/object-store"
+	@$(PYTHON) -m venv --clear $(PEERS)/object-store
+	@$(PEERS)/object-store/bin/pip install -qq --no-deps -r tests/support/object_store.txt
+	@touch $@
+
 $(PEERS)/coilmq.stamp: benchmarks/peers/coilmq.txt
 	@echo "Installing CoilMQ into $(PEERS)/coilmq"
 	@$(PYTHON) -m venv --clear $(PEERS)/coilmq

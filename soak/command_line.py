@@ -21,10 +21,11 @@ from benchmarks.disk_directory import disk_directory
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
 from soak.database import OWN_POSTGRES, Database, opened_database
 from soak.kill_plan import Moment
+from soak.ledger_run import SETTINGS, run_ledger
 from soak.long_run import LongRunOutcome, run_long
 from soak.through_run import CONSTANT_BYTES, PER_BYTE_IN_FLIGHT, ThroughOutcome, run_through
 from soak.victim import BrokerVictim, DatabaseVictim
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, running_broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,8 @@ class Options:
     database: str | None
     kills_database: bool
     is_long: bool
+    #: Kills with an eye on the ledger, and nothing else.
+    is_ledger_alone: bool
     #: Messages of the run that looks at the files; None: no such run.
     through: int | None
     #: Nothing else is run.
@@ -85,11 +88,16 @@ def parse(arguments: Sequence[str]) -> Options:
         help=f"no kills: see that the files stay small while N messages pass through (default {_THROUGH_MESSAGES:,}; "
         "without any options this is done after the kills)",
     )
+    without_kills.add_argument(
+        "--ledger", action="store_true", help="kill it while it exports, and see that each record is there once"
+    )
     parsed = parser.parse_args(arguments)
     if parsed.kill_database and parsed.database != OWN_POSTGRES:
         parser.error(f"--kill-database needs --database {OWN_POSTGRES}: another one is not ours to kill")
     if parsed.kill_database and parsed.long:
         parser.error("--long kills nothing")
+    if parsed.ledger and parsed.database:
+        parser.error("--ledger looks into the embedded database")
     if parsed.through and parsed.database:
         parser.error("--through looks at the files of the embedded database")
     return Options(
@@ -99,6 +107,7 @@ def parse(arguments: Sequence[str]) -> Options:
         database=parsed.database,
         kills_database=parsed.kill_database,
         is_long=parsed.long,
+        is_ledger_alone=parsed.ledger,
         through=_THROUGH_MESSAGES if not arguments else parsed.through,
         is_through_alone=parsed.through is not None,
     )
@@ -121,6 +130,8 @@ def main(arguments: Sequence[str]) -> int:
         exit_codes = []
         if options.is_long:
             exit_codes.append(_run_long(options, directory, database))
+        elif options.is_ledger_alone:
+            exit_codes.append(_run_ledger(options, directory))
         elif not options.is_through_alone:
             exit_codes.append(_run_crashes(options, directory, database))
         if options.through is not None:
@@ -179,6 +190,26 @@ def _print_crashes(outcome: CrashOutcome, complaints: list[str], *, elapsed_s: f
     for complaint in complaints:
         print(complaint)
     print("BROKEN" if complaints else "Nothing lost, nothing out of order, nothing acknowledged came again.")
+
+
+# The ledger ----------------------------------------------------------------------------------------------------------
+
+
+def _run_ledger(options: Options, directory: Path) -> int:
+    print(f"seed {options.seed}", flush=True)
+    line = ProgressLine()
+    started_at = time.monotonic()
+    with running_broker(directory, **SETTINGS) as broker:
+        outcome = run_ledger(broker, kills=options.kills, seed=options.seed, show=line.show)
+    line.end()
+    complaints = outcome.complaints()
+    print(f"{outcome.kills} kills in {time.monotonic() - started_at:.0f} s")
+    print(f"{len(outcome.confirmed):,} ACKs with a receipt, {len(outcome.answered - outcome.confirmed):,} without")
+    print(f"{len(outcome.in_lake):,} records in the lake, {len(outcome.in_database):,} in the database alone")
+    for complaint in complaints:
+        print(complaint)
+    print("BROKEN" if complaints else "Each delivery that was confirmed has one record, and none has two.")
+    return 1 if complaints else 0
 
 
 # A long run ----------------------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ _WINDOW: Final = 4000
 _BATCH: Final = 100
 _STALL_S: Final = 30.0
 
-#: What the files may have however little is in flight. It is the write-ahead log: a checkpoint is due at 16 MiB, the
-#: writer goes on while it runs, and the file keeps its length up to 64 MiB when the log begins anew.
-CONSTANT_BYTES: Final = 64 * _MEBIBYTE
+#: What the files may have however little is in flight. It is the write-ahead log: a checkpoint is due at 64 MiB, the
+#: writer goes on while it runs, and the file keeps its length up to 96 MiB when the log begins anew.
+CONSTANT_BYTES: Final = 128 * _MEBIBYTE
 #: What they may have for each byte in flight. A message takes about one and a half times its size in its table and its
 #: index, and what is settled stays until a thousand can be deleted together; short runs had about two bytes of
 #: database for one in flight. The rest is for a machine that stalls.

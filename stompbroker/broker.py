@@ -52,7 +52,7 @@ from stompbroker.actors import (
 )
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import EMBEDDED, MEMORY, MIN_TOKEN
-from stompbroker.control import Control
+from stompbroker.control import Control, SeenLedger
 from stompbroker.data_directory import hold
 from stompbroker.departures import Departures
 from stompbroker.errors import OperatorError, PeerViolation
@@ -165,8 +165,7 @@ class Broker:
             self.clock,
             message_ids=message_ids,
             store=None if opened is None else opened.store,
-            rounds=self.rounds,
-            lake=settings.lake_place,
+            ledger=self._seen_ledger(),
         )
         self.rhythm = Rhythm()
         self.shared = worker.Shared(
@@ -220,6 +219,11 @@ class Broker:
         )
         await nursery.start(sampler.run, self.control.sampler)
         await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
+
+    def _seen_ledger(self) -> SeenLedger | None:
+        if self.exports is None or self.rounds is None:
+            return None
+        return SeenLedger(self.exports, self.rounds, self.settings.lake_place)
 
     def _lake(self) -> exporter.Lake:
         assert self.opened is not None

@@ -7,13 +7,16 @@ seven days before the first, which they are compared with.
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker_report.assembly import DateFacts, content_of, history_of
 from stompbroker_report.changes import Calendar, earlier_dates
+from stompbroker_report.errors import Cause, ReportError
 from stompbroker_report.excerpts import excerpts_of
 from stompbroker_report.json_report import from_json, to_json
 from stompbroker_report.lake import Lake, open_lake
@@ -45,7 +48,7 @@ STEPS: Final = (
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRequest:
-    """What to report, from where, to where: paths, or addresses that pyarrow and Spark understand."""
+    """What to report, from where, to where: paths, or addresses; results go to no object store."""
 
     lake: str
     out: str
@@ -79,9 +82,9 @@ def run(
     results = Results(request.out)
     begin_step()
     window = sorted({*request.dates, *(day for date in request.dates for day in earlier_dates(date))})
-    with spark_failures("Spark gave up"), _kept() as keep:
-        deliveries = lake.read(spark, "deliveries", window)
-        snapshots = lake.read(spark, "backlog", window)
+    with _readable_by(spark, lake, window) as source, spark_failures("Spark gave up"), _kept() as keep:
+        deliveries = source.read(spark, "deliveries", window)
+        snapshots = source.read(spark, "backlog", window)
         tables = tables_of(deliveries, snapshots, calendar, keep)
         for name in MARTS:
             begin_step()
@@ -95,6 +98,23 @@ def run(
     contents = [content_of(_facts(lake, request, day), excerpts_of(results, day), history) for day in request.dates]
     _write_reports(results, contents)
     return contents
+
+
+@contextmanager
+def _readable_by(spark: SparkSession, lake: Lake, days: list[date]) -> Iterator[Lake]:
+    """The lake itself, or a copy of these dates for as long as it is needed."""
+    if not lake.is_in_object_store:
+        yield lake
+        return
+    master = spark.sparkContext.master or ""
+    if not master.startswith("local"):
+        raise ReportError(
+            Cause.NO_LAKE,
+            f"The lake is in an object store, which Spark on {master} cannot read: its workers do not see what this "
+            "machine fetches. Use --master 'local[*]', or a copy of the lake under a path that all of them have.",
+        )
+    with tempfile.TemporaryDirectory(prefix="stompbroker-lake-") as directory:
+        yield lake.fetch(days, Path(directory))
 
 
 def _calendar(lake: Lake, request: ReportRequest) -> Calendar:

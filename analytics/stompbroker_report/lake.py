@@ -2,13 +2,14 @@
 
 Law: the only place that reads it. Every file's footer is read first, so that a torn or foreign one is named in a
 sentence; Spark would end in a stack trace, or take other columns for ours. A file that appears later is not read.
-Names that begin with `_` or `.` are not data.
+Names that begin with `_` or `.` are not data. Spark from PyPI cannot read an object store, so what is needed of a lake
+there is fetched first.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final, final
 
@@ -23,6 +24,7 @@ from stompbroker_report.schemas import LAKE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,6 +32,7 @@ __all__ = ["Lake", "open_lake"]
 
 _COMPLETE_UNTIL: Final = "_complete_until.json"
 _PARTITION: Final = "dt="
+_LOCAL: Final = fs.LocalFileSystem()
 
 
 @final
@@ -88,6 +91,36 @@ class Lake:
         root = self.place.uri_of(f"{self.place.path}/{table}")
         uris = [self.place.uri_of(path) for path in paths]
         return spark.read.schema(LAKE[table]).option("basePath", root).parquet(*uris)
+
+    @property
+    def is_in_object_store(self) -> bool:
+        """Whether only pyarrow can read it."""
+        return self.place.scheme == "s3://"
+
+    def fetch(self, days: Collection[date], directory: Path) -> Lake:
+        """The same lake with these dates alone, as files in a directory of this machine.
+
+        Raises:
+            ReportError: a file is torn, is none of ours, or cannot be fetched.
+        """
+        files: dict[str, dict[date, tuple[str, ...]]] = {}
+        for table, by_date in self.files.items():
+            files[table] = {
+                day: tuple(self._fetch_one(table, path, directory / table / f"dt={day}") for path in by_date[day])
+                for day in sorted(days)
+                if day in by_date
+            }
+        return replace(self, place=place_of(str(directory)), files=files)
+
+    def _fetch_one(self, table: str, path: str, folder: Path) -> str:
+        self._check(table, path)
+        folder.mkdir(parents=True, exist_ok=True)
+        target = str(folder / path.rpartition("/")[2])
+        try:
+            fs.copy_files(path, target, source_filesystem=self.place.filesystem, destination_filesystem=_LOCAL)
+        except (OSError, pa.ArrowException) as error:
+            raise ReportError(Cause.UNREADABLE_FILE, f"{path} cannot be fetched: {_first_line(error)}.") from error
+        return target
 
     def _check(self, table: str, path: str) -> None:
         try:

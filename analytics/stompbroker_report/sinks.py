@@ -45,6 +45,12 @@ class Results:
         self._where = where
         with self._writing():
             self._place: Place = place_of(where)
+            if self._place.scheme == "s3://":
+                raise ReportError(
+                    Cause.UNWRITABLE,
+                    f"Results cannot be written to {where}: Spark cannot write to an object store. Name a directory "
+                    "with --out, and copy what it holds.",
+                )
             self._place.filesystem.create_dir(self._place.path, recursive=True)
 
     def write_mart(self, table: str, frame: DataFrame, days: Collection[date]) -> None:

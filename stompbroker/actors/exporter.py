@@ -66,7 +66,6 @@ async def run(
     await trio.to_thread.run_sync(import_module, "pyarrow", abandon_on_cancel=True)
     task_status.started()
     last_tidied_day: int | None = None
-    is_failing = False
     while True:
         await rounds.wait_due()
         round = rounds.begin()
@@ -82,11 +81,10 @@ async def run(
         except _Failed as failure:
             retry_s = rounds.note_failed(str(failure))
             log.error("the lake cannot be written; the ledger waits in the store", reason=str(failure), again_s=retry_s)
-            is_failing = True
         else:
-            if is_failing:
+            if rounds.is_failing:
                 log.info("the lake can be written again")
-            last_tidied_day, is_failing = today, False
+            last_tidied_day = today
             rounds.note_done(result)
         while exports.has_leftovers:
             exports.delete_portion()

@@ -40,6 +40,8 @@ def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Re
     yield Text(f"traffic    {bytes_as_text(totals['bytes_in'])} in, {bytes_as_text(totals['bytes_out'])} out")
     if "store" in second:
         yield _store(second["store"])
+    if second.get("ledger"):
+        yield _lake(second["ledger"])
     yield from _topics(first, second, interval_s)
     yield from _subscriptions(second)
     yield from _connections(second)
@@ -59,6 +61,16 @@ def _store(store: Mapping[str, Any]) -> Text:
     if store["backlog_units"]:
         parts.append(f"{store['backlog_units']:,} to be written ({bytes_as_text(store['backlog_bytes'])})")
     return Text(f"store      {', '.join(parts)}", "" if is_well else "bold red")
+
+
+def _lake(ledger: Mapping[str, Any]) -> Text:
+    is_well = ledger["state"] == "ok"
+    state = "ok" if is_well else f"FAILING since {_to_the_second(ledger['since'])} ({ledger['reason']})"
+    last = ledger["last_export_at"]
+    parts = [state, "no export yet" if last is None else f"last export {_to_the_second(last)}"]
+    if ledger["waiting_records"]:
+        parts.append(f"{ledger['waiting_records']:,} records wait ({bytes_as_text(ledger['waiting_bytes'])})")
+    return Text(f"lake       {', '.join(parts)}", "" if is_well else "bold red")
 
 
 def _rate(before: int, after: int, interval_s: float) -> str:

@@ -55,6 +55,9 @@ def _head(overview: Mapping[str, Any]) -> list[RenderableType]:
     store = overview["store"]
     if store["state"] != "ok":
         lines.append(Text(f"store {store['state'].upper()}: {store['reason']}", "bold red"))
+    ledger = overview.get("ledger")
+    if ledger and ledger["state"] != "ok":
+        lines.append(Text(f"lake {ledger['state'].upper()}: {ledger['reason']}", "bold red"))
     if now["blocked_topics"]:
         lines.append(Text(f"publishers of {now['blocked_topics']} topics are held back", "bold yellow"))
     return [*lines, Text("")]

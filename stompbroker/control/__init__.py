@@ -11,7 +11,7 @@ from stompbroker.control.kept import stored_messages
 from stompbroker.control.looking import Looking
 from stompbroker.control.picking import Best
 from stompbroker.control.sampling import Sample, Sampler
-from stompbroker.control.seen import Seen
+from stompbroker.control.seen import Seen, SeenLedger
 
 __all__ = [
     "BacklogLook",
@@ -23,6 +23,7 @@ __all__ = [
     "Sample",
     "Sampler",
     "Seen",
+    "SeenLedger",
     "Unavailable",
     "stored_messages",
 ]

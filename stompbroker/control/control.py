@@ -26,7 +26,7 @@ from stompbroker.control.kept import KeptMessages, stored_messages
 from stompbroker.control.ledger_methods import LedgerMethods
 from stompbroker.control.looking import Looking
 from stompbroker.control.sampling import Sampler
-from stompbroker.control.seen import Seen
+from stompbroker.control.seen import Seen, SeenLedger
 from stompbroker.control.subscription_methods import SubscriptionMethods
 from stompbroker.control.topic_methods import TopicMethods
 from stompbroker.control.tracing import TraceMethods
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.ids import ConnectionId
     from stompbroker.journal import StoreJournal
-    from stompbroker.ledger import Rounds
     from stompbroker.message_ids import MessageIds
     from stompbroker.sessions import Session
     from stompbroker.storage import Store
@@ -54,6 +53,7 @@ class Control:
     __slots__ = (
         "_clock",
         "_journal",
+        "_ledger",
         "_methods",
         "_registry",
         "_sessions",
@@ -78,8 +78,7 @@ class Control:
         *,
         message_ids: MessageIds,
         store: Store | None = None,
-        rounds: Rounds | None = None,
-        lake: str = "",
+        ledger: SeenLedger | None = None,
     ) -> None:
         self._registry = registry
         self._sessions = sessions
@@ -93,7 +92,8 @@ class Control:
         self.looking = Looking()
         self.sampler = Sampler(registry, sessions, totals, clock, self.looking)
         #: For whoever turns numbers into metrics.
-        self.seen = Seen(registry, sessions, journal, self.sampler, stretches)
+        self.seen = Seen(registry, sessions, journal, self.sampler, stretches, clock, ledger)
+        self._ledger = LedgerMethods(ledger)
         kept = KeptMessages(registry, store, self.looking)
         #: For whoever writes down how far behind subscriptions are.
         self.backlog = BacklogLook(registry, kept)
@@ -107,7 +107,7 @@ class Control:
             **DeadLetterMethods(registry, journal, kept, message_ids, clock).methods,
             **CollectionMethods(registry, kept, clock).methods,
             **TraceMethods(registry, kept, message_ids).methods,
-            **LedgerMethods(rounds, lake).methods,
+            **self._ledger.methods,
         }
 
     async def call(self, method: str, params: Mapping[str, Any]) -> Any:
@@ -161,6 +161,7 @@ class Control:
                 "longest_stretch_actor": self._stretches.longest_actor,
             },
             "store": self.describe_store(),
+            "ledger": self._ledger.describe(),
         }
 
     def why_not_ready(self) -> str | None:
@@ -169,6 +170,11 @@ class Control:
             return "the broker is stopping"
         store = self._journal.statistics()
         return None if store.state is StoreState.OK else f"the store is {store.state.value}: {store.reason}"
+
+    def warnings(self) -> list[str]:
+        """What somebody should look at although messages flow. Nothing in it is secret: anybody may ask for health."""
+        ledger = self._ledger.warning()
+        return [] if ledger is None else [ledger]
 
     async def _run_collector(self) -> dict[str, Any]:
         """The garbage collector looks now, and not only at its next round."""
@@ -194,6 +200,7 @@ class Control:
                 "longest_stretch_actor": self._stretches.longest_actor,
             },
             "store": self.describe_store(),
+            "ledger": self._ledger.describe(),
             "totals": {
                 "published": self._totals.published + sum(topic.published for topic in registry.topics.values()),
                 "delivered": self._totals.counters["delivered"]

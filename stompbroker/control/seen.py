@@ -13,14 +13,27 @@ from stompbroker.journal import StoreJournal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stompbroker.clock import Clock
     from stompbroker.control.sampling import Sampler
     from stompbroker.histogram import Histogram
     from stompbroker.ids import ConnectionId
+    from stompbroker.ledger import Exports, Rounds
     from stompbroker.sessions import Session
     from stompbroker.stretches import StretchGauge
     from stompbroker.topics import MemoryJournal, Registry
 
-__all__ = ["Seen"]
+__all__ = ["Seen", "SeenLedger"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SeenLedger:
+    """What waits for the lake, and how it gets there."""
+
+    exports: Exports
+    rounds: Rounds
+    #: Where it is.
+    lake: str
 
 
 @final
@@ -31,6 +44,9 @@ class Seen:
     journal: StoreJournal | MemoryJournal
     sampler: Sampler
     stretches: StretchGauge
+    clock: Clock
+    #: None: this broker keeps none.
+    ledger: SeenLedger | None
 
     @property
     def commit_times(self) -> Histogram | None:

@@ -7,10 +7,10 @@ record, or by the process that writes the lake; so nothing here imports `schema`
 
 from stompbroker.ledger.backlog import Behind, backlog
 from stompbroker.ledger.export_orders import ExportOrder, FileWritten
-from stompbroker.ledger.exports import Exports, day_of
+from stompbroker.ledger.exports import Exports, Waiting, day_of
 from stompbroker.ledger.kinds import Kind
 from stompbroker.ledger.payload import Payload
-from stompbroker.ledger.rounds import RoundFailed, RoundResult, Rounds
+from stompbroker.ledger.rounds import RoundFailed, RoundResult, Rounds, RoundStatistics
 
 __all__ = [
     "Behind",
@@ -21,7 +21,9 @@ __all__ = [
     "Payload",
     "RoundFailed",
     "RoundResult",
+    "RoundStatistics",
     "Rounds",
+    "Waiting",
     "backlog",
     "day_of",
 ]

@@ -38,6 +38,9 @@ _MICROSECOND_NS: Final = 1000
 #: How long the first part is, and how many messages there are.
 _LENGTHS: Final = struct.Struct("<II")
 
+#: Made once: `json.dumps` would make an encoder for each call.
+_as_json: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
 _head_of: Final = itemgetter(slice(0, _HEAD_BYTES))
 _tail_of: Final = attrgetter("tail")
 _body_bytes_of: Final = attrgetter("body_bytes")
@@ -50,15 +53,14 @@ def draft(accounts: Sequence[Account]) -> bytes:
     messages: list[Message] = list(chain.from_iterable(run.messages for _, run in runs))
     origins = list(map(_origin_of, messages))
     numbers = {origin: number for number, origin in enumerate(dict.fromkeys(origins))}
-    common = json.dumps(
+    common = _as_json(
         {
             "parties": [account.party for account in accounts],
             "runs": [
                 (number, run.outcome.value, run.first, run.length, len(run.messages), *run[4:]) for number, run in runs
             ],
             "publishers": [origin.publisher for origin in numbers],
-        },
-        separators=(",", ":"),
+        }
     ).encode()
     return b"".join(
         (

@@ -9,6 +9,7 @@ of these steps is followed by one that repeats the file as it was, or goes on de
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from stompbroker.ledger.kinds import Kind
     from stompbroker.storage import Batch, Gathered
 
-__all__ = ["Exports", "day_of"]
+__all__ = ["Exports", "Waiting", "day_of"]
 
 #: Batches that are deleted at once: so many bytes, or so many of them, take 1 to 2 ms.
 PORTION_BYTES: Final = 512 * 1024
@@ -62,7 +63,7 @@ class Portion:
 
 @final
 class Export:
-    __slots__ = ("is_taken", "portions", "row", "state")
+    __slots__ = ("is_taken", "payload_bytes", "portions", "row", "state")
 
     def __init__(self, row: ExportRow, state: State, portions: Iterable[Portion]) -> None:
         self.row = row
@@ -70,7 +71,19 @@ class Export:
         #: Whether a batch that is being written has what is to be written down of it.
         self.is_taken = False
         #: What is still to be deleted, in order.
-        self.portions = deque(portions)
+        self.portions: deque[Portion] = deque()
+        #: Of all its batches, those that are deleted by now included.
+        self.payload_bytes = 0
+        for portion in portions:
+            self.add(portion)
+
+    def add(self, portion: Portion) -> None:
+        self.portions.append(portion)
+        self.payload_bytes += portion.payload_bytes
+
+    @property
+    def is_in_lake(self) -> bool:
+        return self.state in (State.WRITTEN, State.LEFT)
 
 
 class _Key(NamedTuple):
@@ -81,15 +94,17 @@ class _Key(NamedTuple):
 class _Pile:
     """What has gathered of one kind and day, and is in no export yet; never empty."""
 
-    __slots__ = ("payload_bytes", "portions")
+    __slots__ = ("payload_bytes", "portions", "records")
 
     def __init__(self) -> None:
         self.portions: deque[Portion] = deque()
         self.payload_bytes = 0
+        self.records = 0
 
     def add(self, portion: Portion) -> None:
         self.portions.append(portion)
         self.payload_bytes += portion.payload_bytes
+        self.records += portion.records
 
     def gather(self, row: LedgerRow, payload_bytes: int) -> None:
         last = self.portions[-1] if self.portions else None
@@ -102,6 +117,18 @@ class _Pile:
         last.oldest_ns = min(last.oldest_ns, row.made_at_ns)
         last.batches += 1
         self.payload_bytes += payload_bytes
+        self.records += row.records
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What is in the database and in no file of the lake yet."""
+
+    records: int
+    payload_bytes: int
+    #: When the oldest of it was made; None if there is nothing.
+    oldest_ns: int | None
 
 
 class _New(NamedTuple):
@@ -170,7 +197,7 @@ class Exports:
                 found.last_batch, found.records, found.payload_bytes, found.oldest_made_at_ns, batches=PORTION_BATCHES
             )
             if found.export:
-                self._exports[found.export].portions.append(portion)
+                self._exports[found.export].add(portion)
             else:
                 self._gathered.setdefault(_Key(found.day, found.kind), _Pile()).add(portion)
         ends = [row.last_batch for row in exports] + [found.last_batch for found in gathered]
@@ -256,6 +283,18 @@ class Exports:
     def oldest_ns(self) -> int | None:
         """When the oldest record was made that no export has yet."""
         return min((pile.portions[0].oldest_ns for pile in self._gathered.values()), default=None)
+
+    def waiting(self) -> Waiting:
+        planned = [export for export in self._exports.values() if not export.is_in_lake]
+        ages = [export.portions[0].oldest_ns for export in planned if export.portions]
+        if self.oldest_ns is not None:
+            ages.append(self.oldest_ns)
+        piles = self._gathered.values()
+        return Waiting(
+            records=sum(pile.records for pile in piles) + sum(export.row.records for export in planned),
+            payload_bytes=sum(pile.payload_bytes for pile in piles) + sum(export.payload_bytes for export in planned),
+            oldest_ns=min(ages, default=None),
+        )
 
     @property
     def first_day(self) -> int | None:
@@ -343,6 +382,7 @@ class Exports:
             assert last_batches[-1:] in ([], [row.last_batch])
         for (day, kind), pile in self._gathered.items():
             assert pile.payload_bytes == sum(portion.payload_bytes for portion in pile.portions)
+            assert pile.records == sum(portion.records for portion in pile.portions)
             last_batches = [portion.last_batch for portion in pile.portions]
             assert last_batches == sorted(set(last_batches))
             assert last_batches

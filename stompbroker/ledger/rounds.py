@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.ledger.exports import Exports
 
-__all__ = ["Round", "RoundFailed", "RoundResult", "Rounds"]
+__all__ = ["Round", "RoundFailed", "RoundResult", "RoundStatistics", "Rounds"]
 
 #: A delivery is settled at the time that was read at the beginning of a step, which may end a little later: what is
 #: there at some moment is complete up to this long before.
@@ -42,6 +42,21 @@ class RoundResult:
     files: Sequence[str]
     records: int
     complete_until_ns: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundStatistics:
+    """Since the start of this process."""
+
+    done: int
+    failed: int
+    #: When the last one that did not fail ended, and up to when the lake was complete then; None: there was none.
+    last_done_ns: int | None
+    complete_until_ns: int | None
+    #: Why the last one failed, and when the first did of those since one did not; None: the last one did not.
+    failure: str | None
+    failing_since_ns: int | None
 
 
 @final
@@ -68,6 +83,7 @@ class Rounds:
     """
     Invariants:
         everybody who asked is answered by the first round that begins after that
+        a failure is known exactly when another try is due
     """
 
     __slots__ = (
@@ -76,8 +92,14 @@ class Rounds:
         "_changed",
         "_clock",
         "_complete_until_ns",
+        "_done",
         "_exports",
+        "_failed",
+        "_failing_since_ns",
+        "_failure",
         "_interval_ns",
+        "_last_done",
+        "_last_done_ns",
         "_next_ns",
         "_retry_ns",
         "_retry_s",
@@ -96,6 +118,11 @@ class Rounds:
         self._retry_s = FIRST_RETRY_S
         #: Of the last round in which something was planned.
         self._complete_until_ns = 0
+        self._done = self._failed = 0
+        self._last_done: RoundResult | None = None
+        self._last_done_ns: int | None = None
+        self._failure: str | None = None
+        self._failing_since_ns: int | None = None
         self._look_at_what_was_left()
 
     def _look_at_what_was_left(self) -> None:
@@ -118,6 +145,21 @@ class Rounds:
         if request.result is None:
             raise RoundFailed(request.failure)
         return request.result
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last round did not work."""
+        return self._failure is not None
+
+    def statistics(self) -> RoundStatistics:
+        return RoundStatistics(
+            done=self._done,
+            failed=self._failed,
+            last_done_ns=self._last_done_ns,
+            complete_until_ns=None if self._last_done is None else self._last_done.complete_until_ns,
+            failure=self._failure,
+            failing_since_ns=self._failing_since_ns,
+        )
 
     def end_day(self, midnight_ns: int) -> None:
         """A day has ended, and what is to be said of its end was added."""
@@ -151,12 +193,20 @@ class Rounds:
 
     def note_done(self, result: RoundResult) -> None:
         self._retry_s, self._retry_ns = FIRST_RETRY_S, None
+        self._done += 1
+        self._last_done, self._last_done_ns = result, self._clock.now_ns()
+        self._failure = self._failing_since_ns = None
         self._answer(result, "")
 
     def note_failed(self, reason: str) -> float:
         """Returns in how many seconds it is tried again."""
         retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LAST_RETRY_S)
-        self._retry_ns = self._clock.now_ns() + int(retry_s * NANOSECONDS)
+        now_ns = self._clock.now_ns()
+        self._retry_ns = now_ns + int(retry_s * NANOSECONDS)
+        self._failed += 1
+        self._failure = reason
+        if self._failing_since_ns is None:
+            self._failing_since_ns = now_ns
         self._answer(None, reason)
         return retry_s
 

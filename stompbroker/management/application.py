@@ -80,7 +80,8 @@ def make_application(control: Control, access: Access) -> ASGIApp:
         why_not = control.why_not_ready()
         if why_not is not None:
             raise Problem(503, why_not)
-        return json_response({"status": "ready"})
+        warnings = control.warnings()
+        return json_response({"status": "ready", "warnings": warnings} if warnings else {"status": "ready"})
 
     async def metrics(_: Request) -> Response:
         content, content_type = await render_metrics(control)

@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from stompbroker import __version__
+from stompbroker.clock import NANOSECONDS
 from stompbroker.control import Best, stored_messages
 from stompbroker.topics import StoreState
 
@@ -60,6 +61,7 @@ async def render_metrics(control: Control) -> tuple[bytes, str]:
     seen, sample = control.seen, await control.sampler.recent()
     families = [
         *_broker(seen, sample),
+        *_ledger(seen),
         *await _topics(list(seen.registry.topics.values()), control.looking),
         *await _subscriptions(list(seen.registry.subscriptions), control.looking),
         *_histograms(seen),
@@ -124,6 +126,28 @@ def _broker(seen: Seen, sample: Sample) -> Iterator[Metric]:
         states.add_metric([state.value], float(state is store.state))
     yield states
     yield CounterMetricFamily("stompbroker_store_batches", "Batches written.", store.batches)
+
+
+def _ledger(seen: Seen) -> Iterator[Metric]:
+    """Nothing without a ledger."""
+    if seen.ledger is None:
+        return
+    rounds, waiting = seen.ledger.rounds.statistics(), seen.ledger.exports.waiting()
+    waiting_s = 0.0 if waiting.oldest_ns is None else max(0, seen.clock.now_ns() - waiting.oldest_ns) / NANOSECONDS
+    for name, says, value in (
+        ("export_failing", "1 if the last export to the lake did not work.", float(rounds.failure is not None)),
+        ("waiting_records", "Records in the store that are not in the lake yet.", waiting.records),
+        ("waiting_bytes", "Their bytes in the store.", waiting.payload_bytes),
+        ("waiting_seconds", "Age of the oldest of them.", waiting_s),
+    ):
+        yield GaugeMetricFamily(f"stompbroker_ledger_{name}", says, value)
+    if rounds.last_done_ns is not None:
+        says = "When an export last worked, in seconds since the epoch; not there before the first."
+        yield GaugeMetricFamily(
+            "stompbroker_ledger_last_export_timestamp_seconds", says, rounds.last_done_ns / NANOSECONDS
+        )
+    yield CounterMetricFamily("stompbroker_ledger_exports", "Exports that worked.", rounds.done)
+    yield CounterMetricFamily("stompbroker_ledger_export_failures", "Exports that did not.", rounds.failed)
 
 
 async def _topics(topics: list[Topic], looking: Looking) -> list[Metric]:

@@ -79,6 +79,18 @@ class Store(Model):
     stored_bytes: int | None
 
 
+class Ledger(Model):
+    lake: str
+    state: Literal["ok", "failing"] = Field(description="Whether the last export worked.")
+    reason: str | None
+    since: str | None
+    waiting_records: int = Field(description="In the store, and not yet in the lake.")
+    waiting_bytes: int
+    waiting_since: str | None = Field(description="When the oldest of these was made.")
+    last_export_at: str | None = Field(description="The last one that worked, since the start.")
+    complete_until: str | None = Field(description="Up to when everything was in the lake then.")
+
+
 class Overview(Model):
     broker: Broker
     sampled_at: str
@@ -88,6 +100,7 @@ class Overview(Model):
     memory: Memory
     event_loop: EventLoop
     store: Store
+    ledger: Ledger | None = Field(description="null: this broker keeps none.")
 
 
 class Listed(Model):

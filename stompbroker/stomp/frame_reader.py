@@ -45,11 +45,11 @@ _LF_SEPARATOR: Final = b"\n\n"
 _CRLF_SEPARATOR: Final = b"\n\r\n"
 #: What a NACK of STOMP 1.2 counts as that is taken together with others: it takes 5 µs.
 BARE_NACK_WEIGHT: Final = 4
-#: Answers of STOMP 1.2 that can be taken together, as many as fit a batch.
+#: Answers of STOMP 1.2 that can be taken together, as many as fit a batch. One alone need not be parsed either.
 _BARE_ANSWER: Final = rb"%b\nid:(%b)-(%b)\n\n\0\n?"
 _NUMBER: Final = rb"?:[1-9][0-9]{0,17}"
 _BARE_ANSWERS: Final = re.compile(
-    rb"(?:%b){2,%d}|(?:%b){2,%d}"
+    rb"(?:%b){1,%d}|(?:%b){1,%d}"
     % (
         *(_BARE_ANSWER % (rb"ACK", _NUMBER, _NUMBER), MAX_FRAMES_PER_CALL),
         *(_BARE_ANSWER % (rb"NACK", _NUMBER, _NUMBER), MAX_FRAMES_PER_CALL // BARE_NACK_WEIGHT),
@@ -86,7 +86,7 @@ class FrameReader:
         "_awaits",
         "_check",
         "_failure",
-        "_finds_answer_runs",
+        "_finds_runs",
         "_frame_bound",
         "_limits",
         "_memo",
@@ -110,7 +110,7 @@ class FrameReader:
         self._awaited_receipt: str | None = None
         #: The empty line of the last head read: a client ends its lines one way, and so the search starts with that.
         self._separator = _LF_SEPARATOR
-        self._finds_answer_runs = False
+        self._finds_runs = False
         self._failure: PeerViolation | None = None
         #: Bytes received that are not yet part of a returned frame.
         self.pending_bytes = 0
@@ -125,7 +125,7 @@ class FrameReader:
     @version.setter
     def version(self, version: Version) -> None:
         self._version = version
-        self._finds_answer_runs = version is Version.V1_2
+        self._finds_runs = version is Version.V1_2
         self._memo.clear()
 
     def receive(self, chunk: bytes) -> list[Frame]:
@@ -202,11 +202,12 @@ class FrameReader:
             if head is not None:
                 body_at = head_end + len(separator)
             else:
-                if self._finds_answer_runs and (answers := _BARE_ANSWERS.match(data, position)):
+                if self._finds_runs and (answers := _BARE_ANSWERS.match(data, position)):
                     command = "ACK" if data.startswith(b"A", position) else "NACK"
-                    frames.append(AnswerRun(command, _BARE_ANSWER_IDS.findall(data, position, answers.end())))
+                    ids = _BARE_ANSWER_IDS.findall(data, position, answers.end())
+                    frames.append(AnswerRun(command, ids))
                     position = answers.end()
-                    room = 0
+                    room = 0 if len(ids) > 1 else room - OTHER_FRAME_WEIGHT
                     run = None
                     continue
                 found = self._read_unknown_head(data, position)
@@ -238,6 +239,9 @@ class FrameReader:
                 run.bodies.append(body)
             if receipt is None and not run.receipts and head.content_length >= 0:
                 position, room = self._extend_run(data, position, body_at, run, room)
+            elif 0 <= receipt_at < body_at - position and head.content_length >= 0 and self._finds_runs:
+                value_at = position + receipt_at + len(_RECEIPT)
+                position, room = self._extend_run_with_receipts(data, position, value_at, body_at, run, room)
             else:
                 position = body_end + 1
         self.has_more = position < end
@@ -265,6 +269,42 @@ class FrameReader:
             position = body_end + 1
             room -= 1
         return position, room
+
+    def _extend_run_with_receipts(
+        self, data: bytes, position: int, value_at: int, body_at: int, run: SendRun, room: int
+    ) -> tuple[int, int]:
+        """The same for frames that repeat the one at `position` but for the value of `receipt`, which begins at
+        `value_at`. None is taken if any of these values is not plain text: then each is looked at for itself."""
+        find, starts_alike = data.find, data.startswith
+        prefix, length = data[position:value_at], run.head.content_length
+        suffix = data[find(b"\n", value_at) : body_at]
+        prefix_bytes, suffix_bytes, end = len(prefix), len(suffix), len(data)
+        first = position = body_at + length + 1
+        values: list[bytes] = []
+        bodies: list[bytes] = []
+        while room > len(values):
+            if position < end and data[position] == _LF:
+                position += 1
+            if not starts_alike(prefix, position):
+                break
+            value_at = position + prefix_bytes
+            value_end = find(b"\n", value_at)
+            if value_end < 0 or not starts_alike(suffix, value_end):
+                break
+            body_at = value_end + suffix_bytes
+            body_end = body_at + length
+            if body_end >= end or data[body_end] != 0:
+                break
+            values.append(data[value_at:value_end])
+            bodies.append(data[body_at:body_end])
+            position = body_end + 1
+        joined = b"\n".join(values)
+        if not values or not joined.isascii() or b"\\" in joined or b"\r" in joined or _RECEIPT in suffix:
+            return first, room
+        run.bodies += bodies
+        run.receipts += joined.decode().split("\n")
+        # One line feed before a frame that was not taken is an empty line, and read as such.
+        return position, room - len(values)
 
     def _find_body_end(self, data: bytes, position: int, body_at: int, head: Head, receipt: str | None) -> int:
         """Where the NUL behind a body stands; -1 if it has not come yet. `position` is where the frame begins."""

@@ -7,7 +7,7 @@ whole or not at all. Times are nanoseconds since the epoch; ranges are half-open
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -203,10 +203,14 @@ class Batch:
 
     def copy(self) -> Batch:
         """One that can be added to without changing this one."""
-        return Batch(
-            number=self.number,
-            **{part.name: list(getattr(self, part.name)) for part in fields(self) if part.name != "number"},
-        )
+        copied = Batch(number=self.number)
+        for name in _PARTS:
+            if part := getattr(self, name):
+                setattr(copied, name, list(part))
+        return copied
+
+
+_PARTS: Final = tuple(part.name for part in fields(Batch) if part.name != "number")
 
 
 @final

@@ -59,7 +59,8 @@ class SampleRun:
         self.directory = directory
         self.lake = directory / "lake"
         self.out = directory / "out"
-        generate_lake(self.lake, last_date=DATE, days=8, deliveries=16_000)
+        # Enough for the bad day: what was sent less than a hundred times has no rate that could stand out.
+        generate_lake(self.lake, last_date=DATE, days=8, deliveries=40_000)
         twice = [delivery(dt=AFTER), delivery(dt=AFTER), delivery(dt=AFTER, message_id="m-2")]
         write_lake(self.lake, "deliveries", twice)
         write_lake(self.lake, "backlog", [snapshot(dt=QUIET, lag_messages=3, lag_s=9.0)])

@@ -146,15 +146,15 @@ def outcome(peak_bytes: int) -> ThroughOutcome:
 
 
 def test_the_bound_is_a_constant_and_a_multiple_of_what_was_in_flight() -> None:
-    assert allowed_bytes(0) == 64 * MIB
-    assert allowed_bytes(MIB) == 84 * MIB
-    assert outcome(84 * MIB).is_bounded
-    assert not outcome(84 * MIB + 1).is_bounded
+    assert allowed_bytes(0) == 128 * MIB
+    assert allowed_bytes(MIB) == 148 * MIB
+    assert outcome(148 * MIB).is_bounded
+    assert not outcome(148 * MIB + 1).is_bounded
 
 
 def test_the_last_line_says_whether_the_bound_was_kept() -> None:
-    assert through_lines(outcome(42 * MIB))[-1].startswith("Within the 84.0 MiB that are allowed")
-    assert through_lines(outcome(85 * MIB))[-1].startswith("BROKEN: above the 84.0 MiB that are allowed")
+    assert through_lines(outcome(42 * MIB))[-1].startswith("Within the 148.0 MiB that are allowed")
+    assert through_lines(outcome(149 * MIB))[-1].startswith("BROKEN: above the 148.0 MiB that are allowed")
     assert "42.0 × what was in flight" in through_lines(outcome(42 * MIB))[-2]
 
 

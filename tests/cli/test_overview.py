@@ -134,6 +134,46 @@ def test_a_broker_that_says_nothing_of_a_store_has_no_line_for_it() -> None:
     assert not [words for words in printed(ANSWER, ANSWER) if words[:1] == ["store"]]
 
 
+LEDGER = {
+    "lake": "/data/lake",
+    "state": "ok",
+    "reason": None,
+    "since": None,
+    "waiting_records": 0,
+    "waiting_bytes": 0,
+    "waiting_since": None,
+    "last_export_at": None,
+    "complete_until": None,
+}
+
+
+def test_the_lake_is_one_line_that_stands_out_when_it_fails() -> None:
+    well, failing = (
+        later() | {"ledger": LEDGER | changes}
+        for changes in (
+            {"last_export_at": "2030-01-01T00:00:01.5Z"},
+            {
+                "state": "failing",
+                "reason": "disk full",
+                "since": "2030-01-01T00:00:02Z",
+                "waiting_records": 1234,
+                "waiting_bytes": 2048,
+            },
+        )
+    )
+
+    (line,) = (part for part in overview(well, well) if str(part).startswith("lake"))
+    assert (str(line), line.style) == ("lake       ok, last export 2030-01-01 00:00:01", "")  # type: ignore[union-attr]
+    (line,) = (part for part in overview(failing, failing) if str(part).startswith("lake"))
+    assert (str(line), line.style) == (  # type: ignore[union-attr]
+        "lake       FAILING since 2030-01-01 00:00:02 (disk full), no export yet, 1,234 records wait (2 KiB)",
+        "bold red",
+    )
+    assert not [words for words in printed(ANSWER, ANSWER) if words[:1] == ["lake"]]
+    no_ledger = later() | {"ledger": None}
+    assert not [words for words in printed(no_ledger, no_ledger) if words[:1] == ["lake"]]
+
+
 def test_rates_are_the_difference_of_two_answers() -> None:
     second = later(published=1500, delivered=2900)
     second["topics"][0]["published"] = 1400

@@ -7,25 +7,20 @@ itself, and everything it finds afterwards has to be exactly that.
 from __future__ import annotations
 
 import json
-import random
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow.parquet as pq
 import pytest
 import trio
 
+from soak.ledger_run import SETTINGS, LedgerOutcome, run_ledger
 from stompbroker.control_client import connect
-from stompbroker.ledger.kinds import Kind
-from stompbroker.ledger.payload import unpack
 from tests.end_to_end.raw_client import RawClient, frame, send_frame
 from tests.support.broker_process import running_broker
-from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment
+from tests.support.prepared_process import clean_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,62 +139,21 @@ def report(tmp_path: Path, broker: BrokerProcess, began_on: Any) -> tuple[Counte
 @pytest.mark.timeout(120)
 def test_each_settled_delivery_is_in_lake_and_outbox_once_whenever_the_broker_is_killed(tmp_path: Path) -> None:
     """Killed while it stores acknowledgements and while it exports, at moments that differ from round to round."""
-    chance = random.Random(4711)
-    settled: set[str] = set()
-    answered: set[str] = set()
-    asking: list[subprocess.Popen[bytes]] = []
-    # Files are made all the time, so that a kill meets them in every state.
-    with running_broker(tmp_path, lake_export_interval_s=1, redelivery_first_delay_ms=0) as broker:
-        subscriber(broker, "billing").close()
-        for _ in range(KILLS):
-            publish(broker, [b"order"] * 300)
-            with subscriber(broker, "billing") as billing:
-                inbox: list[Frame] = []
-                for _ in range(chance.randrange(1, 6)):
-                    count = chance.randrange(1, 40)
-                    inbox += next_of(billing, count - len(inbox))
-                    messages, inbox = inbox[:count], inbox[count:]
-                    answered.update(message.headers["message-id"] for message in messages)
-                    if chance.random() < 0.3:
-                        asking.append(ask_for_export(broker))
-                    inbox += answer(billing, "ACK", messages)
-                    settled.update(message.headers["message-id"] for message in messages)
-                inbox += next_of(billing, 20 - len(inbox))
-                answered.update(message.headers["message-id"] for message in inbox)
-                billing.send_raw(b"".join(frame("ACK", id=message.headers["ack"]) for message in inbox))
-                broker.kill()
-            broker.restart()
-        broker.kill()
-    for process in asking:
-        process.wait()
+    with running_broker(tmp_path, **SETTINGS) as broker:
+        outcome = run_ledger(broker, kills=KILLS, seed=4711)
 
-    found = in_lake(broker.data) + in_outbox(broker.data)
-    assert [key for key, count in Counter(found).items() if count > 1] == []
-    assert settled <= set(found) <= answered
+    assert outcome.complaints() == []
+    assert outcome.in_lake
+    assert len(outcome.confirmed) > 100
 
 
-def ask_for_export(broker: BrokerProcess) -> subprocess.Popen[bytes]:
-    """Somebody wants the lake to be up to date; nobody waits for it."""
-    command = [*PYTHON, "-m", "stompbroker", "ledger", "export", "--data", str(broker.data)]
-    return PreparedProcess(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+def test_records_that_are_missing_doubled_or_invented_are_found() -> None:
+    outcome = LedgerOutcome(
+        kills=1,
+        confirmed=frozenset({"a", "b"}),
+        answered=frozenset({"a", "b", "c"}),
+        in_lake=("a", "c", "d"),
+        in_database=("a",),
+    )
 
-
-def in_lake(data: Path) -> list[str]:
-    files = (data / "lake" / "deliveries").glob("dt=*/[!.]*.parquet")
-    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
-    return [row["message_id"] for row in rows if row["subscription"] == "billing/orders"]
-
-
-def in_outbox(data: Path) -> list[str]:
-    """What is in the database and in no file."""
-    with closing(sqlite3.connect(data / "stompbroker.db")) as database:
-        exports = database.execute("SELECT name, day, after_batch, last_batch FROM ledger_exports").fetchall()
-        batches = database.execute("SELECT id, day, payload FROM ledger_batches WHERE kind = 'deliveries'").fetchall()
-    in_files = [export[1:] for export in exports if any((data / "lake" / "deliveries").glob(f"dt=*/{export[0]}"))]
-    return [
-        row["message_id"]
-        for number, day, payload in batches
-        if not any(day == file_day and after < number <= last for file_day, after, last in in_files)
-        for row in unpack(Kind.DELIVERIES, payload).to_pylist()
-        if row["subscription"] == "billing/orders"
-    ]
+    assert [complaint.partition(":")[0] for complaint in outcome.complaints()] == ["DOUBLED", "MISSING", "INVENTED"]

@@ -191,6 +191,34 @@ SAMPLES: Final = {
         b"".join(b"SEND\ndestination:/topic/a\nreceipt:%d\nx:y\n\nz\0\n" % number for number in range(6)),
         [Seen("SEND", {"destination": "/topic/a", "x": "y"}, b"z", str(number)) for number in range(6)],
     ),
+    **{
+        f"frames of known length that differ in their receipts, {name}": Sample(
+            b"".join(
+                b"SEND\ndestination:/topic/a\nreceipt:%b\ncontent-length:2\n\n\0%d\0%b"
+                % (value.encode().replace(b":", b"\\c"), number, b"\n" * (number % 3))
+                for number, value in enumerate(values)
+            ),
+            [
+                Seen("SEND", {"destination": "/topic/a", "content-length": "2"}, b"\0%d" % number, value)
+                for number, value in enumerate(values)
+            ],
+            (V1_1, V1_2),
+        )
+        for name, values in {
+            "plain": ["a", "", "b c", "", "1234567", "a"],
+            "one escaped": ["a", "b", "c:d", "e", "f"],
+            "one in Greek": ["a", "b", "λ", "d", "e"],
+        }.items()
+    },
+    "frames of known length that repeat, with a second receipt line": Sample(
+        b"SEND\ndestination:/topic/a\nreceipt:a\nreceipt:b\ncontent-length:1\n\nx\0" * 4,
+        [Seen("SEND", {"destination": "/topic/a", "receipt": "b", "content-length": "1"}, b"x", "a")] * 4,
+    ),
+    "frames of known length that repeat with a receipt, with CRLF": Sample(
+        b"SEND\r\ndestination:/topic/a\r\nreceipt:a\r\ncontent-length:1\r\n\r\nx\0" * 4,
+        [Seen("SEND", {"destination": "/topic/a", "content-length": "1"}, b"x", "a")] * 4,
+        (V1_0, V1_2),
+    ),
     # Headers.
     "repeated headers": Sample(
         b"SEND\ndestination:/topic/a\nx:first\nx:second\ndestination:/topic/b\n\n\0",

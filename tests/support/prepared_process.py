@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HARD_TIMEOUT_S", "PYTHON", "PreparedProcess", "clean_environment", "run_prepared", "run_program"]
 
-#: A bound on how long a command may take that is waited for, in seconds: far more than any does.
-HARD_TIMEOUT_S: Final = 30.0
+#: A bound on how long a command may take that is waited for, in seconds: far more than any does, be it Spark's.
+HARD_TIMEOUT_S: Final = 100.0
 
 #: How every prepared process begins. Warnings are errors in our processes as they are in the tests.
 PYTHON: Final = [sys.executable, "-W", "error"]

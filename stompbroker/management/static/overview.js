@@ -116,7 +116,7 @@ function slow(subscriptions) {
   );
 }
 
-function health({ broker, memory, store, event_loop: loop }) {
+function health({ broker, memory, store, ledger, event_loop: loop }) {
   const used = memory.limit_bytes ? memory.used_bytes / memory.limit_bytes : 0;
   const kind = used > 0.9 ? "bad" : used > 0.7 ? "warn" : "";
   const share = `${used > 0 && used < 0.01 ? "<1" : Math.round(used * 100)} % of ${bytes(memory.limit_bytes)}`;
@@ -140,6 +140,7 @@ function health({ broker, memory, store, event_loop: loop }) {
           `${store.engine}${store.stored_bytes == null ? "" : `, ${bytes(store.stored_bytes)}`}; ${several(store.backlog_units, "write")} under way`,
         ),
       ),
+      ledger && lake(ledger),
       fact(
         "Event loop",
         make("span", {}, `${milliseconds(loop.lag_ms)} late`),
@@ -148,6 +149,20 @@ function health({ broker, memory, store, event_loop: loop }) {
         ),
       ),
       fact("Running", make("span", {}, `for ${age(broker.uptime_s)}`), muted(`stompbroker ${broker.version}`)),
+    ),
+  );
+}
+
+function lake(ledger) {
+  const isWell = ledger.state === "ok";
+  const last = ledger.last_export_at;
+  return fact(
+    "Lake",
+    make("span", { class: isWell ? "good" : "bad", id: "lake-state" }, isWell ? "OK" : "Failing"),
+    ledger.reason && make("span", {}, ledger.reason),
+    !isWell && make("span", {}, `for ${age(secondsSince(ledger.since))}`),
+    muted(
+      `${several(ledger.waiting_records, "record")} to export, ${bytes(ledger.waiting_bytes)}; ${last ? `last export ${age(secondsSince(last))} ago` : "no export yet"}`,
     ),
   );
 }
