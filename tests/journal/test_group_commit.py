@@ -21,6 +21,7 @@ from tests.support.broker_under_test import Client
 from tests.support.messages import make_messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -175,6 +176,93 @@ async def test_five_hundred_acks_without_a_receipt_wait_for_nobody(
         assert under_test.journal.is_idle != is_written
         while is_written and len(under_test.store.written) == written_before:
             await trio.lowlevel.checkpoint()
+
+
+async def just_written(under_test: JournalUnderTest, count: int) -> None:
+    """A durable consumer with deliveries, and a journal that has just written a unit: it looks again by itself."""
+    await with_deliveries(under_test, count)
+    done = trio.Event()
+    under_test.submit("unit", Unit({under_test.topic("a"): make_messages(1)}, [], done.set))
+    await done.wait()
+    await wait_all_tasks_blocked()
+    assert under_test.registry.unsaved.is_looked_at
+    under_test.store.attempts.clear()
+
+
+async def attempted(under_test: JournalUnderTest) -> None:
+    """Time stands still, so that nobody can sleep until a thread is done."""
+    while not under_test.store.attempts:
+        await trio.lowlevel.checkpoint()
+    await under_test.journal.wait_idle()
+
+
+async def steps_of_the_journal(doing: Callable[[], None]) -> int:
+    """How often the journal runs because of it."""
+    steps = 0
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal steps
+            steps += "actors.journal.run" in task.name
+
+    instrument = Steps()
+    trio.lowlevel.add_instrument(instrument)
+    doing()
+    await wait_all_tasks_blocked()
+    trio.lowlevel.remove_instrument(instrument)
+    return steps
+
+
+async def test_an_ack_just_behind_a_unit_wakes_nobody_and_waits_no_longer_than_any_other(
+    data: Path, mock_clock: MockClock
+) -> None:
+    async with running_journal(data) as under_test:
+        await just_written(under_test, 100)
+        mock_clock.jump(0.03)
+
+        assert await steps_of_the_journal(lambda: acknowledge(under_test, 1, 10)) == 0
+
+        mock_clock.jump(0.021)
+        await attempted(under_test)
+        (batch,) = under_test.store.attempts
+        assert [row.ack_floor for row in batch.cursors] == [10]
+
+
+async def test_five_hundred_acks_just_behind_a_unit_wait_for_nobody(data: Path, mock_clock: MockClock) -> None:
+    async with running_journal(data) as under_test:
+        await just_written(under_test, 1000)
+
+        acknowledge(under_test, 1, 499)
+        await wait_all_tasks_blocked()
+        assert not under_test.store.attempts
+
+        acknowledge(under_test, 500, 500)
+        await attempted(under_test)
+
+
+async def test_who_flushes_just_behind_a_unit_does_not_wait_for_company(data: Path, mock_clock: MockClock) -> None:
+    async with running_journal(data) as under_test:
+        await just_written(under_test, 10)
+        acknowledge(under_test, 1, 5)
+
+        await under_test.idle()
+
+        (batch,) = under_test.store.attempts
+        assert [row.ack_floor for row in batch.cursors] == [5]
+
+
+async def test_an_ack_long_after_the_last_unit_wakes_the_journal(data: Path, mock_clock: MockClock) -> None:
+    """Otherwise nobody would look."""
+    async with running_journal(data) as under_test:
+        await just_written(under_test, 10)
+        mock_clock.jump(0.06)
+        await wait_all_tasks_blocked()
+        assert not under_test.registry.unsaved.is_looked_at
+
+        assert await steps_of_the_journal(lambda: acknowledge(under_test, 1, 5)) > 0
+
+        mock_clock.jump(0.051)
+        await attempted(under_test)
 
 
 async def test_an_ack_without_a_receipt_rides_with_the_next_batch(data: Path, mock_clock: MockClock) -> None:
