@@ -106,7 +106,8 @@ async def test_an_overview_comes_every_second_with_what_has_happened_since() -> 
             while not seen or seen[-1]["totals"]["published"] < 10:
                 seen.append((await stream.next())[1])
                 assert len(seen) <= 4, "a sample is taken every second while somebody watches"
-            assert 0 < seen[-1]["rates"]["published"] <= 20
+            # Ten within a second; on a busy machine one sample comes late, and the next soon behind it.
+            assert 0 < seen[-1]["rates"]["published"] <= 100
 
 
 async def test_a_page_comes_with_it() -> None:
