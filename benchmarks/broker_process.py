@@ -35,6 +35,8 @@ _ANNOUNCED: Final = re.compile(rb"stomp://([^:\s]+):(\d+)")
 _START_TIMEOUT_S: Final = 20.0
 _STOP_TIMEOUT_S: Final = 15.0
 _SHOWN_LOG_BYTES: Final = 1500
+#: How long what is known of its memory is new enough, in seconds.
+_LOOK_S: Final = 0.2
 
 T = TypeVar("T")
 
@@ -82,6 +84,10 @@ class BrokerProcess:
         self._command = command
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._family: tuple[psutil.Process, ...] = ()
+        #: When its memory was last looked up, and what was found.
+        self._looked_at = 0.0
+        self._resident_bytes = 0
 
     # Life ------------------------------------------------------------------------------------------------------------
 
@@ -90,7 +96,9 @@ class BrokerProcess:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._log)
         self.address = _wait_announced(self._process, self._log)
         self.started_in_s = time.monotonic() - started_at
-        self._observed = psutil.Process(self._process.pid)
+        first = psutil.Process(self._process.pid)
+        self._family = (first, *first.children(recursive=True))
+        self._looked_at = 0.0
 
     def end(self) -> None:
         """Ask it to end; it has to, with exit code 0."""
@@ -117,14 +125,19 @@ class BrokerProcess:
         return sum(used.user + used.system for used in self._asked_of_family(psutil.Process.cpu_times))
 
     def resident_bytes(self) -> int:
+        """Asked for many times a second, and seldom looked up: the kernel walks through all pages for it."""
         self.raise_if_dead()
-        # What a fork shares with the process it was forked from is not counted twice.
-        return sum(memory.pss for memory in self._asked_of_family(psutil.Process.memory_full_info))
+        now = time.monotonic()
+        if now >= self._looked_at + _LOOK_S:
+            self._looked_at = now
+            # What a fork shares with the process it was forked from is not counted twice.
+            self._resident_bytes = sum(memory.pss for memory in self._asked_of_family(psutil.Process.memory_full_info))
+        return self._resident_bytes
 
     def _asked_of_family(self, ask: Callable[[psutil.Process], T]) -> list[T]:
-        """Of the process, and of those that it has forked or started and that are still there."""
+        """Of the process, and of those that it had when it was ready, as far as they are still there."""
         answers = []
-        for process in (self._observed, *self._observed.children(recursive=True)):
+        for process in self._family:
             with suppress(psutil.NoSuchProcess):
                 answers.append(ask(process))
         return answers
