@@ -1,7 +1,8 @@
 """What outlives the process: SQL tables, written in batches and read in pages.
 
 Law: the only importer of SQLAlchemy, Alembic and psycopg. Synchronous: it waits for disks and networks, so its caller
-runs it in threads. It knows rows, and nothing of clients or of who decides what is kept.
+runs it in threads, or has an embedded file written to by a process of its own (`writing_process`). It knows rows, and
+nothing of clients or of who decides what is kept.
 """
 
 from stompbroker.storage.batch import (
