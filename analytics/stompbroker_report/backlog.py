@@ -27,7 +27,9 @@ def reading_backlog(snapshots: DataFrame) -> DataFrame:
     hour = F.when(F.col("is_closing"), F.lit(CLOSING_HOUR)).otherwise(F.hour("taken_at"))
     latest = Window.partitionBy("dt", "topic", "subscription", "hour_utc").orderBy(F.desc("taken_at"))
     return (
-        snapshots.withColumn("hour_utc", hour)
+        # Neither NaN nor infinity is an age.
+        snapshots.withColumn("lag_s", F.when(F.abs("lag_s") < float("inf"), F.col("lag_s")))
+        .withColumn("hour_utc", hour)
         .withColumn("place", F.row_number().over(latest))
         .where(F.col("place") == 1)
         .select(*MARTS["reading_backlog"].names)

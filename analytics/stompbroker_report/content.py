@@ -7,6 +7,8 @@ comment names, and `Table.other` sums up the rest.
 Units are in the names: `_s` seconds, `_bytes`, `_rate` 0 to 1, `_at` an instant in UTC, `hour_utc` 0 to 23. Numbers of
 deliveries are weighted: a record that stands for several counts as several. None means that it is not known, or that
 there is nothing to compute it from; it never stands for 0.
+
+It is long because it has a value for each part of a report, and nothing else.
 """
 
 from __future__ import annotations

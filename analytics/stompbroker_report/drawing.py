@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -99,7 +100,9 @@ def inline_svg(axes: Axes, *, name: str, described: str) -> str:
     drawn = io.StringIO()
     figure = axes.figure
     assert isinstance(figure, Figure)
-    with mpl.rc_context({"svg.hashsalt": name}):
+    with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
+        # Text stays text: the browser's fonts have it, if only matplotlib's own lack it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(drawn, format="svg", metadata=_NO_METADATA)
     picture = _BEFORE_IMAGE.sub("<svg ", drawn.getvalue(), count=1).strip()
     head, bracket, rest = picture.partition(">")

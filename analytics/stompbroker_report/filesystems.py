@@ -40,7 +40,7 @@ class Place:
         if self.filesystem.get_file_info(path).type == fs.FileType.NotFound:
             return None
         with self.filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read()).decode()
+            return bytes(stream.read()).decode(errors="replace")
 
 
 def place_of(where: str) -> Place:

@@ -9,6 +9,7 @@ there is fetched first.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final, final
@@ -32,6 +33,7 @@ __all__ = ["Lake", "open_lake"]
 
 _COMPLETE_UNTIL: Final = "_complete_until.json"
 _PARTITION: Final = "dt="
+_PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
 _LOCAL: Final = fs.LocalFileSystem()
 
 
@@ -89,7 +91,8 @@ class Lake:
         if not paths:
             return spark.createDataFrame([], LAKE[table])
         root = self.place.uri_of(f"{self.place.path}/{table}")
-        uris = [self.place.uri_of(path) for path in paths]
+        # Spark takes an address for a pattern.
+        uris = [_PATTERN.sub(r"\\\g<0>", self.place.uri_of(path)) for path in paths]
         return spark.read.schema(LAKE[table]).option("basePath", root).parquet(*uris)
 
     @property
@@ -124,7 +127,8 @@ class Lake:
 
     def _check(self, table: str, path: str) -> None:
         try:
-            found = pq.read_schema(path, filesystem=self.place.filesystem)
+            footer = pq.read_metadata(path, filesystem=self.place.filesystem)
+            found = footer.schema.to_arrow_schema()
         except pa.ArrowException as error:
             raise ReportError(
                 Cause.UNREADABLE_FILE,
@@ -133,7 +137,7 @@ class Lake:
             ) from error
         except OSError as error:
             raise ReportError(Cause.UNREADABLE_FILE, f"{path} cannot be read: {_first_line(error)}.") from error
-        difference = _difference(found, TABLES[table])
+        difference = _difference(found, TABLES[table]) or _nulls(footer, TABLES[table])
         if difference is not None:
             raise ReportError(
                 Cause.UNREADABLE_FILE,
@@ -170,6 +174,9 @@ def _partitions(place: Place, table: str) -> Iterator[tuple[date, tuple[str, ...
             continue
         try:
             day = date.fromisoformat(name.removeprefix(_PARTITION))
+            # 20261115 and 2026-W46-7 are dates to Python, and none to Spark; and the last one of all has no end.
+            if name != f"{_PARTITION}{day}" or day == date.max:
+                raise ValueError
         except ValueError:
             raise ReportError(
                 Cause.UNREADABLE_FILE, f"{folder.path} is named like a date and is none. Move it out of the lake."
@@ -213,6 +220,18 @@ def _difference(found: pa.Schema, expected: pa.Schema) -> str | None:
             kind = kind.value_type
         if kind != field.type:
             return f"its column {field.name!r} is {kind}, not {field.type}"
+    return None
+
+
+def _nulls(footer: pq.FileMetaData, expected: pa.Schema) -> str | None:
+    """Which column has nulls that may have none, as far as the footer says."""
+    required = {field.name for field in expected if not field.nullable}
+    for group in range(footer.num_row_groups):
+        for index in range(footer.num_columns):
+            column = footer.row_group(group).column(index)
+            found = column.statistics
+            if column.path_in_schema in required and found is not None and found.has_null_count and found.null_count:
+                return f"its column {column.path_in_schema!r} has nulls"
     return None
 
 

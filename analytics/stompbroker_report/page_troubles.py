@@ -178,7 +178,7 @@ def reasons(content: ReportContent) -> Markup:
             count(one.dead),
             UNKNOWN if one.most_in is None else _reading(one.most_in),
         )
-        for one in content.reasons[:MAX_ROWS]
+        for one in content.reasons
     ]
     return panel("Why deliveries failed, by their last reason", table(columns, rows))
 

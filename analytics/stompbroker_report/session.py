@@ -34,6 +34,8 @@ _MEANING: Final = {
     "spark.sql.session.timeZone": "UTC",
     # An overflow, or a cast that loses something, ends the run instead of giving a number.
     "spark.sql.ansi.enabled": "true",
+    # Its default, INT96, has no timezone: readers of the marts, ours too, would take a time for one of their machine.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _COMMON: Final = {
     "spark.ui.enabled": "false",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -35,8 +36,8 @@ def spark_failures(what: str) -> Iterator[None]:
         if unreadable is not None:
             raise ReportError(
                 Cause.UNREADABLE_FILE,
-                f"{unreadable[1]} begins and ends as a Parquet file does, and cannot be read: move it out of the "
-                "lake, or restore it from a backup.",
+                f"{unquote(unreadable[1])} begins and ends as a Parquet file does, and cannot be read: move it out of "
+                "the lake, or restore it from a backup.",
             ) from error
         raise ReportError(Cause.SPARK_FAILED, f"{what}: {_root_cause(error)}.") from error
 

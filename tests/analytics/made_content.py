@@ -2,6 +2,8 @@
 
 Law: values alone, the same every time. Every function makes something that a job could have made, and takes what a
 test wants otherwise.
+
+It is long because there is a value for each part of a report.
 """
 
 from __future__ import annotations

@@ -97,3 +97,11 @@ def test_topics_of_a_subscription_are_added_and_its_peak_is_known(spark: SparkSe
             **day,
         }
     ]
+
+
+def test_age_that_is_no_number_is_none(spark: SparkSession) -> None:
+    made = [snapshot(subscription=str(lag_s), lag_s=lag_s) for lag_s in (float("nan"), float("inf"), 5.0)]
+
+    found = rows(reading_backlog(lake_frame(spark, "backlog", made)), "subscription", "lag_s")
+
+    assert {row["subscription"]: row["lag_s"] for row in found} == {"nan": None, "inf": None, "5.0": 5.0}

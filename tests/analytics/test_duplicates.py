@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from stompbroker_report.duplicates import duplicates
@@ -27,6 +28,12 @@ def test_other_subscription_generation_or_message_is_another_key(spark: SparkSes
         delivery(message_id=None, offset=2),
         delivery(message_id=None, offset=1, topic="other"),
     ]
+
+    assert rows(duplicates(lake_frame(spark, "deliveries", made))) == []
+
+
+def test_subscription_that_is_made_again_may_get_the_same_message(spark: SparkSession) -> None:
+    made = [delivery(), delivery(settled_at=delivery()["settled_at"] + timedelta(hours=1))]
 
     assert rows(duplicates(lake_frame(spark, "deliveries", made))) == []
 

@@ -108,6 +108,17 @@ def test_marts_have_the_columns_of_their_contract(sample_run: SampleRun) -> None
         assert ["dt", *found.column_names] == contract.names
 
 
+def test_times_in_the_marts_say_that_they_are_utc(sample_run: SampleRun) -> None:
+    """Others take them for times of their machine, and so did we where that was not on UTC."""
+    times = [
+        field.type
+        for mart in MARTS
+        for field in pq.read_schema(next((sample_run.out / "marts" / mart / f"dt={DATE}").glob("*.parquet")))
+        if pa.types.is_timestamp(field.type)
+    ]
+    assert set(times) == {pa.timestamp("us", "UTC")}
+
+
 def test_steps_are_said_in_order(sample_run: SampleRun) -> None:
     assert sample_run.said == list(STEPS)
 
@@ -145,13 +156,14 @@ def test_results_that_cannot_be_written_are_a_sentence(spark: SparkSession, tmp_
 
 
 def test_file_that_breaks_off_in_the_middle_is_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    write_lake(tmp_path / "lake", "deliveries", [delivery(offset=number) for number in range(1000)])
-    path = tmp_path / "lake" / "deliveries" / f"dt={DATE}" / "export-1.parquet"
+    place = tmp_path / "a place"
+    write_lake(place / "lake", "deliveries", [delivery(offset=number) for number in range(1000)])
+    path = place / "lake" / "deliveries" / f"dt={DATE}" / "export-1.parquet"
     whole = path.read_bytes()
     # Its footer is whole, so only the reading itself finds out.
     path.write_bytes(whole[:4] + bytes(400) + whole[404:])
 
-    with pytest.raises(ReportError, match=r"export-1\.parquet") as raised:
-        run(spark, request_for(tmp_path))
+    with pytest.raises(ReportError, match=rf"{path} begins and ends as a Parquet file does") as raised:
+        run(spark, request_for(place))
 
     assert raised.value.cause is Cause.UNREADABLE_FILE

@@ -84,8 +84,15 @@ def test_torn_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
             ).cast(DELIVERIES.set(17, pa.field("last_reason", pa.binary()))),
             "its column 'last_reason' is binary, not string",
         ),
+        (
+            pa.Table.from_pylist(
+                [{name: value for name, value in delivery().items() if name not in ("dt", "topic")}],
+                schema=pa.schema([field.with_nullable(True) for field in DELIVERIES]),
+            ),
+            "its column 'topic' has nulls",
+        ),
     ],
-    ids=["other columns", "other type"],
+    ids=["other columns", "other type", "nulls"],
 )
 def test_foreign_file_is_named(foreign: pa.Table, said: str, spark: SparkSession, tmp_path: Path) -> None:
     write_lake(tmp_path, "deliveries", [delivery()])
@@ -98,11 +105,21 @@ def test_foreign_file_is_named(foreign: pa.Table, said: str, spark: SparkSession
     assert raised.value.cause is Cause.UNREADABLE_FILE
 
 
-def test_folder_with_a_wrong_date_is_named(tmp_path: Path) -> None:
-    (tmp_path / "deliveries" / "dt=yesterday").mkdir(parents=True)
+@pytest.mark.parametrize("name", ["dt=yesterday", "dt=20261115", "dt=2026-W46-7", "dt=9999-12-31"])
+def test_folder_with_a_wrong_date_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / "deliveries" / name).mkdir(parents=True)
 
-    with pytest.raises(ReportError, match="dt=yesterday is named like a date and is none"):
+    with pytest.raises(ReportError, match=f"{name} is named like a date and is none"):
         open_lake(str(tmp_path))
+
+
+def test_lake_may_lie_where_its_path_looks_like_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    for name, message_id in (("lake[1]", "m-1"), ("lake1", "m-2"), ("la*e {1,2}?", "m-3")):
+        write_lake(tmp_path / name, "deliveries", [delivery(message_id=message_id)])
+
+        found = rows(open_lake(str(tmp_path / name)).read(spark, "deliveries", [DATE]), "message_id")
+
+        assert found == [{"message_id": message_id}]
 
 
 @pytest.mark.parametrize("where", ["", "nowhere", "deliveries"])
@@ -145,10 +162,10 @@ def test_lake_that_does_not_say_is_not_complete(tmp_path: Path) -> None:
     assert (lake.complete_until, lake.is_complete(DATE)) == (None, False)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"complete_until": 5}'])
-def test_broken_word_about_completeness_is_a_sentence(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"complete_until": 5}', b"\xff"])
+def test_broken_word_about_completeness_is_a_sentence(text: bytes, tmp_path: Path) -> None:
     write_lake(tmp_path, "deliveries", [delivery()])
-    (tmp_path / "_complete_until.json").write_text(text)
+    (tmp_path / "_complete_until.json").write_bytes(text)
 
     with pytest.raises(ReportError, match=r"_complete_until\.json does not say .* Delete it"):
         open_lake(str(tmp_path))

@@ -142,6 +142,15 @@ def test_very_long_names_are_cut_in_the_middle_and_whole_when_asked_for() -> Non
     assert "nend" in Read(text).said
 
 
+def test_all_other_reasons_are_the_last_row_however_many_come_before() -> None:
+    *_, rest = busy_day().reasons
+    named = tuple(replace(rest, reason=f"reason {number}") for number in range(20))
+
+    text = page(replace(busy_day(), reasons=(*named, rest)))
+
+    assert text.index("reason 19") < text.index("all other reasons")
+
+
 def test_a_date_that_is_not_complete_says_so_first() -> None:
     content = busy_day()
     until = datetime(2026, 11, 15, 17, 42, 5, tzinfo=UTC)

@@ -110,7 +110,7 @@ def test_topics_beyond_the_first_few_are_one_layer() -> None:
 
 
 def test_names_of_strangers_are_text_and_no_formula_and_have_room() -> None:
-    plot = plots.time_to_ack([slow("<script>\u202e$x_1$", 1.0), slow("n" * 300, 0.1)])
+    plot = plots.time_to_ack([slow("<script>\u202e$x_1$", 1.0), slow("n" * 300, 0.1), slow("日本", 0.1)])
 
     shown = texts(plot)
     assert r"<script>\u202e$x_1$" in shown
