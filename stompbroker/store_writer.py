@@ -30,6 +30,8 @@ FEW: Final = 500
 #: Parts of a question that are given to the kernel at once; Linux takes no more.
 MOST_PARTS: Final = 1024
 _RECEIVE_BYTES: Final = 64 * 1024
+#: How long the process may take to open the store, in seconds. A start must not wait for one that hangs.
+ADOPT_S: Final = 10.0
 
 T = TypeVar("T")
 
@@ -126,13 +128,19 @@ class ProcessWriter:
         """Let it write to our store, as ours. Raises OperatorError."""
         token = self._store.hand_over()
         try:
-            await self._asked(self._writes, question(Question.ADOPT, file=self._store.where, token=token))
+            with trio.fail_after(ADOPT_S):
+                await self._asked(self._writes, question(Question.ADOPT, file=self._store.where, token=token))
         except StoreFailing as failure:
-            try:
-                await self._take_over(str(failure))
-                await self.recover()
-            except StoreFailing as last:
-                raise OperatorError(f"Cannot take the store: {last}") from last
+            await self._go_on_without(str(failure))
+        except trio.TooSlowError:
+            await self._go_on_without(f"it has not answered within {ADOPT_S:g} s")
+
+    async def _go_on_without(self, reason: str) -> None:
+        try:
+            await self._take_over(reason)
+            await self.recover()
+        except StoreFailing as last:
+            raise OperatorError(f"Cannot take the store: {last}") from last
 
     async def commit(self, batch: Batch, *, measures: bool) -> Written:
         if self._instead is not None:

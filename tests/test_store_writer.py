@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker import store_writer
-from stompbroker.storage import Encoded, StoreFailing, StoreRefused, encode, open_store
+from stompbroker.storage import Encoded, StoreFailing, StoreRefused, encode, open_store, writing_process
 from stompbroker.store_writer import FEW, ProcessWriter
 from tests.journal.journal_under_test import query
 from tests.storage.place import publication, topic
@@ -203,6 +203,23 @@ async def test_who_waits_for_a_checkpoint_is_told_when_a_thread_takes_over(store
         await wait_all_tasks_blocked()
 
         assert len(failures) == 1
+
+
+async def test_one_that_hangs_from_the_start_is_replaced_by_a_thread(
+    store_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_writer, "ADOPT_S", 0.05)
+    monkeypatch.setattr(writing_process, "END_S", 0.05)
+    async with writing(store_directory) as written:
+        os.kill(written.process.pid, signal.SIGSTOP)
+
+        with capture_logs() as logs:
+            await written.writer.adopt()
+
+        assert [(entry["event"], entry["reason"]) for entry in logs] == [(LOST, "it has not answered within 0.05 s")]
+        assert written.process.end() == "it was killed by signal 9"
+        await written.commit(publication(1, make_messages(1)))
+        assert len(written.stored()) == 1
 
 
 # Ending --------------------------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 5.0
 #: How long a store may take over a batch before that counts as failing.
 STALL_S: Final = 10.0
-#: Time between two times that the write-ahead log is shortened, and pages are given back.
-SHORTENING_PAUSE_S: Final = 0.05
+#: Time between two times that the write-ahead log is shortened or given room, and pages are given back.
+UPKEEP_PAUSE_S: Final = 0.05
 #: How often the size of the database is measured, in batches.
 MEASURE_EVERY: Final = 1000
 
@@ -54,14 +54,14 @@ async def run(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Write until cancelled. Raises StoreTaken when the store belongs to somebody else."""
-    is_shortening = False
+    is_looked_after = False
 
-    async def shorten_beside() -> None:
-        nonlocal is_shortening
-        await _shorten_log(writer)
+    async def look_after_log_beside() -> None:
+        nonlocal is_looked_after
+        await _look_after_log(writer)
         # It holds the writer off for moments; clients are to get the time in between.
-        await trio.sleep(SHORTENING_PAUSE_S)
-        is_shortening = False
+        await trio.sleep(UPKEEP_PAUSE_S)
+        is_looked_after = False
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_watch, journal)
@@ -73,9 +73,9 @@ async def run(
             await _complete(formed.units, journal, dispatch, stretches)
             if journal.health.state is StoreState.LOW_SPACE:
                 await _make_room(journal, writer)
-            elif writer.needs_checkpoint and not is_shortening:
-                is_shortening = True
-                nursery.start_soon(shorten_beside)
+            elif writer.needs_checkpoint and not is_looked_after:
+                is_looked_after = True
+                nursery.start_soon(look_after_log_beside)
 
 
 async def _form(journal: StoreJournal, stretches: StretchGauge) -> Formed:
@@ -201,7 +201,7 @@ async def _watch(journal: StoreJournal) -> None:
             log.error("the store hangs; publishers to stored topics wait", waited_s=round(waited_s))
 
 
-async def _shorten_log(writer: StoreWriter) -> None:
+async def _look_after_log(writer: StoreWriter) -> None:
     try:
         await writer.checkpoint()
     except StoreFailing as failure:

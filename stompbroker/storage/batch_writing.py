@@ -54,7 +54,7 @@ class BatchWriter:
 
     def __init__(self, dialect: Dialect, write_messages: MessageWriter) -> None:
         self._write_messages = write_messages
-        self._topics = upsert(topics, dialect)
+        self._topics = upsert(topics, dialect, never_changed=["name"])
         self._subscriptions = upsert(subscriptions, dialect)
         self._cursors = upsert(cursors, dialect)
         self._redeliveries = upsert(redeliveries, dialect)
@@ -76,10 +76,12 @@ class BatchWriter:
 
     def write(self, cursor: DBAPICursor, batch: Batch) -> None:
         """Raises what the driver raises."""
-        for removal in self._removals_of_topics:
-            removal.run(cursor, batch.removed_topics)
-        for removal in self._removals_of_subscriptions:
-            removal.run(cursor, batch.removed_subscriptions)
+        if batch.removed_topics:
+            for removal in self._removals_of_topics:
+                removal.run(cursor, batch.removed_topics)
+        if batch.removed_subscriptions:
+            for removal in self._removals_of_subscriptions:
+                removal.run(cursor, batch.removed_subscriptions)
         if batch.topics:
             self._topics.run(cursor, _flat_last_of_each(batch.topics, 1))
         if batch.subscriptions:
@@ -133,8 +135,10 @@ def message_insertion(dialect: Dialect) -> MessageWriter:
                     values += row
                 else:
                     limited += (*row, message.expires_at_ns, origin.only_for)
-        rows.run(cursor, values)
-        limited_rows.run(cursor, limited)
+        if values:
+            rows.run(cursor, values)
+        if limited:
+            limited_rows.run(cursor, limited)
 
     return write
 

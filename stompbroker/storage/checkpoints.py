@@ -1,24 +1,27 @@
-"""What an SQLite file needs besides being written: its write-ahead log copied back, and its free pages given back.
+"""What an SQLite file needs besides being written: its write-ahead log copied back and given room, and its free pages
+given back.
 
-Law: nothing here is needed for correctness, only for the sizes of files. Checkpoints are PASSIVE and run on a
-connection of their own, beside the writer, so that nobody waits for them; a last, short one with the writer held off
-copies what came meanwhile, without which a writer that never rests would let the log grow for ever.
+Law: nothing here is needed for correctness, only for the sizes of files, and so that commits need not wait. Checkpoints
+are PASSIVE and run on a connection of their own, beside the writer, so that nobody waits for them; a last, short one
+with the writer held off copies what came meanwhile, without which a writer that never rests would let the log grow for
+ever.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Lock
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.message import tails_bytes
 from stompbroker.storage.log_file import LogFile
-from stompbroker.storage.sqlite_engine import connect_file
+from stompbroker.storage.sqlite_engine import BEGIN_WRITING, connect_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from stompbroker.storage.batch import Batch
@@ -48,6 +51,10 @@ GIVING_BACK_S: Final = 0.002
 VACUUM_PAGES: Final = 4
 #: Pages in the log for one that is given back: the one it is moved to, and its part of those that point to it.
 PAGES_MOVED: Final = 2
+#: How long room is made in one go, and the pause behind each step, in seconds: commits are to get the disk to
+#: themselves in between. That is 30 MiB a second, more than a thousand commits need.
+MAKING_ROOM_S: Final = 0.1
+ROOM_PAUSE_S: Final = 0.002
 #: How long a checkpoint waits for a reader, in milliseconds; it holds the writer off, and there will be another one.
 BUSY_TIMEOUT_MS: Final = 100
 
@@ -75,11 +82,16 @@ class Checkpoints:
         self._estimated_bytes = 0
         self._file_bytes_before = self._log_file.length_bytes()
         self._due_bytes = CHECKPOINT_BYTES
+        self._lacks_room = False
         self._note_free_pages()
 
     @property
     def is_due(self) -> bool:
-        return self._has_many_free or self._log_bytes() >= self._due_bytes
+        return self._has_many_free or self._lacks_room or self._is_long
+
+    @property
+    def _is_long(self) -> bool:
+        return self._log_bytes() >= self._due_bytes
 
     @property
     def is_overdue(self) -> bool:
@@ -93,10 +105,10 @@ class Checkpoints:
 
     def note_commit(self, batch: Batch, free_pages: int) -> None:
         """A batch has been written and will be committed now, and the file has this many free pages then."""
-        self._file_bytes_before += self._log_file.make_room()
         with suppress(OSError):
-            share_bytes = self._log_file.free_bytes() // SHARE_OF_FREE
-            self._due_bytes = min(CHECKPOINT_BYTES, max(share_bytes, LEAST_CHECKPOINT_BYTES))
+            free_bytes = self._log_file.free_bytes()
+            self._lacks_room = self._wants_room(free_bytes)
+            self._due_bytes = min(CHECKPOINT_BYTES, max(free_bytes // SHARE_OF_FREE, LEAST_CHECKPOINT_BYTES))
         self._estimated_bytes += (
             COMMIT_BYTES
             + sum(tails_bytes(run.messages) for run in batch.messages)
@@ -115,10 +127,12 @@ class Checkpoints:
             self._running.release()
 
     def _run(self, *, truncate: bool) -> None:
-        gives_back = self._has_many_free
-        # Not every time that pages are given back, which is many times: it makes the disk wait.
-        if truncate or not gives_back or self._log_bytes() >= self._due_bytes:
+        gives_back, makes_room = self._has_many_free, self._lacks_room
+        # Not every time that pages are given back or room is made, which is many times: it makes the disk wait.
+        if truncate or self._is_long or not (gives_back or makes_room):
             self._shorten(truncate=truncate)
+        elif makes_room:
+            self._make_room()
         if gives_back:
             self._give_back()
             if not self._has_many_free:
@@ -128,6 +142,7 @@ class Checkpoints:
         # First of all: if any of this fails, it is due again when more was written, and not at once.
         self._estimated_bytes = 0
         self._file_bytes_before = self._log_file.length_bytes()
+        self._lacks_room = False
         # What came during the first is little, and what comes during the second next to nothing.
         self._checkpoint("PASSIVE")
         self._checkpoint("PASSIVE")
@@ -149,6 +164,29 @@ class Checkpoints:
                     break
             self._note_free_pages()
         self._estimated_bytes += PAGES_MOVED * max(0, before - self._free_pages) * self._page_bytes
+
+    def _make_room(self) -> None:
+        self._lacks_room = False
+        ends_at_s = perf_counter() + MAKING_ROOM_S
+        # Without it everything works, and the next commit tells what is wrong with the disk.
+        with suppress(OSError, sqlite3.OperationalError):
+            while perf_counter() < ends_at_s and self._wants_room(self._log_file.free_bytes()) and not self._is_long:
+                with self._writing, self._locked():
+                    self._file_bytes_before += self._log_file.lengthen()
+                self._log_file.sync()
+                sleep(ROOM_PAUSE_S)
+
+    def _wants_room(self, free_bytes: int) -> bool:
+        return self._log_file.wants_room(self._estimated_bytes, free_bytes)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else writes to the file, be it another process. Raises OperationalError if somebody does."""
+        self._connection.execute(BEGIN_WRITING)
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
 
     def _note_free_pages(self) -> None:
         self._free_pages = self._asked("freelist_count")

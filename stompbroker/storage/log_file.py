@@ -1,7 +1,8 @@
 """The file of SQLite's write-ahead log, and room in it ahead of what is written.
 
-Law: only its length is known here, and only zeros are written, behind its end, by who holds the writing turn. SQLite
-takes what does not continue its log for no part of it, and overwrites it.
+Law: only its length is known here, and only zeros are written, behind its end, by who holds SQLite's own lock: nobody
+else writes to the log then, of whatever process. SQLite takes what does not continue its log for no part of it, and
+overwrites it.
 
 A commit that makes a file longer has to wait until the file system has written down its new length: 1.5 ms where one
 into room that is there takes 0.3. SQLite lets its log grow by one commit at a time, until it begins anew.
@@ -10,20 +11,23 @@ into room that is there takes 0.3. SQLite lets its log grow by one commit at a t
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["LogFile"]
 
 #: A log that has become so long is given room: many a broker stores a message now and then and never needs it.
 FIRST_BYTES: Final = 256 * 1024
-#: It is made twice as long, by no more than so much at a time, for which one commit waits some milliseconds longer; and
-#: never longer than this, which is a quarter more than `Checkpoints` lets be used.
-STEP_BYTES: Final = 4 * 1024 * 1024
+#: How much room there is ahead of what is used: for some 400 commits of one message each.
+AHEAD_BYTES: Final = 8 * 1024 * 1024
+#: And the longest it becomes, which is a quarter more than `Checkpoints` lets be used.
 LAST_BYTES: Final = 80 * 1024 * 1024
+#: How much comes at a time. A commit that has to wait for it waits 0.3 ms, and would wait 10 for 4 MiB.
+STEP_BYTES: Final = 128 * 1024
 #: What must be left on the disk.
 SPARE_BYTES: Final = 4 * LAST_BYTES
 
@@ -32,12 +36,12 @@ SPARE_BYTES: Final = 4 * LAST_BYTES
 class LogFile:
     """The log of one database file."""
 
-    __slots__ = ("_file", "_room_up_to")
+    __slots__ = ("_directory", "_file")
 
     def __init__(self, database: Path) -> None:
-        self._file = database.with_name(f"{database.name}-wal")
-        #: Up to where it was made longer here.
-        self._room_up_to = FIRST_BYTES
+        #: Not paths: they are asked for with every commit.
+        self._file = str(database.with_name(f"{database.name}-wal"))
+        self._directory = str(database.parent)
 
     def length_bytes(self) -> int:
         try:
@@ -47,29 +51,30 @@ class LogFile:
 
     def free_bytes(self) -> int:
         """What is left on the disk. Raises OSError."""
-        system = os.statvfs(self._file.parent)
+        system = os.statvfs(self._directory)
         return system.f_bavail * system.f_frsize
 
-    def make_room(self) -> int:
-        """Lengthen the file if what there was of it is used up; says by how much."""
-        length = self.length_bytes()
-        if length < self._room_up_to:
-            self._room_up_to = FIRST_BYTES  # it was truncated, or never longer
-        if not self._room_up_to < length < LAST_BYTES:
-            return 0
-        # Without it everything works, and the next commit tells what is wrong with the disk.
-        with suppress(OSError):
-            self._lengthen(length, min(length, STEP_BYTES, LAST_BYTES - length))
-        self._room_up_to = self.length_bytes()
-        return self._room_up_to - length
+    def wants_room(self, used_bytes: int, free_bytes: int) -> bool:
+        """Whether `lengthen` would be of use, with so much of it used and so much left on the disk. Raises OSError."""
+        longest_bytes = min(LAST_BYTES, used_bytes + AHEAD_BYTES)
+        return free_bytes >= SPARE_BYTES and FIRST_BYTES < self.length_bytes() < longest_bytes
 
-    def _lengthen(self, length: int, added: int) -> None:
-        if self.free_bytes() < SPARE_BYTES:
-            return
+    def lengthen(self) -> int:
+        """By a step; says how much that was. Raises OSError."""
         # Not `ftruncate` or `fallocate`: what they add is written down when it is first used, one commit at a time.
+        with self._opened() as opened:
+            length = self.length_bytes()
+            return os.pwrite(opened, bytes(max(0, min(STEP_BYTES, LAST_BYTES - length))), length)
+
+    def sync(self) -> None:
+        """So that no commit has to. Raises OSError."""
+        with self._opened() as opened:
+            os.fdatasync(opened)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
         opened = os.open(self._file, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.pwrite(opened, bytes(added), length)
-            os.fdatasync(opened)
+            yield opened
         finally:
             os.close(opened)

@@ -199,7 +199,7 @@ class Store:
         return self._backend.is_checkpoint_due
 
     def checkpoint(self, *, truncate: bool = False) -> None:
-        """Shorten the write-ahead log, and give back free pages if there are many; beside everything else.
+        """Shorten the write-ahead log, or give it room, and give back free pages if there are many; beside all else.
 
         With `truncate` the log's file becomes empty, for which writers may have to wait a moment: for quiet times.
         Raises StoreFailing, which says nothing about batches.

@@ -2,7 +2,7 @@
 
 Law: forked before anything else runs, and so as cheap as a thread; told which store it is, and whose; then it answers
 one question at a time, and ends when nobody can ask any more. It writes as the broker it was forked from: the fence
-in the store keeps out what a dead broker's process would still write. A second thread of it shortens the log meanwhile.
+in the store keeps out what a dead broker's process would still write. A second thread of it sees to the log meanwhile.
 
 Why a process: each of the ten steps of a commit takes the interpreter's lock, for which a thread waits as long as the
 event loop likes. A batch of one message took 1.3 ms beside a loop that was half busy, and 0.5 ms here.
@@ -70,7 +70,7 @@ log = structlog.get_logger()
 class Question(IntEnum):
     #: File and token; no answer but that it is done.
     ADOPT = 1
-    #: A batch and whether the size is asked for; the free bytes, whether the log should be shortened, and the size.
+    #: A batch and whether the size is asked for; the free bytes, whether the log wants upkeep, and the size.
     COMMIT = 2
     #: A batch; whether it would be accepted.
     WOULD_ACCEPT = 3

@@ -9,20 +9,27 @@ import sqlite3
 import threading
 from contextlib import closing
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.storage import Batch, Deletion, checkpoints, open_store
+from stompbroker.errors import OperatorError
+from stompbroker.storage import Batch, Deletion, checkpoints, open_store, sqlite_engine
 from stompbroker.storage import log_file as log_room
-from tests.storage.place import publication
+from tests.storage.place import cursor, ledger, publication
 from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from stompbroker.storage import Store
     from tests.storage.place import Place
+
+#: Of the write-ahead log: a page, and what is in front of each.
+PAGE_BYTES = 4096
+FRAME_HEAD_BYTES = 24
 
 
 @pytest.fixture
@@ -42,6 +49,12 @@ def fill(store: Store, *, first_batch: int, batches: int, size_bytes: int = 10_0
 
 
 # The write-ahead log -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_room_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For who wants to know the length of what is written."""
+    monkeypatch.setattr(log_room, "LAST_BYTES", 0)
 
 
 @pytest.fixture
@@ -121,6 +134,7 @@ def test_what_a_killed_process_left_in_the_log_is_copied_back_by_the_next_start(
     revived.close()
 
 
+@pytest.mark.usefixtures("no_room_made")
 def test_after_a_checkpoint_the_log_begins_anew(sqlite_store: Store, log_file: Path) -> None:
     fill(sqlite_store, first_batch=1, batches=5)
     size = log_file.stat().st_size
@@ -139,6 +153,7 @@ def test_truncating_leaves_an_empty_log(sqlite_store: Store, log_file: Path) -> 
     assert log_file.stat().st_size == 0
 
 
+@pytest.mark.usefixtures("no_room_made")
 def test_what_a_checkpoint_beside_the_writer_had_to_leave_is_copied_in_the_end(
     sqlite_store: Store, sqlite_place: Place, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +273,7 @@ def pages_in(file: Path) -> int:
     return count
 
 
+@pytest.mark.usefixtures("no_room_made")
 def test_many_free_pages_are_given_back_in_slices(
     sqlite_store: Store, sqlite_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,30 +318,151 @@ def test_a_server_keeps_its_own_house(postgres_place: Place) -> None:
 # Room in the log -----------------------------------------------------------------------------------------------------
 
 
+def make_room(store: Store, last_batch: int) -> int:
+    """As the broker does: each go takes a tenth of a second at most, and the next commit says whether it was enough."""
+    while store.needs_checkpoint:
+        store.checkpoint()
+        last_batch += 1
+        store.commit(Batch(number=last_batch))
+    return last_batch
+
+
+def test_log_that_is_used_is_given_room_ahead_of_the_writer(
+    sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_room, "AHEAD_BYTES", 4 * 1024 * 1024)
+    fill(sqlite_store, first_batch=1, batches=2)
+    used = log_file.stat().st_size
+
+    last_batch = make_room(sqlite_store, 2)
+
+    length = log_file.stat().st_size
+    assert length == pytest.approx(used + log_room.AHEAD_BYTES, rel=0.1)
+    # Room is nothing that a checkpoint could copy, and more of it follows what is used.
+    fill(sqlite_store, first_batch=last_batch + 1, batches=3)
+    assert log_file.stat().st_size == length
+    make_room(sqlite_store, last_batch + 3)
+    assert log_file.stat().st_size == pytest.approx(length + 3_000_000, rel=0.1)
+
+
 @pytest.mark.usefixtures("early_checkpoints")
-def test_log_is_lengthened_ahead_of_the_writer_in_a_few_steps(sqlite_store: Store, log_file: Path) -> None:
-    lengths = {log_file.stat().st_size}
-    for number in range(1, 901):
-        sqlite_store.commit(publication(number, make_messages(1), first_offset=number - 1))
-        lengths.add(log_file.stat().st_size)
+def test_log_never_gets_more_room_than_a_checkpoint_lets_be_used(
+    sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_room, "AHEAD_BYTES", 10**9)
+    fill(sqlite_store, first_batch=1, batches=2)
 
-    steps = sorted(length for length in lengths if length > 2 * log_room.FIRST_BYTES)
-    assert log_room.LAST_BYTES in steps
-    assert all(later <= min(2 * earlier, earlier + log_room.STEP_BYTES) + 100_000 for earlier, later in pairwise(steps))
-    # Every step is at most two commits that make the file longer: the one that finds it full, and ours.
-    assert len(steps) <= 2 * 9
+    make_room(sqlite_store, 2)
+
+    assert log_file.stat().st_size == log_room.LAST_BYTES
 
 
-def test_log_that_was_truncated_is_lengthened_again(sqlite_store: Store, log_file: Path) -> None:
+def test_room_is_made_for_a_short_while_at_a_time(
+    sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "MAKING_ROOM_S", 10)
+    monkeypatch.setattr(checkpoints, "perf_counter", itertools.count(step=2).__next__)
+    fill(sqlite_store, first_batch=1, batches=2)
+    length = log_file.stat().st_size
+
+    sqlite_store.checkpoint()
+
+    assert log_file.stat().st_size == length + 4 * log_room.STEP_BYTES
+
+
+def messages_after_a_kill(place: Place, log_file: Path) -> int:
+    copy = place.directory / "copy"
+    copy.mkdir()
+    for file in (place.directory / "stompbroker.db", log_file):
+        shutil.copy(file, copy)
+    with closing(open_store("", copy)) as revived:
+        return revived.read_page(1, 0, 10**9, max_rows=10**9, max_bytes=10**9).message_count
+
+
+def test_room_never_covers_what_is_written_meanwhile(sqlite_store: Store, sqlite_place: Place, log_file: Path) -> None:
+    """Zeros over what another has just committed would be the end of it."""
+    messages = [make_message(b"x" * 10_000)] * 10
+    published = 200
+    fill(sqlite_store, first_batch=1, batches=2)
+    making = threading.Thread(target=sqlite_store.checkpoint)
+    making.start()
+    for number in itertools.count(3):
+        sqlite_store.commit(publication(number, messages, first_offset=published))
+        published += len(messages)
+        if not making.is_alive():
+            break
+
+    assert messages_after_a_kill(sqlite_place, log_file) == published
+
+
+def between_look_and_write(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """Something happens, once, when the length of the log was looked at and zeros are about to be written there."""
+    pwrite, waiting = os.pwrite, [happens]
+
+    def happens_first(descriptor: int, data: bytes, offset: int) -> int:
+        if waiting:
+            waiting.pop()()
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", happens_first)
+
+
+def test_the_process_of_a_dead_broker_does_not_make_room_over_what_the_next_one_writes(
+    sqlite_place: Place, sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence keeps its batches out, and SQLite's lock its zeros."""
+    fill(sqlite_store, first_batch=1, batches=2)
+    refusals: list[BaseException] = []
+
+    def another_begins() -> None:
+        with pytest.raises(OperatorError) as caught:
+            sqlite_place.open().take_ownership("another")
+        refusals.append(caught.value)
+
+    monkeypatch.setattr(sqlite_engine, "BUSY_TIMEOUT_MS", 10)
+    between_look_and_write(monkeypatch, another_begins)
+
+    sqlite_store.checkpoint()
+
+    assert len(refusals) == 1
+    assert sqlite_store.read_page(1, 0, 200, max_bytes=10**9).message_count == 200
+
+
+def test_no_room_is_made_while_somebody_else_writes_to_the_file(
+    sqlite_store: Store, sqlite_place: Place, log_file: Path
+) -> None:
+    fill(sqlite_store, first_batch=1, batches=2)
+    length = log_file.stat().st_size
+    with closing(sqlite3.connect(sqlite_place.directory / "stompbroker.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+        sqlite_store.checkpoint()
+
+        assert log_file.stat().st_size == length
+
+
+def test_a_writer_that_has_filled_the_log_meanwhile_leaves_no_room_to_make(
+    sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sqlite_store, first_batch=1, batches=2)
+    length = log_file.stat().st_size
+    monkeypatch.setattr(log_room.LogFile, "wants_room", lambda *_: log_file.stat().st_size == length)
+    monkeypatch.setattr(log_room, "LAST_BYTES", length - 1)
+
+    sqlite_store.checkpoint()
+
+    assert log_file.stat().st_size == length
+
+
+def test_log_that_was_truncated_is_given_room_again(sqlite_store: Store, log_file: Path) -> None:
     fill(sqlite_store, first_batch=1, batches=5)
     sqlite_store.checkpoint(truncate=True)
+    assert log_file.stat().st_size == 0
+    assert not sqlite_store.needs_checkpoint
 
-    fill(sqlite_store, first_batch=6, batches=3)
-    length = log_file.stat().st_size
-    fill(sqlite_store, first_batch=9, batches=1, size_bytes=1_000)
+    fill(sqlite_store, first_batch=6, batches=2)
 
-    assert length > 4_000_000
-    assert log_file.stat().st_size == length
+    assert sqlite_store.needs_checkpoint
 
 
 def test_little_is_written_without_room(sqlite_store: Store, log_file: Path) -> None:
@@ -347,14 +484,28 @@ def test_full_disk_keeps_what_is_left_of_it(
 
 def test_killed_process_leaves_room_behind_its_log(sqlite_store: Store, sqlite_place: Place, log_file: Path) -> None:
     fill(sqlite_store, first_batch=1, batches=3)
+    sqlite_store.checkpoint()
     fill(sqlite_store, first_batch=4, batches=1, size_bytes=100)
-    copy = sqlite_place.directory / "copy"
-    copy.mkdir()
-    for file in (sqlite_place.directory / "stompbroker.db", log_file):
-        shutil.copy(file, copy)
     assert not any(log_file.read_bytes()[-100_000:])
 
-    revived = open_store("", copy)
+    assert messages_after_a_kill(sqlite_place, log_file) == 400
 
-    assert revived.read_page(1, 0, 400, max_bytes=10**9).message_count == 400
-    revived.close()
+
+# What a lone message costs -------------------------------------------------------------------------------------------
+
+
+def test_a_message_and_an_answer_write_seven_pages(sqlite_store: Store, log_file: Path) -> None:
+    """Fence, topic, message and its key, cursor, records and their key. At a thousand messages a second each comes
+    alone, and every page is two writes more."""
+
+    written = []
+    for number in range(1, 100):
+        batch = publication(number, make_messages(1), first_offset=number - 1)
+        batch.cursors = [cursor(1, 1, ack_floor=number - 1)]
+        batch.ledger = [ledger(number, payload=b"x" * 200)]
+        before = log_file.stat().st_size
+        sqlite_store.commit(batch)
+        written.append((log_file.stat().st_size - before) // (PAGE_BYTES + FRAME_HEAD_BYTES))
+
+    # Now and then one is full, and there are two.
+    assert median(written) == 7
