@@ -16,6 +16,8 @@ Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 4. Then the services end, then the store is closed. The data directory, and with it the lock, is let go last.
 
 A second signal cancels everything at once.
+
+It is long because it names every part once, and nobody else knows them all.
 """
 
 from __future__ import annotations

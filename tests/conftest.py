@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from stompbroker.storage import open_store
 from tests.support.broker_under_test import running_broker
+from tests.support.passing_time import begin_in_the_morning
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,6 +26,12 @@ pytest_plugins = ["tests.support.postgres"]
 # The same examples every time: a test that fails for nobody else is no help to anybody.
 settings.register_profile("deterministic", derandomize=True, deadline=None)
 settings.load_profile("deterministic")
+
+
+@pytest.fixture(autouse=True)
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same time of day for every test."""
+    begin_in_the_morning(monkeypatch)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from stompbroker.topics import Mark, Unit
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.ids import Offset
+    from stompbroker.message import Message
     from stompbroker.storage import Store, Stretch
     from stompbroker.topics import Journal, Registry, Topic
 
@@ -84,12 +85,12 @@ async def _expire(
         found = await trio.to_thread.run_sync(
             store.expired, clock.now_ns(), after, EXPIRED_PER_LOOK, limiter=limiter, abandon_on_cancel=True
         )
-        purged: dict[Topic, list[Offset]] = {}
+        purged: dict[Topic, dict[Offset, Message]] = {}
         now_ns = clock.now_ns()
         for _, topic_id, offset, message in found:
             topic = by_id.get(topic_id)
             if topic is not None and not topic.is_removed and topic.expire(offset, message, now_ns):
-                purged.setdefault(topic, []).append(offset)
+                purged.setdefault(topic, {})[offset] = message
         if purged:
             await _purge(purged, journal)
         if len(found) < EXPIRED_PER_LOOK:
@@ -97,7 +98,7 @@ async def _expire(
         after = found[-1].place
 
 
-async def _purge(purged: dict[Topic, list[Offset]], journal: Journal) -> None:
+async def _purge(purged: dict[Topic, dict[Offset, Message]], journal: Journal) -> None:
     done = trio.Event()
 
     def note_refused(reason: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from stompbroker.cli.readable_text import counted
 from stompbroker.config import bytes_as_text
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def _lake(ledger: Mapping[str, Any]) -> Text:
     last = ledger["last_export_at"]
     parts = [state, "no export yet" if last is None else f"last export {_to_the_second(last)}"]
     if ledger["waiting_records"]:
-        parts.append(f"{ledger['waiting_records']:,} records wait ({bytes_as_text(ledger['waiting_bytes'])})")
+        records = counted(ledger["waiting_records"], "record")
+        parts.append(f"{records} to be exported ({bytes_as_text(ledger['waiting_bytes'])})")
     return Text(f"lake       {', '.join(parts)}", "" if is_well else "bold red")
 
 
@@ -102,8 +104,8 @@ def _subscriptions(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
     keys = ("backlog", "in_flight", "waiting", "delivered", "redelivered", "dropped")
     rows = [
         (
-            one["destination"],
-            str(one["connection"]),
+            one["destination"] if one["durable"] is None else f"{one['durable']} ({one['destination']})",
+            "away" if one["connection"] is None else str(one["connection"]),
             one["ack"].removeprefix("client-"),
             *(f"{one[key]:,}" for key in keys),
         )

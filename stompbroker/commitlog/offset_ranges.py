@@ -64,6 +64,15 @@ class OffsetRanges:
             index += 1
         return found
 
+    def common(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The ranges within [start, stop) that are in the set."""
+        found: list[tuple[int, int]] = []
+        for gap_start, gap_stop in [*self.gaps(start, stop), (stop, stop)]:
+            if start < gap_start:
+                found.append((start, gap_start))
+            start = gap_stop
+        return found
+
     def add(self, start: int, stop: int) -> int:
         """Put [start, stop) into the set; returns how many of its offsets were not there before."""
         if start >= stop:

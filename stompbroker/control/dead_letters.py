@@ -156,7 +156,7 @@ class DeadLetterMethods:
             piece = await self._look(letters_topic, params, limit)
             topic = self._registry.topic(Pattern(letters_topic.segments[1:]), self._clock.now_ns())
             messages: list[Message] = []
-            gone: list[Offset] = []
+            gone: list[Letter] = []
             skipped = []
             for letter in piece.letters:
                 why_not = self._why_not(letter, topic, to)
@@ -167,10 +167,10 @@ class DeadLetterMethods:
                 now_ns = self._clock.now_ns()
                 message_id = self._message_ids.make()
                 messages.append(redriven(letter.message, message_id=message_id, only_for=only_for, now_ns=now_ns))
-                gone.append(letter.offset)
+                gone.append(letter)
             if messages:
                 topic.is_choosy = topic.is_choosy or to == "subscriber"
-                await self._do(Unit({topic: messages}, [], lambda: None, purged={letters_topic: gone}))
+                await self._take_away(letters_topic, gone, {topic: messages})
         return {
             "redriven": len(messages),
             "skipped": skipped,
@@ -195,20 +195,22 @@ class DeadLetterMethods:
         limit = number("limit", params.get("limit", MAX_CHANGED), 1, MAX_CHANGED)
         async with self._turn:
             piece = await self._look(topic, params, limit)
-            gone = [letter.offset for letter in piece.letters]
-            if gone:
-                await self._do(Unit({}, [], lambda: None, purged={topic: gone}))
-        return {"purged": len(gone), "after": piece.after, "is_complete": piece.is_complete}
+            if piece.letters:
+                await self._take_away(topic, piece.letters, {})
+        return {"purged": len(piece.letters), "after": piece.after, "is_complete": piece.is_complete}
 
-    async def _do(self, unit: Unit) -> None:
-        """Returns when it is durable. Raises ControlError if it cannot be."""
+    async def _take_away(self, topic: Topic, letters: list[Letter], instead: dict[Topic, list[Message]]) -> None:
+        """Returns when it is durable, and with it what is published instead. Raises ControlError if it cannot be."""
         gate = self._journal.gate
         # What only deletes makes room where that is what is missing.
-        if gate.is_blocked and (unit.publications or not gate.waits_for_consumers):
+        if gate.is_blocked and (instead or not gate.waits_for_consumers):
             raise Unavailable(f"{self._journal.gate.why}; try again later")
+        now_ns = self._clock.now_ns()
+        for letter in letters:
+            topic.skip(letter.offset, letter.message, now_ns)
         completion = Completion("take it")
-        unit.then, unit.refused = completion.finish, completion.refuse
-        self._journal.submit(unit)
+        purged = {topic: {letter.offset: letter.message for letter in letters}}
+        self._journal.submit(Unit(instead, [], completion.finish, purged=purged, refused=completion.refuse))
         await completion.wait()
 
     # Finding ---------------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def describe_subscription(subscription: Subscription) -> dict[str, Any]:
     counters, consumer = subscription.counters, subscription.consumer
     return {
         "id": subscription.name,
-        "connection": subscription.connection_id,
+        "connection": subscription.connection_id if consumer is not None else None,
         "destination": subscription.destination,
         "ack": subscription.ack_mode.value,
         "prefetch": consumer.credit.max_messages if consumer is not None else None,

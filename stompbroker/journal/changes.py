@@ -1,28 +1,36 @@
 """What has changed in memory since the last batch, beside units: it goes with the next one whatever becomes of them.
 
 Law: generators of short steps, between which others may run: a thing that changes after it was written down is noted as
-unsaved again, and goes with the batch after.
+unsaved again, and goes with the batch after; or with the last step, where units go on from it.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
-from stompbroker.settled import Account
 from stompbroker.storage import CursorRow, Deletion, TopicRow
-from stompbroker.topics import party_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from stompbroker.ids import Offset
     from stompbroker.journal.formed import Positions
+    from stompbroker.settled import Account
     from stompbroker.storage import Batch
-    from stompbroker.topics import Registry, Subscription, Topic
+    from stompbroker.topics import Reading, Registry, Subscription, Topic, Unit
 
-__all__ = ["FAILURES_BESIDE", "FAILURES_IDLE", "MAX_DELETED", "add_collected", "add_unsaved", "find_positions"]
+__all__ = [
+    "FAILURES_BESIDE",
+    "FAILURES_IDLE",
+    "MAX_DELETED",
+    "add_collected",
+    "add_deleted_since",
+    "add_moved_since",
+    "add_unsaved",
+    "find_positions",
+]
 
 #: Messages that are deleted in one batch, at most.
 MAX_DELETED: Final = 5_000
@@ -68,11 +76,10 @@ def add_unsaved(
         if looked_at >= STEP:
             looked_at = 0
             yield
-        settled = reading.take_unrecorded()
+        settled = reading.unrecorded.take(reading)
         if reading.subscription.is_closed:
             continue  # who removed it has accounted for everything
-        if settled:
-            accounts.append(Account(party_of(reading), settled))
+        accounts += settled
         changed = reading.changed_failures
         count = len(changed)
         if not is_owed(reading.subscription):
@@ -94,10 +101,36 @@ def add_unsaved(
             registry.unsaved.note_reading(reading, 0)
 
 
+def add_moved_since(batch: Batch, accounts: list[Account], units: Iterable[Unit]) -> None:
+    """What was settled between two steps of `add_unsaved` where these units go on from it. Their cursors are written
+    as they are now, and must not say more than the ledger. For the last step: nothing is settled after it."""
+    for unit in units:
+        answered = (part.reading for decision in unit.decisions for part in decision.parts)
+        for reading in chain(answered, (burial.reading for burial in unit.burials)):
+            _add_moved(batch, accounts, reading)
+
+
+def add_deleted_since(batch: Batch, accounts: list[Account], registry: Registry) -> None:
+    """The same where the batch deletes messages that were settled since: nobody could say afterwards what became of
+    them. Whatever moves between two steps is unsaved, and is not much."""
+    topics = {deletion.topic_id for deletion in batch.deletions}.union(batch.removed_topics)
+    if topics:
+        for reading in registry.unsaved.readings:
+            if reading.topic.store_id in topics:
+                _add_moved(batch, accounts, reading)
+
+
+def _add_moved(batch: Batch, accounts: list[Account], reading: Reading) -> None:
+    if not reading.unrecorded or reading.subscription.is_closed:
+        return
+    accounts += reading.unrecorded.take(reading)
+    if not reading.topic.is_removed and reading.topic.store_id is not None:
+        batch.cursors.append(cursor_row(reading, reading.cursor))
+
+
 def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, is_idle: bool) -> Iterator[None]:
     """What nobody needs any more goes, so many messages at most. The cursors that allow it are in this batch, or were
-    in one before; one that moved between two steps will be in the next, and if that is never written, one more delivery
-    is spared."""
+    in one before; those that moved between two steps are up to `add_deleted_since`."""
     left = min(most, MAX_DELETED)
     ranges_left = MAX_RANGES
     for number, topic in enumerate(list(registry.unsaved.collectable)):

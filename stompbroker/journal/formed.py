@@ -1,8 +1,8 @@
 """What the units of a batch write.
 
 Law: a proposal. It gives offsets and numbers, looks at cursors and writes down rows, and changes nothing: the store may
-refuse some of the units, and then the rest is written down again. Only when the batch is in the store, `adopt` tells
-the topics that are there for the first time.
+refuse some of the units, and then the rest is written down again, with what was settled meanwhile. Only when the batch
+is in the store, `adopt` tells the topics that are there for the first time.
 
 Between forming a batch and its completion no other is formed, so that the end of a stored topic's log is the offset its
 next message gets.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.commitlog import Cursor
 from stompbroker.ids import Offset
+from stompbroker.journal.changes import add_moved_since
 from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
 from stompbroker.outcome import Outcome
 from stompbroker.storage import CursorRow, Deletion, MessageRun, TopicRow
@@ -47,7 +48,7 @@ class Positions:
 class Formed:
     """A batch and the units that are completed when it is written."""
 
-    __slots__ = ("_base", "_new_ids", "_numbers", "_positions", "_registry", "batch", "ledger", "units")
+    __slots__ = ("_base", "_new_ids", "_numbers", "_positions", "_registry", "batch", "has_changes", "ledger", "units")
 
     def __init__(
         self,
@@ -57,9 +58,13 @@ class Formed:
         registry: Registry,
         numbers: Numbers,
         ledger: LedgerPart,
+        *,
+        has_changes: bool = True,
     ) -> None:
         #: What is written whatever becomes of the units.
         self._base = base
+        #: Whether that is everything that has changed beside them.
+        self.has_changes = has_changes
         self._positions = positions
         self._registry = registry
         self._numbers = numbers
@@ -85,6 +90,8 @@ class Formed:
     def leave_out(self, culprits: set[Unit]) -> None:
         """The store does not take these units: go on without them."""
         self.units = [unit for unit in self.units if unit not in culprits]
+        # The others' cursors are looked at anew, and have moved while the store was asked.
+        add_moved_since(self._base, self.ledger.base, self.units)
         self.batch, self.ledger = self._propose(self.units)
 
     def id_of(self, topic: Topic) -> int:
@@ -116,6 +123,7 @@ class _Proposal:
         "_positions",
         "_refused",
         "_registry",
+        "_removed",
     )
 
     def __init__(
@@ -134,6 +142,8 @@ class _Proposal:
         self._next_offsets: dict[Topic, Offset] = {}
         #: Where transactions of this batch leave the cursors they move.
         self._cursors: dict[Reading, Cursor] = {}
+        #: Subscriptions that are gone with units before: those have accounted for everything.
+        self._removed: set[Subscription] = set()
         #: Failures that may be in this batch too, and whose messages are settled with it.
         self._done_with: set[RedeliveryKey] = set()
         #: What its transactions refuse, each once: a second NACK of a delivery is late.
@@ -145,11 +155,12 @@ class _Proposal:
         if unit.removed is not None and unit.removed.durability is not None:
             self._batch.removed_subscriptions.append(unit.removed.durability.store_id)
             self._ledger.add_removed(unit.removed, unit.removed_as)
+            self._removed.add(unit.removed)
         for topic in unit.stored_topics:
             self._publish(topic, unit.publications[topic])
         for decision in unit.decisions:
             subscription = decision.answer.consumer.subscription
-            if subscription.is_durable and not subscription.is_closed:
+            if self._is_kept(subscription):
                 self._decide(decision)
         for burial in unit.burials:
             self._bury(burial)
@@ -238,13 +249,17 @@ class _Proposal:
     def _bury(self, burial: Burial) -> None:
         """It is settled in the same transaction in which it comes to lie with the dead letters."""
         reading, offset = burial
-        if not reading.subscription.is_durable or reading.subscription.is_closed:
+        if not self._is_kept(reading.subscription):
             return
         if reading.topic.store_id is not None and not reading.topic.is_removed:
             cursor = self._cursor(reading)
             self._ledger.add_settled(reading, cursor.unsettled(offset, offset + 1), Outcome.DEAD)
             cursor.settle(offset, offset + 1)
             self._done_with.add(redelivery_key(reading, offset))
+
+    def _is_kept(self, subscription: Subscription) -> bool:
+        """Whether the store will have it when these units are written."""
+        return subscription.is_durable and not subscription.is_closed and subscription not in self._removed
 
     def _cursor(self, reading: Reading) -> Cursor:
         if reading not in self._cursors:

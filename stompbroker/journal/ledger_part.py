@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompbroker.outcome import Outcome
-    from stompbroker.settled import Settled
     from stompbroker.topics import Reading, Subscription
 
 __all__ = ["LedgerPart"]
@@ -39,11 +38,11 @@ class LedgerPart:
         every message that its accounts hold is there once for each subscription
     """
 
-    __slots__ = ("_accounts", "_base", "_marks", "_next_id", "_now_ns")
+    __slots__ = ("_accounts", "_marks", "_next_id", "_now_ns", "base")
 
     def __init__(self, base: list[Account], now_ns: int, next_id: Callable[[], int]) -> None:
         #: What was settled whatever becomes of the units.
-        self._base = base
+        self.base = base
         self._now_ns = now_ns
         self._next_id = next_id
         self._accounts: list[Account] = []
@@ -52,7 +51,7 @@ class LedgerPart:
 
     def with_nothing_more(self) -> LedgerPart:
         """The same without what units add."""
-        return LedgerPart(self._base, self._now_ns, self._next_id)
+        return LedgerPart(self.base, self._now_ns, self._next_id)
 
     def add_settled(
         self, reading: Reading, ranges: list[tuple[int, int]], outcome: Outcome, sent_at_ns: int = 0
@@ -61,7 +60,8 @@ class LedgerPart:
         if not reading.is_recorded or not ranges:
             return
         marks = self._marks.setdefault(reading, OffsetRanges())
-        self._add(reading, account_of(reading, ranges, outcome, self._now_ns, sent_at_ns))
+        settled = account_of(reading, ranges, outcome, self._now_ns, sent_at_ns)
+        self._accounts.append(Account(party_of(reading), settled))
         for start, stop in ranges:
             marks.add(start, stop)
 
@@ -70,31 +70,40 @@ class LedgerPart:
         for reading in subscription.readings.values():
             if not reading.is_recorded:
                 return
-            if reading.unrecorded:
-                self._add(reading, list(reading.unrecorded))
+            self._accounts += reading.unrecorded.accounts(reading)
             if not reading.is_idle:
                 marks = self._marks.get(reading)
-                unsettled = reading.unsettled_ranges()
+                unsettled = reading.meant(reading.unsettled_ranges(), self._now_ns)
                 if marks is not None:
                     unsettled = [gap for start, stop in unsettled for gap in marks.gaps(start, stop)]
                 self.add_settled(reading, unsettled, outcome)
 
-    def _add(self, reading: Reading, settled: list[Settled]) -> None:
-        self._accounts.append(Account(party_of(reading), settled))
-
     @property
     def accounts(self) -> list[Account]:
         """All that it has to say."""
-        return self._base + self._accounts
+        return self.base + self._accounts
 
     def mark(self) -> None:
         """The batch will be written: until its units are completed nobody else accounts for what they settle."""
         for reading, ranges in self._marks.items():
-            reading.in_ledger = ranges
+            reading.unrecorded.promise(ranges)
+
+    def note_written(self) -> None:
+        """The batch is in the store."""
+        for reading in self._marks:
+            reading.unrecorded.note_written()
 
     def unmark(self) -> None:
+        """Its units are completed."""
         for reading in self._marks:
-            reading.in_ledger = None
+            reading.unrecorded.keep_promise()
+
+    def take_back(self) -> None:
+        """The batch will not be written as it is."""
+        for reading in self._marks:
+            reading.unrecorded.break_promise()
+            if reading.unrecorded:
+                reading.topic.unsaved.note_record(reading)
 
     def rows(self) -> list[LedgerRow]:
         """One for each day on which something was settled."""

@@ -3,29 +3,32 @@
 Law: takes units synchronously and in order, says when there is something to write, hands it out as one batch, and
 completes its units when the batch is written. What nobody needs stored is completed at once, unless its own connection
 has something on the way. One batch at a time: the next one gathers while it is written.
+
+It is long because what is gathered, waited for, written and completed is one state, of which each step needs the other.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
+from stompbroker.journal.backlog import Backlog
 from stompbroker.journal.changes import (
     FAILURES_BESIDE,
     FAILURES_IDLE,
     MAX_DELETED,
     add_collected,
+    add_deleted_since,
+    add_moved_since,
     add_unsaved,
     find_positions,
 )
 from stompbroker.journal.formed import Formed, Positions
 from stompbroker.journal.health import Health
 from stompbroker.journal.ledger_part import LedgerPart
-from stompbroker.message import size_of_all
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
 from stompbroker.topics import JournalStatistics, StoreState
@@ -42,19 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreJournal"]
 
-#: What a unit costs beside its messages: receipts, answers, the objects around them.
-UNIT_OVERHEAD_BYTES: Final = 2048
-#: What may wait to be written before publishers to stored topics are held back, and when they go on.
-MAX_BACKLOG_BYTES: Final = 16 * 1024 * 1024
-EASED_BACKLOG_BYTES: Final = MAX_BACKLOG_BYTES // 2
-#: What may wait in all. Answers of connected clients, and subscriptions that come and go, are not held back; beyond
-#: this the latter are refused.
-OVERFULL_BACKLOG_BYTES: Final = 2 * MAX_BACKLOG_BYTES
-#: What is written at once. More would make the first of it wait without making the last any quicker.
-MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
-MAX_BATCH_UNITS: Final = 1024
 #: How long acknowledgements without a receipt wait for company before they are written.
 LAZY_S: Final = 0.05
+LAZY_NS: Final = int(LAZY_S * NANOSECONDS)
 #: How long nothing else must have been written before what can be collected is deleted on its own.
 IDLE_S: Final = 1.0
 #: The same while it goes on being deleted.
@@ -70,34 +63,30 @@ PORTION_PAUSE_S: Final = 0.04
 class StoreJournal:
     """
     Invariants:
-        the backlog's bytes, those being written included, are charged to the memory budget
-        every unit taken is in the backlog or being written, once, and counted by its lane and its topics
+        every unit submitted is completed or refused, once
     """
 
     __slots__ = (
         "_backlog",
-        "_backlog_bytes",
         "_batch_number",
         "_begun",
-        "_budget",
         "_changed",
+        "_changes_taken_at_ns",
         "_clock",
         "_engine",
         "_exports",
         "_finished",
         "_flushing",
+        "_has_left_out",
         "_idle",
         "_is_tidying",
         "_ledger",
-        "_let_go_of",
         "_next_portion_at_ns",
         "_numbers",
         "_registry",
         "_stored_bytes",
-        "_taken",
         "_was_busy",
         "_writing_since_ns",
-        "_writing_units",
         "_written_since_deletion",
         "batch_sizes",
         "batches",
@@ -121,7 +110,6 @@ class StoreJournal:
     ) -> None:
         self._registry = registry
         self._clock = clock
-        self._budget = budget
         self._numbers = numbers
         #: On its way from the ledger to the lake; None without a ledger.
         self._exports = exports
@@ -131,24 +119,20 @@ class StoreJournal:
         #: Which kind of database it is, for people.
         self._engine = engine
         self._stored_bytes: int | None = None
-        self._backlog: deque[Unit] = deque()
-        #: Of the backlog, and of what is being written.
-        self._backlog_bytes = 0
         #: Since when a batch is being written.
         self._writing_since_ns: int | None = None
-        #: Units in the batch that is being written.
-        self._writing_units = 0
-        #: Units taken and let go of, and batches begun and finished, since the start.
-        self._taken = 0
-        self._let_go_of = 0
+        #: Batches begun and finished since the start.
         self._begun = 0
         self._finished = 0
         #: How many wait for everything to be written, so that nothing waits for company.
         self._flushing = 0
         #: Whether the last batch had units, and nothing has been waited for in vain since.
         self._was_busy = False
-        #: Whether the last batch only deleted, and there was more to delete.
+        #: Whether the last batch only deleted, and nothing has been looked for in vain since.
         self._is_tidying = False
+        #: When what has changed beside units was last taken, and whether the last batch went without it.
+        self._changes_taken_at_ns = 0
+        self._has_left_out = False
         #: When the next portion may be deleted beside other work, and what was written since the last one.
         self._next_portion_at_ns = 0
         self._written_since_deletion = 0
@@ -156,6 +140,7 @@ class StoreJournal:
         self._changed = registry.unsaved.filled
         self._idle = Signal()
         self.health = Health(clock, min_free_bytes)
+        self._backlog = Backlog(budget, self.health)
         #: Batches written since the start, how many messages each had, and how long the store took, in seconds.
         self.batches = 0
         self.batch_sizes = Histogram(COUNT_BOUNDS)
@@ -167,11 +152,11 @@ class StoreJournal:
 
     @property
     def pending_units(self) -> int:
-        return self._taken - self._let_go_of
+        return self._backlog.pending
 
     @property
     def is_overfull(self) -> bool:
-        return self._backlog_bytes >= OVERFULL_BACKLOG_BYTES
+        return self._backlog.is_overfull
 
     # For whoever changes topics --------------------------------------------------------------------------------------
 
@@ -194,34 +179,19 @@ class StoreJournal:
             if not unit.is_transaction:
                 unit.apply_decisions(self._clock.now_ns())
         if is_needed or (lane is not None and lane.units):
-            self._take(unit)
+            self._backlog.take(unit)
+            self._changed.wake()
         else:
             unit.complete(self._clock.now_ns())
 
-    def _take(self, unit: Unit) -> None:
-        unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(map(size_of_all, unit.publications.values()))
-        self._backlog.append(unit)
-        self._taken += 1
-        self._backlog_bytes += unit.size_bytes
-        self._budget.adjust(unit.size_bytes)
-        if unit.lane is not None:
-            unit.lane.enter(unit)
-        for topic in unit.publications:
-            topic.pending_units += 1
-        for answer, _ in unit.decisions:
-            answer.consumer.subscription.pending_answers += 1
-        if self._backlog_bytes >= MAX_BACKLOG_BYTES:
-            self.health.note_backlog(is_long=True)
-        self._changed.wake()
-
     async def wait_idle(self) -> None:
         """Until every unit submitted so far is completed, and everything that has changed by now is written."""
-        last_unit = self._taken
+        last_unit = self._backlog.taken
         # What is being formed now may have passed by what has changed since; the batch after it has it.
         last_batch = self._begun + 1 if self._has_changes else self._begun
         self._flushing += 1
         try:
-            while self._let_go_of < last_unit or self._finished < last_batch:
+            while self._backlog.let_go_of < last_unit or self._finished < last_batch:
                 if self.is_idle and not self._has_changes:
                     break  # what was being formed had all of it
                 self._changed.wake()
@@ -245,14 +215,14 @@ class StoreJournal:
                     continue
                 with trio.move_on_after(TIDY_S if self._is_tidying else IDLE_S) as waiting:
                     await self._changed.wait()
-                if waiting.cancelled_caught and (
-                    unsaved.collectable or self._registry.records or self.health.state is StoreState.LOW_SPACE
-                ):
-                    return
+                if waiting.cancelled_caught:
+                    if unsaved.collectable or self._registry.records or self.health.state is StoreState.LOW_SPACE:
+                        return
+                    self._is_tidying = False
             elif self._flushing or unsaved.is_pressing:
                 return
             else:
-                with trio.move_on_after(LAZY_S) as waiting:
+                with trio.move_on_after(self._company_for_s) as waiting:
                     while not (self._backlog or self._flushing or unsaved.is_pressing or self._has_exports):
                         await self._changed.wait()
                 if waiting.cancelled_caught:
@@ -275,6 +245,12 @@ class StoreJournal:
         return waiting.cancelled_caught and bool(unsaved)
 
     @property
+    def _company_for_s(self) -> float:
+        """How much longer what can wait for company waits. If batches have gone without it, it has waited already."""
+        waited_ns = self._clock.now_ns() - self._changes_taken_at_ns
+        return max(0, LAZY_NS - waited_ns) / NANOSECONDS if self._has_left_out else LAZY_S
+
+    @property
     def _has_changes(self) -> bool:
         """Whether there is something to write beside units."""
         return bool(self._registry.unsaved or self._registry.records or self._has_exports)
@@ -292,29 +268,26 @@ class StoreJournal:
         """
         is_idle = not self._backlog
         self._was_busy = not is_idle
-        units: list[Unit] = []
-        size_bytes = work = 0
-        while self._backlog and size_bytes < MAX_BATCH_BYTES and work < MAX_BATCH_UNITS:
-            unit = self._backlog.popleft()
-            size_bytes += unit.size_bytes
-            # A subscription that comes or goes takes as long to write down as several other units.
-            work += 1 if unit.created is None and unit.removed is None else 8
-            units.append(unit)
-        self._writing_units = len(units)
+        units = self._backlog.hand_out()
         self._writing_since_ns = self._clock.now_ns()
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
         accounts: list[Account] = []
-        yield from add_unsaved(
-            base,
-            accounts,
-            self._registry,
-            most_failures=FAILURES_IDLE if is_idle else FAILURES_BESIDE,
-            is_owed=self._what_is_owed(units),
-        )
+        self._has_left_out = self._can_changes_wait(units)
+        takes_changes = not self._has_left_out
+        if takes_changes:
+            self._changes_taken_at_ns = self._writing_since_ns
+            yield from add_unsaved(
+                base,
+                accounts,
+                self._registry,
+                most_failures=FAILURES_IDLE if is_idle else FAILURES_BESIDE,
+                is_owed=self._what_is_owed(units),
+            )
         self._written_since_deletion += sum(len(run) for unit in units for run in unit.publications.values())
         now_ns = self._clock.now_ns()
-        if is_idle or now_ns >= self._next_portion_at_ns:
+        # What a cursor allows to be deleted goes with it or after it, never before.
+        if takes_changes and (is_idle or now_ns >= self._next_portion_at_ns):
             most = MAX_DELETED if is_idle else max(PORTION, 2 * self._written_since_deletion)
             yield from add_collected(base, self._registry, now_ns, most=most, is_idle=is_idle)
             if base.deletions:
@@ -329,15 +302,34 @@ class StoreJournal:
         # Those that have gone by now: another of the same name may be in this very batch.
         base.removed_topics += self._registry.unsaved.take_removed_topics()
         self._settle_what_is_stored(units)
-        if self._registry.records is not None:
+        add_moved_since(base, accounts, units)
+        add_deleted_since(base, accounts, self._registry)
+        if takes_changes and self._registry.records is not None:
             accounts += self._registry.records.take()
         if self._exports is not None:
             self._exports.take(base)
-        formed = Formed(
-            base, units, positions, self._registry, self._numbers, LedgerPart(accounts, now_ns, self._next_ledger_id)
-        )
+        if takes_changes and self._registry.unsaved:
+            # What changed between two steps may be behind what was deleted, and what was too much waits: not for long.
+            self._changes_taken_at_ns = 0
+        ledger = LedgerPart(accounts, now_ns, self._next_ledger_id)
+        formed = Formed(base, units, positions, self._registry, self._numbers, ledger, has_changes=takes_changes)
         self._mark(formed.ledger)
         return formed
+
+    def _can_changes_wait(self, units: list[Unit]) -> bool:
+        """Whether a batch of these goes without what has changed beside them.
+
+        A message that comes alone waits for every page of its batch, and answers to those before it would be half of
+        them, and half of what there is to write down. Twenty answers together are hardly more than one.
+        """
+        unsaved = self._registry.unsaved
+        assert self._writing_since_ns is not None
+        return (
+            bool(units and unsaved)
+            and not (self._flushing or unsaved.is_pressing)
+            and self._writing_since_ns < self._changes_taken_at_ns + LAZY_NS
+            and all(unit.only_publishes for unit in units)
+        )
 
     def _next_ledger_id(self) -> int:
         assert self._exports is not None, "there are records only where there is a ledger"
@@ -362,11 +354,12 @@ class StoreJournal:
         for unit in formed.units:
             self._forget_what_is_stored(unit)
         for unit in [unit for unit in formed.units if unit in culprits]:
-            self._let_go(unit)
+            self._backlog.let_go(unit)
             if unit.refused is not None:
                 unit.refused(reason)
         # With a refused subscription goes the reason to store what it matches.
         self._settle_what_is_stored([unit for unit in formed.units if unit not in culprits])
+        formed.ledger.take_back()
         formed.leave_out(culprits)
         self._mark(formed.ledger)
 
@@ -405,11 +398,12 @@ class StoreJournal:
         self._writing_since_ns = None
         if self._exports is not None:
             self._exports.note_written(formed.batch)
+        formed.ledger.note_written()
         formed.adopt()
 
     def complete_one(self, unit: Unit) -> None:
         """A unit of the batch that was written becomes visible."""
-        self._let_go(unit)
+        self._backlog.let_go(unit)
         stored_topics = unit.stored_topics
         self._forget_what_is_stored(unit)
         unit.complete(self._clock.now_ns(), stored_topics)
@@ -420,20 +414,7 @@ class StoreJournal:
             self._ledger.unmark()
         self._finished += 1
         self._idle.wake()
-        if self._backlog_bytes < EASED_BACKLOG_BYTES:
-            self.health.note_backlog(is_long=False)
-
-    def _let_go(self, unit: Unit) -> None:
-        self._let_go_of += 1
-        self._writing_units -= 1
-        self._backlog_bytes -= unit.size_bytes
-        self._budget.adjust(-unit.size_bytes)
-        for topic in unit.publications:
-            topic.pending_units -= 1
-        for answer, _ in unit.decisions:
-            answer.consumer.subscription.pending_answers -= 1
-        if unit.lane is not None:
-            unit.lane.leave(unit)
+        self._backlog.note_finished()
 
     # State -----------------------------------------------------------------------------------------------------------
 
@@ -453,13 +434,11 @@ class StoreJournal:
             reason=self.health.reason,
             since_ns=self.health.since_ns,
             backlog_units=self.pending_units,
-            backlog_bytes=self._backlog_bytes,
+            backlog_bytes=self._backlog.size_bytes,
             batches=self.batches,
             stored_bytes=self._stored_bytes,
         )
 
     def check_invariants(self) -> None:
         self.health.check_invariants()
-        assert self.pending_units == len(self._backlog) + self._writing_units
-        if not self._writing_units:
-            assert self._backlog_bytes == sum(unit.size_bytes for unit in self._backlog)
+        self._backlog.check_invariants()

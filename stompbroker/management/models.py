@@ -2,6 +2,8 @@
 
 Law: one model for each kind of answer, as the document at `/api/openapi.json` shows it; a test holds real answers
 against it. Times are ISO 8601 in UTC, durations in seconds, sizes in bytes, rates per second.
+
+It is long because it has a model for each kind of answer, and nothing else.
 """
 
 from __future__ import annotations

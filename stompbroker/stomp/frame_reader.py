@@ -8,6 +8,8 @@ Hot path. The loop in `_read_frames` runs once per frame: one search for the end
 whole block in the memo, one slice for the body. `receipt` is cut out before the look-up, since with a receipt per SEND
 no block would ever repeat. Where frames repeat byte for byte up to their bodies, `_extend_run` does even less.
 `make bench` (topic 1→1) and `tests/sessions/test_hot_path.py` guard it.
+
+It is long because the hot loop and what it gives up on share the position in one buffer.
 """
 
 from __future__ import annotations

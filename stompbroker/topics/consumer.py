@@ -5,6 +5,8 @@ or waiting offsets. Deliveries are numbered from 1 in the order they were sent, 
 "before", for cumulative answers, means a lower number.
 
 Hot path: one run at a time. A run of messages is rendered at once, remembered as one entry and settled by range.
+
+It is long because what is sent and what is answered share one numbering of deliveries.
 """
 
 from __future__ import annotations

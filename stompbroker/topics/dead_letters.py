@@ -75,6 +75,10 @@ class DeadLetters:
                 continue
             what = reading.policy.when_used_up
             if what is WhenUsedUp.EVICT and not failure.is_final:
+                if burials:
+                    # Those that have their letter are dead, and not evicted.
+                    self._submit(publications, burials)
+                    publications, burials, size_bytes = {}, [], 0
                 self._evict(reading, failure.count)
                 continue
             is_discarded = reading.topic.is_of_dead_letters or what is WhenUsedUp.DISCARD

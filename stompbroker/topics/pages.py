@@ -62,7 +62,7 @@ class Pages:
         every page is found by its stretch, and stands in the order of use
     """
 
-    __slots__ = ("_budget", "_by_stretch", "_max_bytes", "_pages", "_requests", "requested", "size_bytes")
+    __slots__ = ("_budget", "_by_stretch", "_max_bytes", "_outdated", "_pages", "_requests", "requested", "size_bytes")
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
@@ -72,6 +72,8 @@ class Pages:
         self._by_stretch: dict[tuple[Topic, int], list[_Page]] = {}
         #: What is asked for, and whom to tell.
         self._requests: dict[PageRequest, list[Callable[[], None]]] = {}
+        #: Those that may have been read before the store had less: what comes for them is read once more.
+        self._outdated: set[PageRequest] = set()
         self.size_bytes = 0
         #: Woken when a page is asked for.
         self.requested = Signal()
@@ -117,7 +119,11 @@ class Pages:
         return list(islice(self._requests, count))
 
     def put(self, request: PageRequest, log: Log) -> None:
-        """The page that was asked for has come: whoever waits for it may go on."""
+        """The page that was asked for has come: whoever waits for it may go on. If the store has had less since it was
+        read, the request stands, and it is read again."""
+        if request in self._outdated:
+            self._outdated.remove(request)
+            return
         waiting = self._requests.pop(request)
         page = _Page(request.topic, request.start, log)
         self.size_bytes += log.size_bytes
@@ -131,6 +137,7 @@ class Pages:
 
     def give_up(self, request: PageRequest) -> None:
         """Nobody will get this page: its topic is gone."""
+        self._outdated.discard(request)
         for resume in self._requests.pop(request):
             resume()
 
@@ -138,6 +145,7 @@ class Pages:
         """What the store has of a topic has become less: its pages are to be read again."""
         for page in [page for page in self._pages if page.topic is topic]:
             self._drop(page)
+        self._outdated.update(request for request in self._requests if request.topic is topic)
 
     def forget_unused(self) -> None:
         """Drop the pages nobody has used since the last time."""

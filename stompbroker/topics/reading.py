@@ -3,6 +3,8 @@
 Law: pairs a cursor with the topic's log and keeps what the two cannot know: messages that left the log's window
 while unsettled and that no store has, how often each has failed, and what was given up ahead of the cursor. Synchronous
 throughout: what is neither in the log nor in a page is named in `missing`, and tried again when the page has come.
+
+It is long because each of these must move together with the cursor, and all of it is checked by one set of invariants.
 """
 
 from __future__ import annotations
@@ -13,16 +15,15 @@ from stompbroker.commitlog import Cursor, OffsetRanges, Settlement
 from stompbroker.ids import DeliveryNumber, Offset
 from stompbroker.message import tails_bytes
 from stompbroker.outcome import Outcome
-from stompbroker.topics.accounting import account_of
 from stompbroker.topics.failure import Failing
 from stompbroker.topics.selecting import Selection
 from stompbroker.topics.timetable import Waiting
+from stompbroker.topics.unrecorded import Unrecorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from stompbroker.message import Message
-    from stompbroker.settled import Settled
     from stompbroker.topics.delivery_policy import DeliveryPolicy
     from stompbroker.topics.failure import Failure, Refusal
     from stompbroker.topics.replay import Replay
@@ -78,7 +79,6 @@ class Reading:
         "failures",
         "generation",
         "held_bytes",
-        "in_ledger",
         "listed_in",
         "missing",
         "replay",
@@ -102,10 +102,8 @@ class Reading:
         self._stubs: dict[Offset, Message] = {}
         #: How often it was moved to another place.
         self.generation = 0
-        #: What was settled for a durable subscription and has not been written down yet; and which offsets are being
-        #: written down although they are not settled yet.
-        self.unrecorded: list[Settled] = []
-        self.in_ledger: OffsetRanges | None = None
+        #: Only for durable subscriptions.
+        self.unrecorded = Unrecorded()
         #: When messages were first sent whose consumer has left without answering.
         self._first_sent: dict[Offset, int] = {}
         self.held_bytes = 0
@@ -241,7 +239,7 @@ class Reading:
         self.cursor.take_lowest_free(taken)
         for offset, gone_message in gone:
             if gone_message is None:
-                self._settle(offset, offset + 1)
+                self.settle(offset, offset + 1, Outcome.SKIPPED, now_ns)
             else:
                 self.subscription.counters.expired += 1
                 self.remember(offset, gone_message)
@@ -312,15 +310,9 @@ class Reading:
         if not self.subscription.is_durable:
             records.sample(self, ranges, outcome, settled_at_ns, sent_at_ns)
             return
-        if self.in_ledger is not None:
-            ranges = [gap for start, stop in ranges for gap in self.in_ledger.gaps(start, stop)]
-        if ranges:
-            self.unrecorded += account_of(self, ranges, outcome, settled_at_ns, sent_at_ns)
+        self.unrecorded.add(self, ranges, outcome, settled_at_ns, sent_at_ns)
+        if self.unrecorded:
             self.topic.unsaved.note_record(self)
-
-    def take_unrecorded(self) -> list[Settled]:
-        unrecorded, self.unrecorded = self.unrecorded, []
-        return unrecorded
 
     def known_one_by_one(self, start: int, stop: int) -> list[Offset]:
         """The unsettled offsets of which more is known than that they were sent with others; sorted."""
@@ -396,7 +388,13 @@ class Reading:
         """It will not be sent any more, for the first time or again. False if there is nothing to give up: it is
         settled, or in flight, where it can still be acknowledged."""
         if offset >= self.cursor.next_offset:
-            return self._give_up_ahead(offset, outcome, now_ns, message)
+            if self._is_given_up(offset):
+                return False
+            if message is not None:
+                self.remember(offset, message)
+            self._record([(offset, offset + 1)], outcome, now_ns)
+            self._give_up_ahead(offset)
+            return True
         if self.cursor.is_settled(offset, offset + 1) or self.cursor.is_in_flight(offset):
             return False
         if message is not None:
@@ -406,21 +404,27 @@ class Reading:
             self.subscription.consumer.wake()  # fewer messages wait: perhaps it may get new ones
         return True
 
-    def _give_up_ahead(self, offset: Offset, outcome: Outcome, now_ns: int, message: Message | None) -> bool:
+    def pass_by(self, offset: Offset) -> None:
+        """It is gone, and was never meant for this subscriber: there was no delivery to account for."""
+        if offset >= self.cursor.next_offset and not self._is_given_up(offset):
+            self._give_up_ahead(offset)
+
+    def _set_of_given_up(self) -> OffsetRanges:
+        """Made for the few that need it."""
         if self._given_up_ahead is None:
             self._given_up_ahead = OffsetRanges()
-        if offset in self._given_up_ahead:
-            return False
-        if message is not None:
-            self.remember(offset, message)
-        self._record([(offset, offset + 1)], outcome, now_ns)
+        return self._given_up_ahead
+
+    def _is_given_up(self, offset: Offset) -> bool:
+        return self._given_up_ahead is not None and offset in self._given_up_ahead
+
+    def _give_up_ahead(self, offset: Offset) -> None:
         self._stubs.pop(offset, None)
-        self._given_up_ahead.add(offset, offset + 1)
+        self._set_of_given_up().add(offset, offset + 1)
         if offset == self.cursor.next_offset:
             self._step_over_given_up()
         if self.topic.is_in_store:
             self.topic.unsaved.note_reading(self, 1)
-        return True
 
     @property
     def given_up_ahead(self) -> list[tuple[int, int]]:
@@ -430,9 +434,7 @@ class Reading:
     def restore_given_up(self, ranges: Iterable[tuple[int, int]]) -> None:
         """What was given up ahead of the cursor when it was last written down."""
         for start, stop in ranges:
-            if self._given_up_ahead is None:
-                self._given_up_ahead = OffsetRanges()
-            self._given_up_ahead.add(start, stop)
+            self._set_of_given_up().add(start, stop)
 
     def restore_failure(self, offset: Offset, failure: Failure) -> bool:
         """It was waiting for its time when it was last written down. False if it has been settled since."""
@@ -537,34 +539,46 @@ class Reading:
         self._step_over(stop)
         return max(before - self.unsent, 0)
 
+    def drop_ranges(self, ranges: list[tuple[int, int]]) -> None:
+        """Give up these, which are unsent."""
+        for start, stop in ranges:
+            self._record_dropped(Offset(start), Offset(stop))
+            self._set_of_given_up().add(start, stop)
+        self._step_over_given_up()
+
     def drop_newest(self, start: Offset) -> int:
         """Give up what is unsent from `start` on; returns how many messages that were."""
         start = max(start, self.cursor.next_offset)
         self._record_dropped(start, self.topic.log.end_offset)
-        if self._given_up_ahead is None:
-            self._given_up_ahead = OffsetRanges()
-        return self._given_up_ahead.add(start, self.topic.log.end_offset)
+        return self._set_of_given_up().add(start, self.topic.log.end_offset)
 
     def _record_dropped(self, start: Offset, stop: Offset) -> None:
         if self.topic.records is not None:
             unsent = [(max(low, start), min(high, stop)) for low, high in self._unsent_ranges()]
             unsent = [(low, high) for low, high in unsent if low < high]
-            self._record(unsent, Outcome.DROPPED, self.topic.records.now_ns())
+            now_ns = self.topic.records.now_ns()
+            self._record(self.meant(unsent, now_ns), Outcome.DROPPED, now_ns)
 
     def move_to(self, position: Offset, now_ns: int) -> None:
         """Read on from there, as if nothing from it on had been sent, and everything before it settled. Nobody may be
         attached."""
         assert self.subscription.consumer is None
         skipped = [(start, min(stop, position)) for start, stop in self.unsettled_ranges() if start < position]
-        self._record(skipped, Outcome.SKIPPED, now_ns)
+        self._record(self.meant(skipped, now_ns), Outcome.SKIPPED, now_ns)
         self._settle(self.cursor.ack_floor, self.cursor.next_offset)
+        self.unrecorded.end_generation(self)
         self.generation += 1
         self.subscription.waiting = sum(
             reading.cursor.waiting_count for reading in self.subscription.readings.values() if reading is not self
         )
         self._given_up_ahead = self.replay = None
+        if self.subscription.starts_at is not None:
+            # Where it once asked to begin is over; a start of the broker must not go back to that.
+            self.subscription.starts_at = None
+            self.topic.unsaved.note_subscription(self.subscription)
         self.cursor = Cursor(position)
         if self.topic.is_in_store:
+            self.topic.keep_between_holes()
             self.topic.unsaved.note_reading(self, 1)
 
     def abandon(self, now_ns: int) -> None:
@@ -605,6 +619,21 @@ class Reading:
         own = subscription.connection_name if subscription.is_no_local else None
         return Selection(now_ns, subscription.store_id, own)
 
+    def meant(self, ranges: list[tuple[int, int]], now_ns: int) -> list[tuple[int, int]]:
+        """Without what the log knows to be for others: that is nothing that becomes of a delivery."""
+        if not (self.topic.is_choosy or self.subscription.is_no_local):
+            return ranges
+        takes, log, foreign = self.selection(now_ns).takes, self.topic.log, OffsetRanges()
+        for start, stop in ranges:
+            position = start
+            while position < stop:
+                first, messages = log.read(position, stop - position)
+                for offset, message in enumerate(messages, first):
+                    if not takes(message):
+                        foreign.add(offset, offset + 1)
+                position = first + max(1, len(messages))
+        return [gap for start, stop in ranges for gap in foreign.gaps(start, stop)]
+
     def _selected(self, messages: list[Message], now_ns: int) -> list[Message]:
         """Step over what this subscriber does not get; what is left is the run up to the next such message."""
         subscription, selection = self.subscription, self.selection(now_ns)
@@ -614,7 +643,7 @@ class Reading:
         position = 0
         for message in messages:
             if selection.has_expired(message):
-                if selection.takes(message):
+                if selection.takes(message) and message.published_at_ns >= since_ns:
                     subscription.counters.expired += 1
                     self._record_expired(Offset(self.cursor.next_offset + position), message, now_ns)
             elif selection.takes(message) and message.published_at_ns >= since_ns:
@@ -643,6 +672,7 @@ class Reading:
             assert not self.cursor.is_settled(offset, offset + 1)
         assert self.unsent == sum(stop - start for start, stop in self._unsent_ranges())
         assert not self.changed_failures or self.subscription.is_durable
+        self.unrecorded.check_invariants()
 
 
 def _within(messages: list[Message], limit_bytes: int) -> list[Message]:

@@ -138,7 +138,7 @@ class Retained:
             return NO_FLOOR
         return Offset(floor)
 
-    def forget(self, offsets: Sequence[Offset]) -> None:
+    def forget(self, offsets: Iterable[Offset]) -> None:
         """These are gone from the store out of their turn. Their bytes are taken for the average of their mark."""
         stops = [mark.stop for mark in self._marks]
         for offset in offsets:

@@ -5,6 +5,8 @@ between checkpoints; `async` only waits.
 
 A topic is *stored* while somebody could need its messages later: then everything published to it goes through the
 journal. It is *in the store* from the first time it was, until it is removed; what it holds in memory only is known.
+
+It is long because everything that happens to a topic passes here, in mostly short methods.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from stompbroker.topics.retained import Retained
 from stompbroker.topics.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from stompbroker.ids import ConnectionId
     from stompbroker.message import Message
@@ -259,20 +261,29 @@ class Topic:
             if self.between_holes:
                 self.note_collectable()
 
+    def keep_between_holes(self) -> None:
+        """What was found there is needed again, and the log has it no more: whoever reads it asks the store."""
+        self.between_holes = []
+        self.window.trim(only_unsent=True)
+
     @property
     def stored_messages(self) -> int:
         """How many messages the store may have of it: some offsets in between may have none."""
         return self.log.end_offset - self.collected_up_to - self.collected.count if self.is_in_store else 0
 
-    def purge(self, offsets: Sequence[Offset], now_ns: int) -> None:
-        """These messages are gone, although somebody may not have settled them: nobody gets them any more."""
+    def purge(self, messages: Mapping[Offset, Message], now_ns: int) -> None:
+        """These are gone, although somebody may not have settled them: nobody gets them any more."""
         for reading in self.readings.values():
-            for offset in offsets:
-                reading.give_up(offset, Outcome.SKIPPED, now_ns)
-        self.window.drop_ranges([(offset, offset + 1) for offset in offsets])
+            takes = reading.selection(now_ns).takes
+            for offset, message in messages.items():
+                if takes(message):
+                    reading.give_up(offset, Outcome.SKIPPED, now_ns, message)
+                else:
+                    reading.pass_by(offset)
+        self.window.drop_ranges([(offset, offset + 1) for offset in messages])
         self.pages.forget(self)
         if self.retained is not None:
-            self.retained.forget(offsets)
+            self.retained.forget(messages)
 
     def expire_oldest(self, now_ns: int) -> None:
         """Drop what has expired from the front of the log, a slice of it: messages mostly expire in their order. The
@@ -292,16 +303,28 @@ class Topic:
             start = self.log.start_offset
             self.window.drop_ranges([(start, start + expired)])
 
+    def skip(self, offset: Offset, message: Message, now_ns: int) -> None:
+        """An operator takes a message away: who has it in flight may still acknowledge it; nobody else gets it. Said
+        before it is purged, so that cursors and ledger know of it in the very batch that deletes it."""
+        self._give_up(offset, message, Outcome.SKIPPED, now_ns)
+
     def expire(self, offset: Offset, message: Message, now_ns: int) -> bool:
         """The time of a message is over; it may be without its body. True if nobody has it in flight, where it can
         still be acknowledged: then it can go."""
-        for subscription, reading in self.readings.items():
-            if reading.selection(now_ns).takes(message):
-                subscription.counters.expired += reading.give_up(offset, Outcome.EXPIRED, now_ns, message)
+        for subscription in self._give_up(offset, message, Outcome.EXPIRED, now_ns):
+            subscription.counters.expired += 1
         return all(
             reading.cursor.is_settled(offset, offset + 1) or offset >= reading.cursor.next_offset
             for reading in self.readings.values()
         )
+
+    def _give_up(self, offset: Offset, message: Message, outcome: Outcome, now_ns: int) -> list[Subscription]:
+        """Those for whom it was still to be sent."""
+        return [
+            subscription
+            for subscription, reading in self.readings.items()
+            if reading.selection(now_ns).takes(message) and reading.give_up(offset, outcome, now_ns, message)
+        ]
 
     # Publishing ------------------------------------------------------------------------------------------------------
 
@@ -405,6 +428,8 @@ class Topic:
             and all(
                 not subscription.pattern.is_exact and reading.is_idle for subscription, reading in self.readings.items()
             )
+            # One that is only just being made has no reading yet, and a batch may be giving the topic its number.
+            and not any(subscription.pattern.is_exact for subscription in self._around.durable.match(self.segments))
         )
 
     # Holding back ----------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ class Unit:
         removed: Subscription | None = None,
         removed_as: Outcome = Outcome.UNSUBSCRIBED,
         burials: Sequence[Burial] = (),
-        purged: Mapping[Topic, Sequence[Offset]] | None = None,
+        purged: Mapping[Topic, Mapping[Offset, Message]] | None = None,
         refused: Callable[[str], None] | None = None,
     ) -> None:
         self.publications = publications
@@ -145,7 +145,7 @@ class Unit:
         #: What that means for what the removed subscription has not settled.
         self.removed_as = removed_as
         self.burials = burials
-        #: Messages that go although they are not settled.
+        #: Messages that go although they are not settled; they may be without their bodies.
         self.purged = purged or {}
         #: Whether it counts only behind everything submitted before, although nothing of it is stored.
         self.needs_order = False
@@ -155,6 +155,12 @@ class Unit:
         self.stored_topics: Collection[Topic] = ()
         #: What it keeps in memory while it waits; the journal's to set.
         self.size_bytes = 0
+
+    @property
+    def only_publishes(self) -> bool:
+        """Whether it says nothing of what was delivered or answered."""
+        others = self.answered or self.decisions or self.burials or self.purged
+        return not (others or self.needs_order or self.created is not None or self.removed is not None)
 
     def decide(self) -> None:
         """Find out what the answers mean. That is settled when they come: their consumer may have left afterwards."""
@@ -187,6 +193,6 @@ class Unit:
             self.apply_decisions(now_ns)
         for burial in self.burials:
             burial.reading.bury(burial.offset, now_ns)
-        for topic, offsets in self.purged.items():
-            topic.purge(offsets, now_ns)
+        for topic, messages_at in self.purged.items():
+            topic.purge(messages_at, now_ns)
         self.then()

@@ -220,8 +220,10 @@ class Window:
                 self.disconnect(pinning, "it did not keep up with the topic's publishers")
             case SlowSubscriber.DROP_OLDEST | SlowSubscriber.DROP_NEWEST:
                 for reading, first in pinning.items():
-                    stored = sum(stop - start for start, stop in self._unstored.gaps(first, first_to_keep))
-                    reading.subscription.counters.dropped += first_to_keep - first - stored
+                    lost = self._unstored.common(first, first_to_keep)
+                    reading.subscription.counters.dropped += sum(stop - start for start, stop in lost)
+                    if reading.is_recorded:
+                        reading.drop_ranges(lost)
                 self._leave_to_store(first_to_keep)
 
     def _first_to_keep(self) -> Offset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +11,7 @@ from stompbroker.clock import NANOSECONDS
 from stompbroker.ledger import Kind
 from stompbroker.ledger.payload import unpack
 from tests.support.broker_under_test import A_LOOK_S, running_broker
+from tests.support.passing_time import set_wall_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ EVENING_S = 20_773 * DAY_S + 23 * 3600 + 1800
 
 @pytest.fixture(autouse=True)
 def evening(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompbroker.clock.time", SimpleNamespace(time_ns=lambda: EVENING_S * NANOSECONDS))
+    set_wall_clock(monkeypatch, lambda: EVENING_S * NANOSECONDS)
 
 
 def snapshots(broker: BrokerUnderTest) -> list[tuple[int, dict[str, Any]]]:

@@ -1,4 +1,7 @@
-"""`stompbroker dead-letters`, against a scripted control socket, a real broker, and none."""
+"""`stompbroker dead-letters`, against a scripted control socket, a real broker, and none.
+
+It is long because each of its four commands is tried all three ways.
+"""
 
 from __future__ import annotations
 

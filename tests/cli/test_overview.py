@@ -47,6 +47,7 @@ ANSWER: dict[str, Any] = {
             "id": "1",
             "connection": 7,
             "destination": "prices.*",
+            "durable": None,
             "ack": "client",
             "prefetch": 1000,
             "in_flight": 12,
@@ -91,6 +92,15 @@ def test_the_whole_broker_is_described() -> None:
     assert "prices.[red] 1,000 3 17 1.5 KiB held back" in text
     assert "prices.* 7 client 88 12 2 900 6 0" in text
     assert "127.0.0.1:50000 7 1.2 1 2 KiB 0 B 2030-01-01 00:00:01" in text
+
+
+def test_a_durable_subscription_has_its_name_and_may_be_without_a_connection() -> None:
+    answer = copy.deepcopy(ANSWER)
+    answer["subscriptions"][0] |= {"durable": "shop/[red]", "connection": None}
+
+    lines = [" ".join(words) for words in printed(answer, answer, width=120)]
+
+    assert "shop/[red] (prices.*) away client 88 12 2 900 6 0" in lines
 
 
 STORE = {
@@ -166,7 +176,7 @@ def test_the_lake_is_one_line_that_stands_out_when_it_fails() -> None:
     assert (str(line), line.style) == ("lake       ok, last export 2030-01-01 00:00:01", "")  # type: ignore[union-attr]
     (line,) = (part for part in overview(failing, failing) if str(part).startswith("lake"))
     assert (str(line), line.style) == (  # type: ignore[union-attr]
-        "lake       FAILING since 2030-01-01 00:00:02 (disk full), no export yet, 1,234 records wait (2 KiB)",
+        "lake       FAILING since 2030-01-01 00:00:02 (disk full), no export yet, 1,234 records to be exported (2 KiB)",
         "bold red",
     )
     assert not [words for words in printed(ANSWER, ANSWER) if words[:1] == ["lake"]]

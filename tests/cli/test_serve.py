@@ -128,7 +128,7 @@ def test_a_data_directory_in_use_is_refused_with_a_sentence(own_broker: RunningB
 
 
 def test_a_broker_that_was_killed_can_be_started_again(program: Program) -> None:
-    with program.start("serve", "--port", "0") as process:
+    with program.start("serve", "--port", "0", "--http-port", "0") as process:
         assert process.stdout is not None
         assert "is ready" in process.stdout.readline()
         process.kill()
@@ -141,7 +141,7 @@ def test_a_broker_that_was_killed_can_be_started_again(program: Program) -> None
 
 
 def test_it_serves_on_when_nobody_reads_what_it_prints(program: Program) -> None:
-    with program.start("serve", "--port", "0") as process:
+    with program.start("serve", "--port", "0", "--http-port", "0") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert "is ready" in process.stdout.readline()

@@ -33,6 +33,8 @@ def test_it_agrees_with_a_naive_set(added: list[tuple[int, int]], asked: tuple[i
     start, stop = asked
     assert ranges.covers(start, stop) == model.issuperset(range(start, stop))
     missing = [offset for low, high in ranges.gaps(start, stop) for offset in range(low, high)]
+    there = [offset for low, high in ranges.common(start, stop) for offset in range(low, high)]
+    assert sorted(missing + there) == list(range(start, stop))
     assert missing == [offset for offset in range(start, stop) if offset not in model]
 
 

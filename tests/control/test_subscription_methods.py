@@ -152,3 +152,15 @@ async def test_what_is_not_there_is_not_found(durable_broker: BrokerUnderTest) -
         for public_id in ("d1", "t1-1", "", None, 1):
             with pytest.raises(NotFound, match="there is no subscription"):
                 await durable_broker.parts.control.call(method, {"id": public_id})
+
+
+async def test_nobody_is_told_the_connection_of_one_that_is_away(durable_broker: BrokerUnderTest) -> None:
+    subscriber = await durable_broker.durable_subscriber()
+    (attached,) = (await durable_broker.parts.control.call("statistics", {}))["subscriptions"]
+    await subscriber.vanish()
+    await durable_broker.settle()
+    (away,) = (await durable_broker.parts.control.call("statistics", {}))["subscriptions"]
+
+    assert (attached["durable"], away["durable"]) == ("billing/orders", "billing/orders")
+    assert attached["connection"] is not None
+    assert away["connection"] is None

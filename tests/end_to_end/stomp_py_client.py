@@ -26,6 +26,8 @@ __all__ = ["VERSIONS", "Inbox", "StompPyClient", "connected"]
 
 VERSIONS: Final = ("1.0", "1.1", "1.2")
 
+#: Heart-beats that may be late.
+PATIENCE: Final = 20
 _CONNECTIONS: Final = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}
 
 
@@ -133,7 +135,10 @@ class StompPyClient:
     """One connection. `stomp` is stomp.py's own, for what is not wrapped here."""
 
     def __init__(self, address: Address, version: str, heart_beats: tuple[int, int]) -> None:
-        options: dict[str, Any] = {} if version == "1.0" else {"heartbeats": heart_beats}
+        options: dict[str, Any] = {}
+        if version != "1.0":
+            # Of itself it gives up half a heart-beat after one that is late, and a busy machine stops for longer.
+            options = {"heartbeats": heart_beats, "heart_beat_receive_scale": PATIENCE}
         # Bodies as they came, not decoded.
         self.stomp = _CONNECTIONS[version]([tuple(address)], auto_decode=False, reconnect_attempts_max=1, **options)
         self.version = version

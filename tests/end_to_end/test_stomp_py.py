@@ -1,4 +1,7 @@
-"""What an independent client sees: stomp.py in its three versions against a broker in a process of its own."""
+"""What an independent client sees: stomp.py in its three versions against a broker in a process of its own.
+
+It is long because it goes through the whole protocol with one broker.
+"""
 
 from __future__ import annotations
 
@@ -297,10 +300,11 @@ def test_an_acknowledgement_counts_only_if_its_transaction_is_committed(
 
 @every_version_with_nack
 def test_heart_beats_keep_an_idle_connection(broker: BrokerProcess, topic: str, version: str) -> None:
-    with connected(broker.address, version, heart_beats=(HEART_BEAT_MS, HEART_BEAT_MS)) as client:
+    # Far apart: stomp.py does not hear another one, for good, if it reads two at once because the machine is busy.
+    with connected(broker.address, version, heart_beats=(1000, 1000)) as client:
         client.subscribe(topic)
 
-        client.inbox.wait_heart_beats(15)
+        client.inbox.wait_heart_beats(4)
 
         client.publish(topic, "still here")
         client.inbox.wait_messages(1)
@@ -329,12 +333,12 @@ def test_half_a_frame_is_a_sign_of_life(broker: BrokerProcess, topic: str) -> No
 
 
 def test_no_heart_beats_come_in_1_0(broker: BrokerProcess, topic: str) -> None:
-    with connected(broker.address, "1.2", heart_beats=(HEART_BEAT_MS, HEART_BEAT_MS)) as clock:
+    with RawClient.connected(broker.address, heart_beat=f"0,{HEART_BEAT_MS}") as clock:
         with RawClient(broker.address) as client:
             client.send("CONNECT", heart_beat=f"{HEART_BEAT_MS},{HEART_BEAT_MS}")
             assert client.next_frame().command == "CONNECTED"
 
-            clock.inbox.wait_heart_beats(6)
+            clock.wait_heart_beats(6)
 
             client.send_raw(b"SEND\ndestination:/topic/x\nreceipt:r\n\n\0")
             client.expect_receipt("r")

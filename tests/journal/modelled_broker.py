@@ -308,7 +308,8 @@ class ModelledBroker:
             self.arrive(which)
 
     def _write_batch(self) -> tuple[Formed, list[tuple[Unit, dict[Topic, int]]]]:
-        """A batch is in the store: the next start would find the world as it is, and what the units of the batch do."""
+        """A batch is in the store: the next start would find the world as it is, or as it was if the batch has left out
+        what has changed since, and what the units of the batch do."""
         formed = form(self.journal)
         self.store.commit(formed.batch)
         self.last_batch = formed.batch.number
@@ -320,7 +321,7 @@ class ModelledBroker:
                 firsts[topic] = ends.setdefault(topic, topic.log.end_offset)
                 ends[topic] += len(messages)
             effects.append((unit, firsts))
-        self.stored = self.world.copy()
+        self.stored = (self.world if formed.has_changes else self.stored).copy()
         for unit, firsts in effects:
             self._take_effect(self.stored, unit, firsts)
         assert self._stored_letters() == self.stored.letters
@@ -700,7 +701,7 @@ class ModelledBroker:
     def expire(self) -> None:
         """What the store knows to have expired, as upkeep does it."""
         by_number = {topic.store_id: topic for topic in self.registry.topics.values()}
-        purged: dict[Topic, list[Offset]] = {}
+        purged: dict[Topic, dict[Offset, Message]] = {}
         for _, topic_number, offset, message in self.store.expired(self.clock.ns, None, 500):
             topic = by_number.get(topic_number)
             if topic is None:
@@ -713,7 +714,7 @@ class ModelledBroker:
                         is_in_flight = is_in_flight or course.fate is Fate.IN_FLIGHT
             assert topic.expire(offset, message, self.clock.ns) == (not is_in_flight)
             if not is_in_flight:
-                purged.setdefault(topic, []).append(offset)
+                purged.setdefault(topic, {})[offset] = message
         if purged:
             self.journal.submit(Unit({}, [], lambda: None, purged=purged, owes_receipt=False))
 
@@ -766,7 +767,7 @@ class ModelledBroker:
         topic = self.registry.topic(parse_topic_name(name.removeprefix("DLQ.")), self.clock.ns)
         topic.is_choosy = topic.is_choosy or only_for is not None
         message = redriven(letter, message_id=self.message_ids.make(), only_for=only_for, now_ns=self.clock.ns)
-        self.redrive = Unit({topic: [message]}, [], lambda: None, purged={letters_topic: [Offset(offset)]})
+        self.redrive = Unit({topic: [message]}, [], lambda: None, purged={letters_topic: {Offset(offset): letter}})
         self.journal.submit(self.redrive)
 
     # What must be so -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
-#: As written in `journal/store_journal.py` and `sessions/session.py`.
+#: As written in `journal/backlog.py` and `sessions/session.py`.
 MAX_BACKLOG_BYTES = 16 * MIB
 MAX_LANE_BYTES = 2 * MIB
 #: The largest chunk that is read at once.

@@ -177,7 +177,7 @@ async def test_a_client_whose_answer_was_lost_gets_one_receipt_and_the_subscribe
 
 async def start_broker(data: Path, nursery: trio.Nursery, *, shutdown_grace_s: float = 1.0) -> Broker:
     """A whole broker with sockets, as `serve` runs it."""
-    settings = Settings(data=data, port=0, min_free_bytes=0, shutdown_grace_s=shutdown_grace_s)
+    settings = Settings(data=data, port=0, http_port=0, min_free_bytes=0, shutdown_grace_s=shutdown_grace_s)
     broker: Broker = await nursery.start(composition.run, settings)
     return broker
 

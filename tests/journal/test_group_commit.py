@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from stompbroker.storage import Batch
     from tests.journal.journal_under_test import JournalUnderTest
 
 
@@ -190,10 +191,14 @@ async def just_written(under_test: JournalUnderTest, count: int) -> None:
 
 
 async def attempted(under_test: JournalUnderTest) -> None:
-    """Time stands still, so that nobody can sleep until a thread is done."""
-    while not under_test.store.attempts:
-        await trio.lowlevel.checkpoint()
+    await attempted_of(under_test, 1)
     await under_test.journal.wait_idle()
+
+
+async def attempted_of(under_test: JournalUnderTest, count: int) -> None:
+    """Time stands still, so that nobody can sleep until a thread is done."""
+    while len(under_test.store.attempts) < count:
+        await trio.lowlevel.checkpoint()
 
 
 async def steps_of_the_journal(doing: Callable[[], None]) -> int:
@@ -265,19 +270,90 @@ async def test_an_ack_long_after_the_last_unit_wakes_the_journal(data: Path, moc
         await attempted(under_test)
 
 
-async def test_an_ack_without_a_receipt_rides_with_the_next_batch(data: Path, mock_clock: MockClock) -> None:
+async def published_alone(under_test: JournalUnderTest) -> Batch:
+    """The batch in which a message is written."""
+    done = trio.Event()
+    under_test.store.attempts.clear()
+    under_test.submit("alone", Unit({under_test.topic("a"): make_messages(1)}, [], done.set))
+    await done.wait()
+    (batch,) = under_test.store.attempts
+    return batch
+
+
+async def test_a_message_does_not_wait_for_acks_that_can_wait_for_company(data: Path, mock_clock: MockClock) -> None:
     async with running_journal(data) as under_test:
         await with_deliveries(under_test, 10)
         acknowledge(under_test, 1, 5)
-        await wait_all_tasks_blocked()
-        done = trio.Event()
 
-        under_test.submit("next", Unit({under_test.topic("a"): make_messages(1)}, [], done.set))
-        await done.wait()
+        batch = await published_alone(under_test)
+
+        assert [run.first_offset for run in batch.messages] == [10]
+        assert not batch.cursors
+        assert not batch.deletions
+
+
+async def test_acks_that_messages_went_without_are_written_after_a_moment_all_the_same(
+    data: Path, mock_clock: MockClock
+) -> None:
+    """Not a moment after the last of these messages."""
+    async with running_journal(data) as under_test:
+        await with_deliveries(under_test, 10)
+        acknowledge(under_test, 1, 5)
+        for _ in range(4):
+            assert not (await published_alone(under_test)).cursors
+            await wait_all_tasks_blocked()
+            mock_clock.jump(0.01)
+        under_test.store.attempts.clear()
+
+        await wait_all_tasks_blocked()
+        assert not under_test.store.attempts
+        mock_clock.jump(0.011)
+        await attempted(under_test)
 
         (batch,) = under_test.store.attempts
         assert [row.ack_floor for row in batch.cursors] == [5]
-        assert [run.first_offset for run in batch.messages] == [10]
+
+
+async def test_acks_that_have_waited_ride_with_the_next_message(data: Path, mock_clock: MockClock) -> None:
+    async with running_journal(data) as under_test:
+        await with_deliveries(under_test, 10)
+        acknowledge(under_test, 1, 5)
+        await published_alone(under_test)
+        under_test.store.hold()
+        under_test.publish("held", under_test.topic("a"), make_messages(1))
+        await attempted_of(under_test, 2)
+        mock_clock.jump(0.05)
+
+        under_test.publish("behind", under_test.topic("a"), make_messages(1))
+        under_test.store.release()
+        await attempted_of(under_test, 3)
+
+        assert [[row.ack_floor for row in batch.cursors] for batch in under_test.store.attempts] == [[], [], [5]]
+
+
+async def test_five_hundred_acks_ride_with_the_next_message(data: Path, mock_clock: MockClock) -> None:
+    async with running_journal(data) as under_test:
+        await with_deliveries(under_test, 1000)
+
+        acknowledge(under_test, 1, 500)
+        batch = await published_alone(under_test)
+
+        assert [row.ack_floor for row in batch.cursors] == [500]
+
+
+async def test_an_ack_with_a_receipt_takes_those_without_along(data: Path, mock_clock: MockClock) -> None:
+    async with running_journal(data) as under_test:
+        await with_deliveries(under_test, 10)
+        (subscription,) = under_test.registry.durable.values()
+        assert subscription.consumer is not None
+        acknowledge(under_test, 1, 5)
+        done = trio.Event()
+
+        under_test.submit("owed", Unit({}, [acknowledgement(subscription.consumer, 6, 6)], done.set))
+        await done.wait()
+
+        (batch,) = under_test.store.attempts
+        assert [row.ack_floor for row in batch.cursors] == [6]
 
 
 async def test_ten_thousand_acks_without_a_receipt_make_few_commits_of_one_cursor_each(data: Path) -> None:

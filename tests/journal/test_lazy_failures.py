@@ -59,6 +59,7 @@ async def test_what_was_left_is_written_when_there_is_nothing_else_to_do(data: P
 
         refuse(under_test, consumer, 1, MANY, with_receipt=False)
         await until(lambda: under_test.query("SELECT count(*) FROM redeliveries") == [(MANY,)])
+        await under_test.idle()
 
         sizes = [len(batch.redeliveries) for batch in under_test.store.written if batch.redeliveries]
         assert sizes == [FAILURES_IDLE, MANY - FAILURES_IDLE]
@@ -92,14 +93,35 @@ async def test_those_that_were_refused_first_are_written_first(data: Path) -> No
         under_test.publish("begun", under_test.topic("b"), make_messages(1))
         await until(lambda: len(under_test.store.attempts) > len(under_test.store.written))
 
-        refuse(under_test, consumer, 501, 600, with_receipt=False)
-        refuse(under_test, consumer, 1, 100, with_receipt=False)
+        refuse(under_test, consumer, 501, 900, with_receipt=False)
+        refuse(under_test, consumer, 1, 100, with_receipt=False)  # so many that no batch goes without them
         under_test.publish("waited for", under_test.topic("b"), make_messages(1))
         under_test.store.release()
         await until(lambda: "waited for" in under_test.completed)
 
         offsets = [row.offset for batch in under_test.store.written for row in batch.redeliveries]
         assert offsets[:FAILURES_BESIDE] == list(range(500, 500 + FAILURES_BESIDE))
+
+
+async def test_what_was_too_much_for_one_batch_goes_with_the_next_whatever_that_is(data: Path) -> None:
+    """Otherwise they would pile up beside somebody who publishes one message at a time."""
+    async with running_journal(data) as under_test:
+        consumer = await with_many_in_flight(under_test)
+        topic = under_test.topic("b")
+        under_test.store.hold()
+        under_test.publish("begun", topic, make_messages(1))
+        await until(lambda: len(under_test.store.attempts) > len(under_test.store.written))
+        refuse(under_test, consumer, 1, MANY, with_receipt=False)
+
+        def publish_another() -> None:
+            under_test.publish("second", topic, make_messages(1))
+
+        under_test.submit("first", Unit({topic: make_messages(1)}, [], publish_another))
+        under_test.store.release()
+        await until(lambda: "second" in under_test.completed)
+
+        beside = [len(batch.redeliveries) for batch in under_test.store.written if batch.messages]
+        assert beside[-2:] == [FAILURES_BESIDE, FAILURES_BESIDE]
 
 
 async def test_what_was_acknowledged_before_its_refusal_was_written_leaves_no_row(data: Path) -> None:

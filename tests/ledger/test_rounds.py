@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.ledger import Exports, RoundFailed, RoundResult, Rounds
 from stompbroker.ledger.rounds import MARGIN_NS
 from stompbroker.storage import Batch, ExportRow, Gathered, LedgerRow
+from tests.support.passing_time import set_wall_clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ RESULT = RoundResult(["a file"], 3, 5)
 
 @pytest.fixture(autouse=True)
 def noon(mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompbroker.clock.time", SimpleNamespace(time_ns=lambda: NOW_NS))
+    set_wall_clock(monkeypatch, lambda: NOW_NS)
 
 
 def make_exports(exports: Sequence[ExportRow] = (), gathered: Sequence[Gathered] = ()) -> Exports:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 import trio
 
+from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.stomp import Version
 from tests.management.asker import asking, hold_against_model, served
 from tests.support.broker_process import running_broker as running_process
@@ -51,7 +52,7 @@ def counts(described: dict[str, Any]) -> dict[str, int]:
 
 
 def age_s(time: str) -> float:
-    return (datetime.now(UTC) - datetime.fromisoformat(time)) / timedelta(seconds=1)
+    return Clock().now_ns() / NANOSECONDS - datetime.fromisoformat(time).timestamp()
 
 
 # A durable and a transient subscription -------------------------------------------------------------------------------

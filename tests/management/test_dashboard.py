@@ -16,6 +16,7 @@ from playwright.sync_api import expect
 from tests.end_to_end.raw_client import RawClient, send_frame
 from tests.management.browser import PHONE, page_address, visiting
 from tests.support.broker_process import BrokerProcess, running_broker, wait_until
+from tests.support.prepared_process import run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -372,6 +373,31 @@ def test_a_lost_connection_is_said_and_comes_back_by_itself(browser: Browser, tm
         broker.stop()
     finally:
         broker.clean_up()
+
+
+def test_the_overview_says_that_the_lake_cannot_be_written_and_why(browser: Browser, tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, visiting(browser, page_address(broker)) as visit:
+        page, in_the_way = visit.page, broker.data / "lake"
+        with durable(broker.address, "shipping", "/topic/orders") as client:
+            publish(broker.address, send_frame("/topic/orders", b"x"))
+            client.send("ACK", id=client.next_frame().headers["ack"], receipt="acknowledged")
+            client.expect_receipt("acknowledged")
+        if in_the_way.exists():
+            in_the_way.rename(broker.data / "before")
+        in_the_way.write_text("a file")
+
+        assert run_program("ledger", "export", "--data", str(broker.data)).returncode != 0
+        visit.open()
+        fact = page.locator("div", has=page.locator("#lake-state")).last
+        expect(page.locator("#lake-state")).to_have_text("Failing")
+        expect(fact).to_contain_text(str(in_the_way))
+        expect(fact).to_contain_text("1 record to export")
+
+        in_the_way.unlink()
+        assert run_program("ledger", "export", "--data", str(broker.data)).returncode == 0
+        expect(page.locator("#lake-state")).to_have_text("OK")
+        expect(fact).to_contain_text("0 records to export")
+        expect(fact).to_contain_text("last export")
 
 
 def test_a_broker_with_a_token_asks_for_it_once(browser: Browser, tmp_path: Path) -> None:

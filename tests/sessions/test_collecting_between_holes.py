@@ -306,6 +306,26 @@ async def test_an_idle_broker_writes_nothing_about_a_hole_that_stays(
         assert broker.journal.batches == before
 
 
+async def test_what_a_subscription_is_moved_back_to_is_not_deleted_any_more(
+    store_directory: Path, mock_clock: MockClock
+) -> None:
+    """The collector has found it between holes, and the journal was about to delete it."""
+    async with running_broker(store_in=store_directory) as broker:
+        subscriber = await broker.durable_subscriber()
+        await broker.store_messages(*bodies(range(COUNT)))
+        await acknowledge_all_but(subscriber, await subscriber.next_messages(COUNT), 0)
+        await broker.settle()
+        now_ns = broker.clock.now_ns()
+        broker.registry.collect(broker.registry.topics["a"], now_ns, unused_since_ns=0)
+        (subscription,) = broker.registry.durable.values()
+
+        moved = await broker.parts.control.call("move_subscription", {"id": subscription.public_id, "to": "earliest"})
+
+        assert moved["backlog"] == COUNT
+        again = await broker.durable_subscriber()
+        assert [message.body for message in await broker.rest_for(again)] == bodies(range(COUNT))
+
+
 # In memory only ------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -227,3 +228,52 @@ async def test_a_subscriber_deletes_itself_while_a_page_is_read_for_it(store_dir
         await broker.settle()
         assert broker.count("subscriptions") == 0
         broker.check_invariants()
+
+
+async def test_a_topic_is_not_collected_while_its_first_subscription_is_being_stored(store_directory: Path) -> None:
+    """The batch gives the topic its number, which another topic of that name would not know."""
+    async with running_broker(store_in=store_directory) as broker:
+        client = await broker.client(client_id="billing")
+        with broker.held_store():
+            await client.send_raw(subscribe_frame(client, receipt="subscribed"))
+            await wait_all_tasks_blocked()
+            now_ns = broker.clock.now_ns()
+            assert not broker.registry.collect(broker.registry.topics["a"], now_ns, unused_since_ns=now_ns)
+        await client.expect_receipt("subscribed")
+
+        await broker.store_messages(b"0")
+
+        assert (await client.next_message()).body == b"0"
+
+
+async def test_a_page_that_was_read_before_a_redrive_is_not_kept(
+    store_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(store_in=store_directory) as broker:
+        subscriber = await broker.durable_subscriber()
+        await broker.store_messages(b"0")
+        message = await subscriber.next_message()
+        await subscriber.send("NACK", id=message.headers["ack"], requeue="false")
+        await broker.settle()
+        assert broker.parts.opened is not None
+        store = broker.parts.opened.store
+        read_page, is_read, may_return = store.read_page, threading.Event(), threading.Event()
+
+        def read_slowly(*args: Any) -> Any:
+            page = read_page(*args)
+            is_read.set()
+            assert may_return.wait(10)
+            return page
+
+        monkeypatch.setattr(store, "read_page", read_slowly)
+        early = await broker.client()
+        await early.subscribe("/topic/DLQ.a", ack="client-individual", **{"from": "earliest"})
+        await trio.to_thread.run_sync(is_read.wait, 10)
+        monkeypatch.setattr(store, "read_page", read_page)
+        await broker.parts.control.call("redrive_dead_letters", {"topic": "a"})
+        may_return.set()
+
+        assert await broker.rest_for(early) == []
+        late = await broker.client()
+        await late.subscribe("/topic/DLQ.a", ack="client-individual", **{"from": "offset=0"})
+        assert await broker.rest_for(late) == []

@@ -231,8 +231,8 @@ async def test_durable_subscriptions_are_refused_while_too_much_waits_to_be_stor
     durable_broker: BrokerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever comes, subscribes and goes again while the store hangs must not fill the memory."""
-    monkeypatch.setattr("stompbroker.journal.store_journal.MAX_BACKLOG_BYTES", 2048)
-    monkeypatch.setattr("stompbroker.journal.store_journal.OVERFULL_BACKLOG_BYTES", 3 * 2048)
+    monkeypatch.setattr("stompbroker.journal.backlog.MAX_BACKLOG_BYTES", 2048)
+    monkeypatch.setattr("stompbroker.journal.backlog.OVERFULL_BACKLOG_BYTES", 3 * 2048)
     old = await durable_broker.durable_subscriber(name="old")
 
     with durable_broker.held_store():

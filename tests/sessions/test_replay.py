@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
 from tests.support.broker_under_test import running_broker
-from tests.support.redelivery import S, begin_from, history, jump_to, refuse, subscription_of
+from tests.support.redelivery import S, begin_from, history, iso, jump_to, refuse, subscription_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,10 +61,6 @@ async def publish_over_time(broker: BrokerUnderTest, mock_clock: MockClock, coun
         await broker.store_messages(b"%d" % number)
         await jump_to(broker, mock_clock, times_ns[-1] + every_s * S)
     return times_ns
-
-
-def iso(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns / S, UTC).isoformat(timespec="microseconds")
 
 
 # Where it begins -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from stompbroker.storage import StoreFailing
+from tests.ledger.recorded import recorded
 from tests.support.broker_under_test import running_broker
 from tests.support.passing_time import UpkeepRounds, let_time_pass, let_wall_clock_go_on
 
@@ -43,6 +44,11 @@ async def returning(broker: BrokerUnderTest, name: str = "orders") -> Client:
 def counters(broker: BrokerUnderTest, name: str = "orders") -> Counters:
     (found,) = [each for each in broker.registry.durable.values() if each.name == name or each.key.endswith(f"/{name}")]
     return found.counters
+
+
+def outcomes(broker: BrokerUnderTest) -> list[str]:
+    """What the ledger has of all deliveries, in the order in which they were settled."""
+    return [row["outcome"] for row in recorded(broker, "a")]
 
 
 # For those who are absent --------------------------------------------------------------------------------------------
@@ -346,6 +352,7 @@ async def test_who_does_not_want_its_own_messages_does_not_count_them(
 
         assert broker.count("messages") == 0
         assert counters(broker).expired == 1
+        assert outcomes(broker) == ["expired"]
 
 
 async def test_of_two_ends_the_earlier_counts_for_every_message_with_that_header_block(

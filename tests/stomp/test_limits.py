@@ -390,7 +390,7 @@ async def test_heart_beat_intervals(autojump_clock: MockClock, broker: BrokerUnd
 
 async def test_connections(tmp_path: Path) -> None:
     """Real sockets and real time: whom the listener turns away never gets a session."""
-    settings = Settings(port=0, data=tmp_path, max_connections=2)
+    settings = Settings(port=0, http_port=0, data=tmp_path, max_connections=2)
     connect, connected = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0", b"CONNECTED\n"
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:

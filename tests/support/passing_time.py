@@ -1,20 +1,23 @@
-"""Time that passes for a broker with a store, as far as a test lets it.
+"""Time that passes for a broker in a test's own process, as far as the test lets it.
 
-Law: the clock is a `MockClock` that the test moves, and it moves only while the broker has nothing to do. Threads are
-waited for in real time, by looking.
+Law: every test begins on the same day at the same hour. A clock that is moved is a `MockClock`, and it moves only while
+the broker has nothing to do. Threads are waited for in real time, by looking.
 """
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import upkeep
+from stompbroker.clock import NANOSECONDS
 from tests.support.broker_under_test import A_LOOK_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     import pytest
@@ -23,7 +26,18 @@ if TYPE_CHECKING:
     from stompbroker.storage import Batch
     from tests.support.broker_under_test import BrokerUnderTest
 
-__all__ = ["UpkeepRounds", "let_time_pass", "let_wall_clock_go_on", "watch_batches"]
+__all__ = [
+    "UpkeepRounds",
+    "begin_in_the_morning",
+    "let_time_pass",
+    "let_wall_clock_go_on",
+    "set_wall_clock",
+    "watch_batches",
+]
+
+#: When tests begin: 2027-01-15 08:10 UTC. Whatever a broker does on the hour or at midnight, it does in those tests
+#: that have it so late, and in no other because of the time at which somebody runs it.
+MORNING_NS: Final = 1_800_000_600 * NANOSECONDS
 
 #: Between two moves: a little more than a round of the collector, and than the idle moment the journal waits for.
 A_ROUND_S = 1.01
@@ -37,12 +51,20 @@ async def let_time_pass(broker: BrokerUnderTest, clock: MockClock, seconds: int)
     await broker.settle()
 
 
+def set_wall_clock(monkeypatch: pytest.MonkeyPatch, now_ns: Callable[[], int]) -> None:
+    """What a broker that is started in this process takes for the time of day."""
+    monkeypatch.setattr("stompbroker.clock.time", SimpleNamespace(time_ns=now_ns))
+
+
+def begin_in_the_morning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the morning at which tests begin, and later as time goes by."""
+    began_ns = monotonic_ns()
+    set_wall_clock(monkeypatch, lambda: MORNING_NS + monotonic_ns() - began_ns)
+
+
 def let_wall_clock_go_on(clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is started later finds the wall clock where the mock clock has brought it."""
-    monkeypatch.setattr(
-        "stompbroker.clock.time",
-        SimpleNamespace(time_ns=lambda: 1_800_000_000 * 10**9 + int(clock.current_time() * 1e9)),
-    )
+    set_wall_clock(monkeypatch, lambda: MORNING_NS + int(clock.current_time() * NANOSECONDS))
 
 
 def watch_batches(broker: BrokerUnderTest) -> list[Batch]:

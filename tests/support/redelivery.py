@@ -5,6 +5,7 @@ Law: small steps on a `BrokerUnderTest` and its clients; nothing here asserts wh
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -22,6 +23,7 @@ __all__ = [
     "S",
     "begin_from",
     "history",
+    "iso",
     "jump_to",
     "letters_of",
     "refuse",
@@ -55,6 +57,11 @@ async def refuse_all(broker: BrokerUnderTest, client: Client, times: int, **head
 def begin_from(place: str) -> dict[str, Any]:
     """The header that says where in its topic a subscription begins; `from` cannot be written as an argument."""
     return {"from": place}
+
+
+def iso(at_ns: int) -> str:
+    """A time to begin from, to the microsecond."""
+    return datetime.fromtimestamp(at_ns / S, UTC).isoformat(timespec="microseconds")
 
 
 def history(message: Frame) -> tuple[str, str, str | None]:

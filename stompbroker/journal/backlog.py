@@ -1,0 +1,125 @@
+"""Units on their way into the store.
+
+Law: what was taken waits, is handed out in that order, and is let go of once, completed or refused. Until then it is
+charged to the memory budget, and counted by its lane, its topics, and the subscriptions that it answers for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.message import size_of_all
+
+if TYPE_CHECKING:
+    from stompbroker.journal.health import Health
+    from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.topics import Subscription, Unit
+
+__all__ = ["Backlog"]
+
+#: What a unit costs beside its messages: receipts, answers, the objects around them.
+UNIT_OVERHEAD_BYTES: Final = 2048
+#: What may wait to be written before publishers to stored topics are held back, and when they go on.
+MAX_BACKLOG_BYTES: Final = 16 * 1024 * 1024
+EASED_BACKLOG_BYTES: Final = MAX_BACKLOG_BYTES // 2
+#: What may wait in all. Answers of connected clients, and subscriptions that come and go, are not held back; beyond
+#: this the latter are refused.
+OVERFULL_BACKLOG_BYTES: Final = 2 * MAX_BACKLOG_BYTES
+#: What is written at once. More would make the first of it wait without making the last any quicker.
+MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+MAX_BATCH_UNITS: Final = 1024
+
+
+@final
+class Backlog:
+    """
+    Invariants:
+        its bytes, those being written included, are charged to the memory budget
+        every unit taken and not let go of is waiting or being written, once
+    """
+
+    __slots__ = ("_budget", "_health", "_waiting", "_writing", "let_go_of", "size_bytes", "taken")
+
+    def __init__(self, budget: MemoryBudget, health: Health) -> None:
+        self._budget = budget
+        self._health = health
+        self._waiting: deque[Unit] = deque()
+        #: How many were handed out and not let go of.
+        self._writing = 0
+        #: Of those that wait, and of what is being written.
+        self.size_bytes = 0
+        #: Units taken and let go of since the start.
+        self.taken = 0
+        self.let_go_of = 0
+
+    def __len__(self) -> int:
+        """How many wait for the next batch."""
+        return len(self._waiting)
+
+    @property
+    def pending(self) -> int:
+        """The same and those that are being written."""
+        return self.taken - self.let_go_of
+
+    @property
+    def is_overfull(self) -> bool:
+        return self.size_bytes >= OVERFULL_BACKLOG_BYTES
+
+    def take(self, unit: Unit) -> None:
+        unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(map(size_of_all, unit.publications.values()))
+        self._waiting.append(unit)
+        self.taken += 1
+        self.size_bytes += unit.size_bytes
+        self._budget.adjust(unit.size_bytes)
+        if unit.lane is not None:
+            unit.lane.enter(unit)
+        for topic in unit.publications:
+            topic.pending_units += 1
+        for answer, _ in unit.decisions:
+            answer.consumer.subscription.pending_answers += 1
+        if self.size_bytes >= MAX_BACKLOG_BYTES:
+            self._health.note_backlog(is_long=True)
+
+    def hand_out(self) -> list[Unit]:
+        """The units of the next batch, perhaps none."""
+        units: list[Unit] = []
+        size_bytes = work = 0
+        while self._waiting and size_bytes < MAX_BATCH_BYTES and work < MAX_BATCH_UNITS:
+            if _is_published_to(self._waiting[0].removed, units):
+                break  # What goes with it is known when these are completed.
+            unit = self._waiting.popleft()
+            size_bytes += unit.size_bytes
+            # A subscription that comes or goes takes as long to write down as several other units.
+            work += 1 if unit.created is None and unit.removed is None else 8
+            units.append(unit)
+        self._writing = len(units)
+        return units
+
+    def let_go(self, unit: Unit) -> None:
+        self.let_go_of += 1
+        self._writing -= 1
+        self.size_bytes -= unit.size_bytes
+        self._budget.adjust(-unit.size_bytes)
+        for topic in unit.publications:
+            topic.pending_units -= 1
+        for answer, _ in unit.decisions:
+            answer.consumer.subscription.pending_answers -= 1
+        if unit.lane is not None:
+            unit.lane.leave(unit)
+
+    def note_finished(self) -> None:
+        """All of a batch were let go of."""
+        if self.size_bytes < EASED_BACKLOG_BYTES:
+            self._health.note_backlog(is_long=False)
+
+    def check_invariants(self) -> None:
+        assert self.pending == len(self._waiting) + self._writing
+        if not self._writing:
+            assert self.size_bytes == sum(unit.size_bytes for unit in self._waiting)
+
+
+def _is_published_to(removed: Subscription | None, units: list[Unit]) -> bool:
+    return removed is not None and any(
+        removed.pattern.matches(topic.segments) for unit in units for topic in unit.publications
+    )
