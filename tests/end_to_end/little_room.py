@@ -27,7 +27,7 @@ _MOUNT_TIMEOUT_S: Final = 10.0
 
 class Room(Protocol):
     def take(self, left_bytes: int) -> None:
-        """From now on the files may grow by about so much."""
+        """From now on the files may grow by about so much. While the broker writes, nobody can say how much that is."""
 
     def make(self) -> None:
         """As much as there was before."""

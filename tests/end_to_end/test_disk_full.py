@@ -131,8 +131,8 @@ def test_what_has_a_receipt_is_there_when_a_broker_without_room_is_killed(place:
     subscribe_and_leave(broker)
     healthy = broker.statistics()["store"]["state"]
     publisher = RawClient.connected(broker.address)
+    room.take(LEFT_BYTES)
     with publisher, sending(publisher, all_messages()):
-        room.take(LEFT_BYTES)
         wait_until(lambda: broker.statistics()["store"]["state"] != healthy, "the store says that it fails")
         broker.kill()
         receipted = receipts_up_to_the_end(publisher)
