@@ -21,13 +21,25 @@ if TYPE_CHECKING:
 
 @final
 class BrokerWatch:
-    """Peak memory since it was made, and processor shares since `restart`."""
+    """Processor shares since `restart`, and peak memory since it was made, if that is asked for.
 
-    def __init__(self, target: Target, *, also: Callable[[], None] = lambda: None) -> None:
+    It is not free: the kernel walks through all pages of a broker to say how much memory it has, and holds the broker
+    up for milliseconds, several times a second. A message in fifty came late for nothing else.
+    """
+
+    def __init__(
+        self, target: Target, *, measures_memory: bool = False, also: Callable[[], None] = lambda: None
+    ) -> None:
         self._target = target
         self._also = also
-        self.peak_resident_bytes = target.resident_bytes()
+        self._measures_memory = measures_memory
+        self._peak_resident_bytes = target.resident_bytes() if measures_memory else 0
         self.restart()
+
+    @property
+    def peak_resident_bytes(self) -> int:
+        assert self._measures_memory, "nobody has asked for it to be measured"
+        return self._peak_resident_bytes
 
     def restart(self) -> None:
         self._started_at = time.monotonic()
@@ -36,7 +48,8 @@ class BrokerWatch:
 
     def look(self) -> None:
         self._target.raise_if_dead()
-        self.peak_resident_bytes = max(self.peak_resident_bytes, self._target.resident_bytes())
+        if self._measures_memory:
+            self._peak_resident_bytes = max(self._peak_resident_bytes, self._target.resident_bytes())
         self._also()
 
     def broker_processor_s(self) -> float:

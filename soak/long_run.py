@@ -57,7 +57,7 @@ def run_long(messages: int, data: Path, command: Sequence[str], *, show: Callabl
 
     with running_process(command, data) as target:
         resident_before_bytes = target.resident_bytes()
-        watch = BrokerWatch(target)
+        watch = BrokerWatch(target, measures_memory=True)
         publishing = PublisherAssignment(
             address=target.address,
             destination=_DESTINATION,

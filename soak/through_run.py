@@ -80,7 +80,7 @@ def run_through(messages: int, data: Path, command: Sequence[str], *, show: Call
     """`command` runs a broker with its data in `data`. Raises `Broken`."""
     with running_process(command, data) as target:
         files = PeakOfFiles(data)
-        watch = BrokerWatch(target, also=files.look)
+        watch = BrokerWatch(target, measures_memory=True, also=files.look)
         assignment = PassingAssignment(
             address=target.address,
             destination=_DESTINATION,

@@ -121,7 +121,12 @@ def _run_rounds(options: Options, peers: Sequence[Peer]) -> tuple[Outcome, ...]:
 
     progress.begin(time.monotonic())
     for number in numbers:
-        ComparedRound(number, announce=announce, note=note).run(options.sittings, peers)
+        broke = {
+            (outcome.contestant, outcome.scenario): outcome.found
+            for outcome in outcomes
+            if outcome.round_number == number - 1 and isinstance(outcome.found, Unmeasured) and outcome.found.is_broken
+        }
+        ComparedRound(number, broke=broke, announce=announce, note=note).run(options.sittings, peers)
     return tuple(outcomes)
 
 

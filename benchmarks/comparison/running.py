@@ -2,8 +2,9 @@
 
 Law: one round is, for every sitting, every broker in turn: what is compared was measured within a minute or two, and a
 machine that slows down slows all of them. Nothing of another broker runs meanwhile. What broke is noted, and the rest
-of the sitting goes on with a new instance; what a broker cannot do is said and not tried. How long one may be silent
-is its own: ours is held to the bound that it has elsewhere, a peer may take as long as it needs to be measured.
+of the sitting goes on with a new instance; what a broker cannot do is said and not tried, nor what broke in the round
+before: a peer may take minutes to break. How long one may be silent is its own: ours is held to the bound that it has
+elsewhere, a peer may take as long as it needs to be measured.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.rounds import measure
 from benchmarks.scenarios import PassedThrough
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from benchmarks.comparison.sittings import Compared, Sitting
     from benchmarks.peers.peer import Peer
@@ -36,12 +37,19 @@ _PLAIN: Final = "topic-1-to-1"
 
 @final
 class ComparedRound:
-    """One round. `announce` is told before each measurement, `note` of each outcome."""
+    """One round. `broke` is what broke in the one before, by broker and scenario; `announce` is told before each
+    measurement, `note` of each outcome."""
 
     def __init__(
-        self, number: int, *, announce: Callable[[Peer, Compared, int], None], note: Callable[[Outcome], None]
+        self,
+        number: int,
+        *,
+        broke: Mapping[tuple[str, str], Unmeasured],
+        announce: Callable[[Peer, Compared, int], None],
+        note: Callable[[Outcome], None],
     ) -> None:
         self._number = number
+        self._broke = broke
         self._announce = announce
         self._note = note
         #: Deliveries per second of this round, by broker and scenario.
@@ -59,6 +67,8 @@ class ComparedRound:
                 continue
             if lacking := [ability for ability in compared.needs if ability not in peer.abilities]:
                 self._found(peer, compared, Unmeasured(peer.why_not[min(lacking)], is_broken=False))
+            elif broken := self._broke.get((peer.name, compared.name)):
+                self._found(peer, compared, broken)
             else:
                 waiting.append(compared)
         while waiting:

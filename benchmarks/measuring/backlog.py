@@ -43,10 +43,10 @@ class Filling:
 
 def measure(scenario: Backlog, target: Target, stall_s: float, show: Callable[[str], None]) -> Measurement:
     subscribe_and_leave(target, ABSENT, DESTINATION)
-    filling_watch = BrokerWatch(target)
+    filling_watch = BrokerWatch(target, measures_memory=True)
     filled = fill(filling_of(scenario), target, filling_watch, stall_s, show)
     filling_s = filled.finished_at - filled.started_at
-    draining_watch = BrokerWatch(target)
+    draining_watch = BrokerWatch(target, measures_memory=True)
     drained = drain(scenario.messages, target, draining_watch, stall_s, show)
     machine_share, broker_share = draining_watch.machine_share(), draining_watch.broker_share()
     raise_if_not_drained(scenario, drained)

@@ -47,7 +47,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 def measure(scenario: Collecting, target: Target, stall_s: float, show: Callable[[str], None]) -> Measurement:
     _fill(scenario, target, stall_s, show)
-    alone_watch, beside_watch = BrokerWatch(target), BrokerWatch(target)
+    alone_watch, beside_watch = BrokerWatch(target), BrokerWatch(target, measures_memory=True)
     messages = round(scenario.messages_per_s * scenario.duration_s)
     with RoleProcess(paced.run, _paced(scenario, target, messages, stall_s), watch=alone_watch.look) as alone_process:
         alone_process.wait_stage(Stage.READY)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def measure(scenario: FreshStart, target: Target) -> Measurement:
-    watch = BrokerWatch(target)
+    watch = BrokerWatch(target, measures_memory=True)
     return Measurement(
         scenario=scenario.name,
         figures=(

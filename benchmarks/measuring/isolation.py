@@ -54,7 +54,7 @@ def measure(scenario: Isolation, target: Target, stall_s: float) -> Measurement:
         body_bytes=scenario.flood_body_bytes,
         settles_after_s=scenario.duration_s / 2,
     )
-    watch = BrokerWatch(target)
+    watch = BrokerWatch(target, measures_memory=True)
     with RoleProcess(paced.run, steady, watch=watch.look) as alone_process:
         alone_process.wait_stage(Stage.READY)
         alone_process.tell(Go())

@@ -62,10 +62,10 @@ def measure(scenario: NackEverything, target: Target, stall_s: float, show: Call
     refusing = RefuserAssignment(address=target.address, destination=_REFUSED, identity=_REFUSER)
     with Stored(target.data) as stored:
         waiting = WaitingWatch(target, stored)
-        alone_watch = BrokerWatch(target, also=waiting.look)
+        alone_watch = BrokerWatch(target, measures_memory=True, also=waiting.look)
         paced_alone = _measure_paced(scenario, target, stall_s, alone_watch)
         fast_alone = throughput.measure(_fast(scenario), target, stall_s, alone_watch)
-        beside_watch = BrokerWatch(target, also=waiting.look)
+        beside_watch = BrokerWatch(target, measures_memory=True, also=waiting.look)
         with RoleProcess(refuser.run, refusing, watch=beside_watch.look) as refusing_process:
             refusing_process.wait_stage(Stage.READY)
             paced_beside = _measure_paced(

@@ -29,7 +29,7 @@ def measure(scenario: PassedThrough, target: Target, stall_s: float) -> Measurem
         most_messages=scenario.messages,
         body_bytes=scenario.body_bytes,
     )
-    watch = BrokerWatch(target)
+    watch = BrokerWatch(target, measures_memory=True)
     before_bytes = target.resident_bytes()
     measured = throughput.measure(passing, target, stall_s, watch)
     memory = {

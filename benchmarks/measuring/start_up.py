@@ -39,7 +39,7 @@ def measure(scenario: StartUp, target: Target, stall_s: float, show: Callable[[s
     killed_s = target.started_in_s
     target.restart()
     full_s, full_bytes = target.started_in_s, target.resident_bytes()
-    watch = BrokerWatch(target)
+    watch = BrokerWatch(target, measures_memory=True)
     drained = drain(scenario.messages, target, watch, stall_s, show)
     machine_share, broker_share = watch.machine_share(), watch.broker_share()
     raise_if_not_drained(scenario, drained)
