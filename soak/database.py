@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.postgres import running_postgres
-from tests.support.prepared_process import HARD_TIMEOUT_S, clean_environment
+from tests.support.prepared_process import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

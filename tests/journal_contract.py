@@ -34,6 +34,7 @@ from stompbroker.topics import (
 )
 from stompbroker.totals import Totals
 from tests.support.messages import make_message, make_messages
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from stompbroker.topics import Journal, Topic
 
 __all__ = ["JournalContract"]
-
-#: Nothing here takes that long.
-PATIENCE_S = 20.0
 
 
 def make_registry() -> Registry:
@@ -85,7 +83,7 @@ class JournalContract:
         return self.registry.topic(parse_topic_name(name), 0)
 
     async def idle(self, journal: Journal) -> None:
-        with trio.fail_after(PATIENCE_S):
+        with trio.fail_after(HARD_TIMEOUT_S):
             await journal.wait_idle()
 
     async def test_every_unit_is_completed_exactly_once(self) -> None:

@@ -19,6 +19,7 @@ from stompbroker.store_writer import FEW, ProcessWriter
 from tests.journal.journal_under_test import query
 from tests.storage.place import publication, topic
 from tests.support.messages import make_messages
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.writing_process import Dies, begun_writing_process
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage import Batch, Store, WritingProcess
 
-HARD_TIMEOUT_S = 20.0
 LOST = "the process that writes to the store is lost; a thread does it from now on"
 
 

@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 
 from stompbroker.actors import page_reader
 from stompbroker.ids import Offset
-from tests.journal.journal_under_test import HARD_TIMEOUT_S, JournalUnderTest, until
+from tests.journal.journal_under_test import JournalUnderTest, until
 from tests.support.messages import make_message
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

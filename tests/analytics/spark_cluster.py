@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from stompbroker_report.spark_class import environment, program
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +30,6 @@ __all__ = ["QUICK_JAVA", "Cluster", "running_cluster"]
 #: For small frames: every Java compiles little, which is most of what it does in a short life.
 QUICK_JAVA: Final = {"JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
-#: A bound on any one wait, in seconds: far more than anything takes, also on a busy machine.
-HARD_TIMEOUT_S: Final = 60.0
 LOOK_S: Final = 0.05
 
 _HOST: Final = "127.0.0.1"

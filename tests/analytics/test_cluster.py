@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 import stompbroker_report
 from stompbroker_report.job import STEPS
 from stompbroker_report.json_report import from_json
@@ -46,7 +44,6 @@ SETTINGS: Final = {
 KILLED_AT: Final = "writing the table topics"
 
 
-@pytest.mark.timeout(240)
 def test_date_gives_the_same_again_alone_and_on_a_cluster_that_loses_a_worker(
     sample_run: SampleRun, tmp_path: Path
 ) -> None:

@@ -15,13 +15,12 @@ import pytest
 import trio
 
 from tests.cli.scripted_peer import Peer
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment, run_prepared
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-#: A bound on how long a command may take before the test fails, in seconds. Nothing waits for it to pass.
-HARD_TIMEOUT_S = 30
 
 #: As the script that is installed does it.
 PROGRAM = [*PYTHON, "-c", "from stompbroker.cli import main; main()"]

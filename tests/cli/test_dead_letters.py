@@ -22,9 +22,10 @@ from rich.console import Console
 from stompbroker.cli.dead_letter_chunks import Move
 from stompbroker.cli.dead_letter_format import letter_lines, letter_table, skipped_lines
 from stompbroker.cli.subscription_table import print_uncut
-from tests.cli.conftest import HARD_TIMEOUT_S, running_broker
+from tests.cli.conftest import running_broker
 from tests.cli.failing_subscriber import client_of, make_letters
 from tests.cli.scripted_answers import Refused, ScriptedLetters, Vanished, letter, scripted_answers
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.cli.nightly import has_report_of, next_start
-from tests.cli.conftest import HARD_TIMEOUT_S
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path

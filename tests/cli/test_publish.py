@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.conftest import HARD_TIMEOUT_S, PROGRAM
+from tests.cli.conftest import PROGRAM
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Program, RunningBroker

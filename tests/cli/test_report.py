@@ -13,6 +13,7 @@ import pytest
 
 from stompbroker_report.generate import generate_lake
 from tests.cli.scripted_answers import Refused, scripted_answers
+from tests.support.patience import SPARK_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Program
 
-#: A bound on a run with Spark, which takes seconds to start, on a machine that does other things.
-SPARK_TIMEOUT_S = 110
 
 DATE = date(2026, 11, 15)
 

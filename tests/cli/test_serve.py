@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.cli.serve import announce
-from tests.cli.conftest import HARD_TIMEOUT_S, running_broker
+from tests.cli.conftest import running_broker
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Program, RunningBroker

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.conftest import HARD_TIMEOUT_S
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Program, RunningBroker

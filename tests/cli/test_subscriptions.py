@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from stompbroker.cli.subscription_table import print_uncut, table_of
-from tests.cli.conftest import HARD_TIMEOUT_S, running_broker
+from tests.cli.conftest import running_broker
 from tests.cli.scripted_control import addressed, named, scripted_control
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self, final
 
 from stompbroker.stomp import FrameReader, Limits, Version, render_frame
-from tests.support.broker_process import HARD_TIMEOUT_S
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import stomp
 
-from tests.support.broker_process import HARD_TIMEOUT_S
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_process import BrokerProcess
 
-pytestmark = pytest.mark.timeout(120)
 
 #: About as long as a restart takes; and longer than any test.
 SHORT_MS: Final = 2_000

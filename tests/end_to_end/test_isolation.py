@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.end_to_end.raw_client import TINY_BUFFER_BYTES, RawClient, send_frame, sending
-from tests.support.broker_process import HARD_TIMEOUT_S, running_broker, wait_until
+from tests.support.broker_process import running_broker, wait_until
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,6 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
 import trio
 
 from soak.ledger_run import SETTINGS, LedgerOutcome, run_ledger
@@ -69,7 +68,6 @@ def ask(broker: BrokerProcess, method: str, **arguments: Any) -> Any:
     return trio.run(call)
 
 
-@pytest.mark.timeout(240)
 def test_a_report_says_exactly_what_happened(tmp_path: Path) -> None:
     expected: Counter[tuple[str, str]] = Counter()
     began_on = datetime.now(UTC).date()
@@ -136,7 +134,6 @@ def report(tmp_path: Path, broker: BrokerProcess, began_on: Any) -> tuple[Counte
     return counts, figures
 
 
-@pytest.mark.timeout(120)
 def test_each_settled_delivery_is_in_lake_and_outbox_once_whenever_the_broker_is_killed(tmp_path: Path) -> None:
     """Killed while it stores acknowledgements and while it exports, at moments that differ from round to round."""
     with running_broker(tmp_path, **SETTINGS) as broker:

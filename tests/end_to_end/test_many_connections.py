@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,7 +10,8 @@ import trio
 
 from stompbroker.stomp import render_frame
 from tests.end_to_end.raw_client import send_frame
-from tests.support.broker_process import HARD_TIMEOUT_S, running_broker
+from tests.support.broker_process import running_broker
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,6 @@ CONNECTIONS: Final = 2_000
 SPARE_DESCRIPTORS: Final = 200
 #: Those that connect at the same time; a backlog may be shorter than all of them.
 AT_ONCE: Final = 200
-#: It takes two to four seconds; more than this and something is quadratic.
-ALLOWED_S: Final = 20.0
 
 GREETING: Final = render_frame("CONNECT", [("accept-version", "1.2"), ("host", "test")]) + render_frame(
     "SUBSCRIBE", [("id", "0"), ("destination", "/topic/a"), ("receipt", "subscribed")]
@@ -47,11 +45,9 @@ def enough_descriptors() -> Iterator[None]:
 @pytest.mark.usefixtures("enough_descriptors")
 def test_one_message_reaches_two_thousand_subscribers(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
-        began_at = time.monotonic()
         received = trio.run(publish_to_all, broker.address)
 
         assert received == [b"for all of you"] * CONNECTIONS
-        assert time.monotonic() - began_at < ALLOWED_S
         assert broker.statistics()["totals"]["delivered"] == CONNECTIONS
 
 

@@ -78,14 +78,12 @@ def test_a_client_stuck_in_its_own_send_is_told_so_in_the_end(tmp_path: Path, ac
     with running_broker(tmp_path, window_bytes="1 MiB", block_timeout_s=0.5) as broker:
         with RawClient.connected(broker.address) as client:
             client.subscribe("/topic/a", ack=ack)
-            began_at = time.monotonic()
 
             client.send_raw(send_frame("/topic/a", b"x" * 10_000) * 6_000)
 
             _, error = client.messages_up_to_the_end()
             assert error.headers["message"] in ("held back too long", "subscriber too slow")
             client.check_error(error, "/topic/a" if error.headers["message"] == "subscriber too slow" else "'a'")
-            assert time.monotonic() - began_at < 8
 
 
 @pytest.fixture

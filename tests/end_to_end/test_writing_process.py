@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
@@ -20,7 +19,8 @@ import trio
 from soak.crash_run import CrashSettings, run_crashes
 from soak.stomp_client import round_trip
 from tests.end_to_end.raw_client import RawClient, send_frame
-from tests.support.broker_process import HARD_TIMEOUT_S, running_broker, wait_until
+from tests.support.broker_process import running_broker, wait_until
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.prepared_process import PYTHON, clean_environment
 
 if TYPE_CHECKING:
@@ -178,12 +178,10 @@ def test_one_that_hangs_does_not_keep_the_broker_from_ending(tmp_path: Path, is_
             with RawClient.connected(broker.address) as publisher:
                 publisher.send_raw(send_frame("/topic/a", b"never confirmed", receipt="r"))
                 wait_until(lambda: broker.statistics()["store"]["backlog_units"], "a batch on its way")
-        asked_at = time.monotonic()
 
         broker.signal(signal.SIGTERM)
 
         assert broker.wait_ended() == 0
-        assert time.monotonic() - asked_at < 15
         wait_until(lambda: is_gone(writing), "the end of the writing process")
 
 

@@ -14,9 +14,9 @@ import trio
 from stompbroker.broker import Broker, opened_store
 from stompbroker.config import Settings
 from stompbroker.store_writer import ThreadWriter
-from tests.journal.journal_under_test import HARD_TIMEOUT_S
 from tests.journal.watched_store import WatchedStore
 from tests.support.broker_under_test import BrokerUnderTest
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -46,6 +46,7 @@ from stompbroker.topics import (
 from stompbroker.totals import Totals
 from tests.journal.watched_store import WatchedStore
 from tests.support.forming import form
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -53,9 +54,7 @@ if TYPE_CHECKING:
 
     from stompbroker.topics import Topic
 
-__all__ = ["HARD_TIMEOUT_S", "JournalUnderTest", "acknowledgement", "make_lane", "query", "running_journal", "until"]
-
-HARD_TIMEOUT_S: Final = 20.0
+__all__ = ["JournalUnderTest", "acknowledgement", "make_lane", "query", "running_journal", "until"]
 
 
 async def until(is_so: Callable[[], object]) -> None:

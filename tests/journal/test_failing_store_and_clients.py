@@ -16,7 +16,8 @@ from stompbroker.config import Settings
 from stompbroker.errors import OperatorError
 from stompbroker.storage import open_store
 from tests.journal.broker_on_store import broker_on
-from tests.journal.journal_under_test import HARD_TIMEOUT_S, until
+from tests.journal.journal_under_test import until
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,6 @@ from stompbroker.store_writer import ThreadWriter
 from stompbroker.topics import StoreState, Unit
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import (
-    HARD_TIMEOUT_S,
     JournalUnderTest,
     acknowledgement,
     running_journal,
@@ -29,6 +28,7 @@ from tests.journal.journal_under_test import (
 from tests.journal.poison import POISON, refuse_messages, refuse_subscriptions
 from tests.support.forming import form
 from tests.support.messages import make_message, make_messages
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.work import lines_run
 
 if TYPE_CHECKING:

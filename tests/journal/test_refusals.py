@@ -14,9 +14,10 @@ from trio.testing import wait_all_tasks_blocked
 from stompbroker.actors.journal import BaseRefused
 from stompbroker.topics import Answer, Refusal, Unit, Verdict
 from tests.journal.broker_on_store import broker_on
-from tests.journal.journal_under_test import HARD_TIMEOUT_S, acknowledgement, make_lane, running_journal, until
+from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
 from tests.journal.poison import POISON, refuse_messages, refuse_redeliveries, refuse_subscriptions
 from tests.support.messages import make_message, make_messages
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path

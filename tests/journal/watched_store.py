@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from sqlalchemy import NullPool, event
 
 from stompbroker.storage import StoreFailing
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.storage import Batch, Store
 
 __all__ = ["WatchedStore", "statements_written", "writing_connections"]
-
-#: Nothing is held that long.
-HARD_TIMEOUT_S: Final = 20.0
 
 
 def _nothing() -> None:

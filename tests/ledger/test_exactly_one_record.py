@@ -17,6 +17,7 @@ from tests.journal.poison import refuse_messages
 from tests.ledger.recorded import recorded
 from tests.support.broker_under_test import running_broker
 from tests.support.messages import make_message
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.redelivery import begin_from, iso
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from stompbroker.topics import Subscription
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
 
 LETTERS = "/topic/DLQ.a"
 
@@ -281,7 +281,7 @@ async def test_purged_in_flight_and_refused(store_directory: Path) -> None:
     async with running_broker(store_in=store_directory, redelivery_first_delay_ms=0) as broker:
         reader, letter = await letter_purged_in_flight(broker)
         await reader.send("NACK", id=letter.headers["ack"])
-        with trio.fail_after(10):
+        with trio.fail_after(HARD_TIMEOUT_S):
             while not outcomes(broker, "letters", topic="DLQ.a"):
                 await broker.settle()
 

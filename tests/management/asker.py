@@ -16,6 +16,7 @@ import trio
 from stompbroker.management import Access, Management
 from stompbroker.management.application import make_application
 from stompbroker.management.endpoints import ENDPOINTS
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -108,7 +109,9 @@ async def served(broker: BrokerUnderTest, *, token: str | None = None) -> AsyncI
         await nursery.start(Management(broker.parts.control, Access("127.0.0.1", token), listeners).run)
         limits = httpx.Limits(max_connections=None)
         base_url = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient(base_url=base_url, limits=limits, timeout=20, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=base_url, limits=limits, timeout=HARD_TIMEOUT_S, trust_env=False
+        ) as client:
             yield Asker(client)
         nursery.cancel_scope.cancel()
     for listener in listeners:

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from tests.support.broker_process import HARD_TIMEOUT_S, wait_until
+from tests.support.broker_process import wait_until
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

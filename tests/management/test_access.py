@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(60)
 
 TOKEN = "a-token-that-nobody-guesses"
 OVERVIEW = "/api/v1/overview"

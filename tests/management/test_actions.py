@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(60)
 
 #: So that everything stays there to be moved to.
 RETAINED = {"topics": [{"pattern": "a", "retain_s": 3600}]}

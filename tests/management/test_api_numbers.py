@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.management.asker import Asker
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(60)
 
 BODIES = [b"x" * size for size in range(1, 11)]
 BODY_BYTES = sum(map(len, BODIES))

@@ -17,6 +17,7 @@ from stompbroker.management import events
 from stompbroker.management.events import Events
 from tests.management.asker import asking, hold_against_model, served
 from tests.support.broker_under_test import running_broker
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tests.management.asker import Asker
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(60)
 
 EVENTS = "/api/v1/events"
 
@@ -57,7 +57,7 @@ class Stream:
         return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
     async def _next_event(self) -> object:
-        with trio.fail_after(20):
+        with trio.fail_after(HARD_TIMEOUT_S):
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 self._http.receive_data(bytes(await self._stream.receive_some()))
         return event
@@ -277,7 +277,7 @@ async def test_whoever_only_watches_is_not_taken_for_idle(monkeypatch: pytest.Mo
         async with connected(ask) as silent:
             async with watching(ask) as stream:
                 await silent.send_all(b"GET /api/v1/over")
-                with trio.fail_after(20):
+                with trio.fail_after(HARD_TIMEOUT_S):
                     assert await silent.receive_some() == b"", "half a request is given up"
                 for _ in range(3):
                     await stream.next()
@@ -288,7 +288,8 @@ async def test_a_connection_too_many_is_closed_at_once(monkeypatch: pytest.Monke
     async with running_broker() as broker, served(broker) as ask:
         async with watching(ask), watching(ask):
             async with connected(ask) as third:
-                with trio.fail_after(20), suppress(trio.BrokenResourceError):  # closed or reset, as it happens
+                # Closed or reset, as it happens.
+                with trio.fail_after(HARD_TIMEOUT_S), suppress(trio.BrokenResourceError):
                     assert await third.receive_some() == b""
         await until(lambda: broker.parts.control.sampler.watchers == 0, "both are gone")
         await ask.get("/overview")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(60)
 
 #: Loopback has nobody there: it is refused at once.
 NO_S3 = "s3://bucket/lake?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:1"

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from stompbroker.management.endpoints import Endpoint
     from tests.management.asker import Asker
 
-pytestmark = pytest.mark.timeout(60)
 
 EXAMPLES = 10
 CHECKS = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 import trio
 
 from tests.management.asker import asking
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     from tests.management.asker import Asker
     from tests.support.broker_under_test import BrokerUnderTest
-
-pytestmark = pytest.mark.timeout(30)
 
 
 async def expect_live(ask: Asker) -> None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tests.management.asker import Asker
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(60)
-
 
 async def scrape(ask: Asker) -> dict[str, Metric]:
     response = await ask.client.get("/metrics")

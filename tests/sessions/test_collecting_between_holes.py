@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
 
 #: More than the collector thinks worth a look above a hole.
 COUNT = 300

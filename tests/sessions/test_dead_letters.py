@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
 
 AT_ONCE: dict[str, Any] = {"redelivery_delay": "0"}
 

@@ -15,8 +15,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.topics import Registry
-from tests.support.broker_under_test import A_LOOK_S, REAL_PATIENCE_S, running_broker
+from tests.support.broker_under_test import A_LOOK_S, running_broker
 from tests.support.passing_time import UpkeepRounds, let_time_pass
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.redelivery import letters_of, subscription_of
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage import Batch
     from tests.support.broker_under_test import BrokerUnderTest, Client
-
-pytestmark = pytest.mark.timeout(30)
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -57,7 +56,7 @@ def stopped_at_letters(broker: BrokerUnderTest, *, is_written: bool) -> Iterator
         if is_written:
             commit(batch)
         reached.set()
-        assert may_go_on.wait(REAL_PATIENCE_S)
+        assert may_go_on.wait(HARD_TIMEOUT_S)
         if not is_written:
             commit(batch)
 
@@ -85,7 +84,7 @@ def held_reading(broker: BrokerUnderTest) -> Iterator[HeldReading]:
 
     def read_when_told(*args: Any, **options: Any) -> Any:
         asked.set()
-        assert may_read.wait(REAL_PATIENCE_S)
+        assert may_read.wait(HARD_TIMEOUT_S)
         return read_page(*args, **options)
 
     store.read_page = read_when_told  # type: ignore[method-assign]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
-
 
 async def let_time_pass(broker: BrokerUnderTest, clock: MockClock, seconds: int) -> None:
     """Second by second, each time until the broker has nothing to do."""

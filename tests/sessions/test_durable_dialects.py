@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
 
 NAME_HEADERS = ("activemq.subscriptionName", "durable-subscription-name", "durable-subscriber-name")
 

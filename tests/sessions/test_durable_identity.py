@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
-
 
 async def test_one_name_under_two_client_ids_is_two_subscriptions(durable_broker: BrokerUnderTest) -> None:
     mine = await durable_broker.durable_subscriber(client_id="mine", ack="auto")

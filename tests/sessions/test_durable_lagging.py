@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
 
 WINDOW = 20
 MIB = 1024 * 1024

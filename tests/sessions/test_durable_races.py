@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def subscribe_frame(client: Client, **headers: str) -> bytes:
     return client.frame(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.broker_under_test import running_broker
@@ -12,9 +11,9 @@ from tests.support.broker_under_test import running_broker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.broker_under_test import BrokerUnderTest
+    import pytest
 
-pytestmark = pytest.mark.timeout(30)
+    from tests.support.broker_under_test import BrokerUnderTest
 
 
 async def test_a_sends_receipt_comes_when_its_row_is_in_the_file(durable_broker: BrokerUnderTest) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
 
 EXACTLY_A_SECOND = {"redelivery_first_delay_ms": 1000, "redelivery_jitter": 0}
 EXACTLY_A_MINUTE = {"redelivery_first_delay_ms": 60_000, "redelivery_jitter": 0}

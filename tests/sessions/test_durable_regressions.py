@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
-
 
 # Stores that no broker started on ------------------------------------------------------------------------------------
 

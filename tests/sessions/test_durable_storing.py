@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
-
 
 async def test_nothing_is_stored_for_a_topic_without_durable_subscription(durable_broker: BrokerUnderTest) -> None:
     await durable_broker.durable_subscriber("/topic/b")

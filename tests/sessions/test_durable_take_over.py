@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
-
 
 async def test_the_newest_connection_wins(durable_broker: BrokerUnderTest) -> None:
     old = await durable_broker.durable_subscriber()

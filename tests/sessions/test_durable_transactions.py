@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def transaction(client: Client, acked: Frame, *bodies: bytes, verdict: str = "ACK") -> bytes:
     """BEGIN, an answer, SENDs to two topics in turn, and COMMIT, as one chunk."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def numbers_of(bodies: list[bytes], who: bytes) -> list[int]:
     return [int(body.split()[1]) for body in bodies if body.startswith(who)]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
-
 
 async def publish_to(broker: BrokerUnderTest, *topics: str) -> None:
     for topic in topics:

@@ -20,7 +20,8 @@ from stompbroker.actors import journal
 from stompbroker.stomp import Version
 from stompbroker.topics import dispatch
 from tests.journal.watched_store import statements_written
-from tests.support.broker_under_test import REAL_PATIENCE_S, Client, running_broker
+from tests.support.broker_under_test import Client, running_broker
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.writing_process import begun_writing_process
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ CONNECTION: Final = "serve_connection"
 @pytest.fixture(autouse=True)
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns and slices end when all is done: what a busy machine leaves for later is not what is counted here."""
-    monkeypatch.setattr(dispatch, "TURN_S", REAL_PATIENCE_S)
-    monkeypatch.setattr(journal, "SLICE_S", REAL_PATIENCE_S)
+    monkeypatch.setattr(dispatch, "TURN_S", HARD_TIMEOUT_S)
+    monkeypatch.setattr(journal, "SLICE_S", HARD_TIMEOUT_S)
 
 
 @final
@@ -65,7 +66,7 @@ class OnSockets:
         self._nursery.start_soon(self.parts.serve_connection, theirs, "a socket")
         await wait_all_tasks_blocked()
         (new,) = set(self.parts.sessions) - before
-        client = Client(ours, self.parts.sessions[new], patience_s=REAL_PATIENCE_S)
+        client = Client(ours, self.parts.sessions[new], patience_s=HARD_TIMEOUT_S)
         await client.connect(Version.V1_2, **headers)
         return client
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
 
 DAY_S = 86_400
 #: Without a warning, which could not come after it.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
 
 #: Longer than the first wait, with or without jitter.
 A_WHILE_S = 2.0

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
 
 #: The time between a delivery and its NACK: the schedule counts from the latter.
 WORK_S = 0.123

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(30)
 
 #: Header of a SUBSCRIBE.
 FROM_EARLIEST: dict[str, Any] = {"from": "earliest"}

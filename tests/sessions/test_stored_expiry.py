@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.topics import Counters
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
 
 A_SECOND = {"ttl": "1000"}
 AN_HOUR = {"ttl": "3600000"}

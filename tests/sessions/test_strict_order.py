@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-pytestmark = pytest.mark.timeout(30)
-
 
 async def strict_subscriber(broker: BrokerUnderTest, destination: str = "/topic/a", **headers: Any) -> Client:
     return await broker.durable_subscriber(destination, ordering="strict", redelivery_jitter="0", **headers)

@@ -19,6 +19,7 @@ from tests.stomp.mock_time import pass_time
 from tests.stomp.reading import outcome, reader
 from tests.stomp.versions import V1_1, V1_2, answer, every_version, in_versions
 from tests.support.broker_under_test import running_broker
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -392,7 +393,7 @@ async def test_connections(tmp_path: Path) -> None:
     """Real sockets and real time: whom the listener turns away never gets a session."""
     settings = Settings(port=0, http_port=0, data=tmp_path, max_connections=2)
     connect, connected = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0", b"CONNECTED\n"
-    with trio.fail_after(30):
+    with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
             running = await nursery.start(run_broker, settings)
             async with AsyncExitStack() as streams:

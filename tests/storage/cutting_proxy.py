@@ -12,13 +12,14 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from tests.support.patience import HARD_TIMEOUT_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["AtCommit", "CuttingProxy", "cutting_proxy"]
 
 _CHUNK_BYTES: Final = 65536
-_HARD_TIMEOUT_S: Final = 30.0
 
 
 @final
@@ -49,12 +50,12 @@ class CuttingProxy:
             except OSError:
                 return  # closed
             try:
-                server = socket.create_connection(("127.0.0.1", self._server_port), _HARD_TIMEOUT_S)
+                server = socket.create_connection(("127.0.0.1", self._server_port), HARD_TIMEOUT_S)
             except OSError:
                 client.close()  # the server is down, and so are we, as far as the client can see
                 continue
             for end in (client, server):
-                end.settimeout(_HARD_TIMEOUT_S)
+                end.settimeout(HARD_TIMEOUT_S)
                 self._sockets.append(end)
             self._start(self._pass_to_server, client, server)
             self._start(self._pass_to_client, client, server)

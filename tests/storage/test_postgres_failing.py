@@ -17,7 +17,7 @@ from stompbroker.storage.postgres_engine import writing_engine
 from tests.storage.cutting_proxy import AtCommit, CuttingProxy, cutting_proxy
 from tests.storage.place import Place, publication
 from tests.support.messages import make_messages
-from tests.support.postgres import HARD_TIMEOUT_S
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

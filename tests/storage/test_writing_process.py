@@ -28,6 +28,7 @@ from stompbroker.storage.store import Store
 from stompbroker.storage.writing_process import serve
 from tests.storage.place import publication, topic
 from tests.support.messages import make_messages
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.prepared_process import PYTHON
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage import Batch
     from tests.storage.place import Place
-
-HARD_TIMEOUT_S = 20.0
 
 
 @final

@@ -20,16 +20,15 @@ import psutil
 import trio
 
 from stompbroker.control_client import connect
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["HARD_TIMEOUT_S", "Address", "BrokerProcess", "running_broker", "wait_until"]
+__all__ = ["Address", "BrokerProcess", "running_broker", "wait_until"]
 
-#: A bound on any one wait, in seconds: far more than anything takes, also on a busy machine.
-HARD_TIMEOUT_S: Final = 30.0
 #: How often a condition that nobody announces is looked at, in seconds.
 LOOK_S: Final = 0.01
 

@@ -22,6 +22,7 @@ from stompbroker.config import MEMORY, Settings
 from stompbroker.journal import StoreJournal
 from stompbroker.stomp import Frame, FrameReader, Limits, Version, render_frame
 from stompbroker.storage import StoreFailing
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -34,8 +35,6 @@ __all__ = ["BrokerUnderTest", "Client", "running_broker"]
 
 #: Nothing in these tests takes that long, not even on the mock clock.
 PATIENCE_S = 3600.0
-#: The same for a broker with a store, where time may be real.
-REAL_PATIENCE_S = 20.0
 #: How long, in real time, nothing must happen before the page reader's thread is looked at again.
 A_LOOK_S = 0.001
 #: On the mock clock: passes as soon as every task waits.
@@ -187,7 +186,7 @@ class BrokerUnderTest:
         self._nursery.start_soon(self.parts.serve_connection, theirs, f"memory:{self.parts.totals.connections_opened}")
         await wait_all_tasks_blocked()
         (new,) = set(self.parts.sessions) - before
-        patience_s = PATIENCE_S if self.parts.opened is None else REAL_PATIENCE_S
+        patience_s = PATIENCE_S if self.parts.opened is None else HARD_TIMEOUT_S
         return Client(ours, self.parts.sessions[new], patience_s=patience_s)
 
     async def client(self, version: Version = Version.V1_2, **headers: str) -> Client:
@@ -259,7 +258,7 @@ class BrokerUnderTest:
 
     async def settle(self) -> None:
         """Until the broker has nothing to do: all tasks wait, everything is written, and no page is asked for."""
-        with trio.fail_after(REAL_PATIENCE_S):
+        with trio.fail_after(HARD_TIMEOUT_S):
             while True:
                 await wait_all_tasks_blocked(A_LOOK_S)
                 await self.journal.wait_idle()
@@ -294,7 +293,7 @@ class BrokerUnderTest:
         commit = store.commit
 
         def commit_if_alive(batch: Batch) -> None:
-            assert self._store_is_free.wait(REAL_PATIENCE_S)
+            assert self._store_is_free.wait(HARD_TIMEOUT_S)
             if self.is_killed:
                 raise StoreFailing("the process is gone")
             commit(batch)
@@ -351,7 +350,7 @@ def _bounded_in_real_time(everything: trio.CancelScope, *, is_needed: bool) -> I
         everything.cancel()
 
     token = trio.lowlevel.current_trio_token()
-    watchdog = Timer(REAL_PATIENCE_S, token.run_sync_soon, [expire])
+    watchdog = Timer(HARD_TIMEOUT_S, token.run_sync_soon, [expire])
     watchdog.daemon = True
     watchdog.start()
     try:
@@ -359,7 +358,7 @@ def _bounded_in_real_time(everything: trio.CancelScope, *, is_needed: bool) -> I
     finally:
         watchdog.cancel()
         if has_expired:
-            pytest.fail(f"nothing more happened, and {REAL_PATIENCE_S:g} s are over")
+            pytest.fail(f"nothing more happened, and {HARD_TIMEOUT_S:g} s are over")
 
 
 def _kept_bytes(broker: Broker) -> int:

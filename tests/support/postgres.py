@@ -33,13 +33,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.support.patience import HARD_TIMEOUT_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["HARD_TIMEOUT_S", "PostgresServer", "installed_binaries", "running_postgres"]
+__all__ = ["PostgresServer", "installed_binaries", "running_postgres"]
 
-#: A bound on any one wait, in seconds: far more than anything takes, also on a busy machine.
-HARD_TIMEOUT_S: Final = 30.0
 #: How often a condition that nobody announces is looked at, in seconds.
 LOOK_S: Final = 0.01
 

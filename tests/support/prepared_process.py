@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING, Any, AnyStr, Final, final
 
 from stompbroker.config import ENVIRONMENT_PREFIX
 from tests.support import preparation
+from tests.support.patience import SPARK_TIMEOUT_S
 from tests.support.preparation import LARGEST_ORDER_BYTES, ONE_THREAD, Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["HARD_TIMEOUT_S", "PYTHON", "PreparedProcess", "clean_environment", "run_prepared", "run_program"]
+__all__ = ["PYTHON", "PreparedProcess", "clean_environment", "run_prepared", "run_program"]
 
-#: A bound on how long a command may take that is waited for, in seconds: far more than any does, be it Spark's.
-HARD_TIMEOUT_S: Final = 100.0
 
 #: How every prepared process begins. Warnings are errors in our processes as they are in the tests.
 PYTHON: Final = [sys.executable, "-W", "error"]
@@ -98,7 +97,7 @@ def run_prepared(
     )
     with process:
         try:
-            output, errors = process.communicate(given, HARD_TIMEOUT_S)
+            output, errors = process.communicate(given, SPARK_TIMEOUT_S)
         except BaseException:
             process.kill()
             raise

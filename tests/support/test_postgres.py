@@ -19,7 +19,8 @@ import pytest
 import sqlalchemy
 
 from tests.support import postgres
-from tests.support.postgres import HARD_TIMEOUT_S, PostgresServer, running_postgres
+from tests.support.patience import HARD_TIMEOUT_S
+from tests.support.postgres import PostgresServer, running_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

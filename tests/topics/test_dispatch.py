@@ -32,6 +32,7 @@ from stompbroker.topics import (
 )
 from stompbroker.totals import Totals
 from tests.support.messages import make_message
+from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.small_kernel import SmallKernel
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
     from stompbroker.ids import Offset
     from stompbroker.topics import Reading
-
-HARD_TIMEOUT_S = 20.0
 
 
 @pytest.fixture(autouse=True)

@@ -18,14 +18,12 @@ from stompbroker.actors import listener as listener_actor
 from stompbroker.errors import OperatorError
 from stompbroker.transport import close_gently, is_reset, open_listeners, raise_descriptor_limit, sender_of
 from stompbroker.transport.tcp import LINGER_S
+from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from trio.testing import MockClock
-
-#: A bound on any one wait.
-HARD_TIMEOUT_S = 30.0
 
 
 @pytest.fixture
