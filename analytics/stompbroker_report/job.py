@@ -95,7 +95,8 @@ def run(
         days, hours = (tables[name].toArrow().to_pylist() for name in ("days", "backlog_hours"))
     history = history_of(days, hours, window)
     begin_step()
-    contents = [content_of(_facts(lake, request, day), excerpts_of(results, day), history) for day in request.dates]
+    with _texts_of(lake, window):
+        contents = [content_of(_facts(lake, request, day), excerpts_of(results, day), history) for day in request.dates]
     _write_reports(results, contents)
     return contents
 
@@ -115,6 +116,16 @@ def _readable_by(spark: SparkSession, lake: Lake, days: list[date]) -> Iterator[
         )
     with tempfile.TemporaryDirectory(prefix="stompbroker-lake-") as directory:
         yield lake.fetch(days, Path(directory))
+
+
+@contextmanager
+def _texts_of(lake: Lake, days: list[date]) -> Iterator[None]:
+    """Texts that are not UTF-8 pass through Spark as they are, and are met when they leave it: then a file has them."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        lake.name_broken_words(days)
+        raise
 
 
 def _calendar(lake: Lake, request: ReportRequest) -> Calendar:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from stompbroker_report.errors import Cause, ReportError
+from stompbroker_report.file_checks import broken_words, difference
 from stompbroker_report.filesystems import Place, place_of
 from stompbroker_report.lake_schema import TABLES
 from stompbroker_report.schemas import LAKE
@@ -95,6 +96,21 @@ class Lake:
         uris = [_PATTERN.sub(r"\\\g<0>", self.place.uri_of(path)) for path in paths]
         return spark.read.schema(LAKE[table]).option("basePath", root).parquet(*uris)
 
+    def name_broken_words(self, days: Collection[date]) -> None:
+        """To be asked when a text was met that is not UTF-8: looks through all files of these dates for its column.
+
+        Raises:
+            ReportError: that is the file.
+        """
+        for table, by_date in self.files.items():
+            for path in (path for day in sorted(days) for path in by_date.get(day, ())):
+                try:
+                    found = broken_words(path, self.place.filesystem, TABLES[table])
+                except (OSError, pa.ArrowException) as error:
+                    raise ReportError(Cause.UNREADABLE_FILE, f"{path} cannot be read: {_first_line(error)}.") from error
+                if found is not None:
+                    raise _foreign(table, path, found)
+
     @property
     def is_in_object_store(self) -> bool:
         """Whether only pyarrow can read it."""
@@ -127,8 +143,7 @@ class Lake:
 
     def _check(self, table: str, path: str) -> None:
         try:
-            footer = pq.read_metadata(path, filesystem=self.place.filesystem)
-            found = footer.schema.to_arrow_schema()
+            found = difference(pq.read_metadata(path, filesystem=self.place.filesystem), TABLES[table])
         except pa.ArrowException as error:
             raise ReportError(
                 Cause.UNREADABLE_FILE,
@@ -137,12 +152,8 @@ class Lake:
             ) from error
         except OSError as error:
             raise ReportError(Cause.UNREADABLE_FILE, f"{path} cannot be read: {_first_line(error)}.") from error
-        difference = _difference(found, TABLES[table]) or _nulls(footer, TABLES[table])
-        if difference is not None:
-            raise ReportError(
-                Cause.UNREADABLE_FILE,
-                f"{path} is not a file of the table {table!r}: {difference}. Move it out of the lake.",
-            )
+        if found is not None:
+            raise _foreign(table, path, found)
 
 
 def open_lake(where: str) -> Lake:
@@ -204,35 +215,10 @@ def _complete_until(place: Place) -> datetime | None:
     return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _difference(found: pa.Schema, expected: pa.Schema) -> str | None:
-    """What is wrong with the columns that were found; None if Spark can read them as ours.
-
-    A column may be missing if it may be null (the file is older), and there may be more (the file is newer).
-    """
-    for field in expected:
-        index = found.get_field_index(field.name)
-        if index == -1:
-            if field.nullable:
-                continue
-            return f"it has no column {field.name!r}"
-        kind = found.field(index).type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if kind != field.type:
-            return f"its column {field.name!r} is {kind}, not {field.type}"
-    return None
-
-
-def _nulls(footer: pq.FileMetaData, expected: pa.Schema) -> str | None:
-    """Which column has nulls that may have none, as far as the footer says."""
-    required = {field.name for field in expected if not field.nullable}
-    for group in range(footer.num_row_groups):
-        for index in range(footer.num_columns):
-            column = footer.row_group(group).column(index)
-            found = column.statistics
-            if column.path_in_schema in required and found is not None and found.has_null_count and found.null_count:
-                return f"its column {column.path_in_schema!r} has nulls"
-    return None
+def _foreign(table: str, path: str, found: str) -> ReportError:
+    return ReportError(
+        Cause.UNREADABLE_FILE, f"{path} is not a file of the table {table!r}: {found}. Move it out of the lake."
+    )
 
 
 def _first_line(error: BaseException) -> str:

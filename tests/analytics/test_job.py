@@ -167,3 +167,16 @@ def test_file_that_breaks_off_in_the_middle_is_a_sentence(spark: SparkSession, t
         run(spark, request_for(place))
 
     assert raised.value.cause is Cause.UNREADABLE_FILE
+
+
+def test_text_that_is_not_utf_8_is_a_sentence_that_names_its_file(spark: SparkSession, tmp_path: Path) -> None:
+    write_lake(tmp_path / "lake", "deliveries", [delivery()])
+    path = tmp_path / "lake" / "deliveries" / f"dt={DATE}" / "foreign.parquet"
+    table = pq.read_table(path.with_name("export-1.parquet"), partitioning=None)
+    broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
+    pq.write_table(table.set_column(1, table.schema.field(1), broken), path)
+
+    with pytest.raises(ReportError, match=rf"{path} .*: its column 'topic' has a text that is not UTF-8") as raised:
+        run(spark, request_for(tmp_path))
+
+    assert raised.value.cause is Cause.UNREADABLE_FILE

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+YEAR_14000_US = 379_633_305_600_000_000
+
+
 def test_rows_come_with_the_date_of_their_folder(spark: SparkSession, tmp_path: Path) -> None:
     earlier = DATE - timedelta(days=1)
     write_lake(tmp_path, "deliveries", [delivery(), delivery(message_id="m-2", dt=earlier)])
@@ -91,8 +94,15 @@ def test_torn_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
             ),
             "its column 'topic' has nulls",
         ),
+        (
+            pa.Table.from_pylist(
+                [{name: value for name, value in delivery().items() if name not in ("dt", "published_at")}],
+                schema=DELIVERIES,
+            ).set_column(11, DELIVERIES.field(11), pa.array([YEAR_14000_US]).cast(DELIVERIES.field(11).type)),
+            "its column 'published_at' has a time before the year 1 or after the year 9999",
+        ),
     ],
-    ids=["other columns", "other type", "nulls"],
+    ids=["other columns", "other type", "nulls", "times that nobody knows"],
 )
 def test_foreign_file_is_named(foreign: pa.Table, said: str, spark: SparkSession, tmp_path: Path) -> None:
     write_lake(tmp_path, "deliveries", [delivery()])
