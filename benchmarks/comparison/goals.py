@@ -1,16 +1,18 @@
 """What ours is to reach against its peers, and whether it does.
 
-Law: a goal is a bound on a ratio of one figure, ours over the peer's, as `standings` takes it. A goal that could not be
-measured is not reached, and not missed either: it is said.
+Law: a goal is a bound on a ratio of one figure, ours over the peer's, as `standings` takes it: the median of the
+rounds. How many of them reach it is said beside, since a median of few may be luck where a figure differs from round to
+round as a p99 does. A goal that could not be measured is not reached, and not missed either: it is said.
 """
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.comparison.standings import ratio_of
+from benchmarks.comparison.standings import ratios_of
 from benchmarks.measurement import FigureKey
 
 if TYPE_CHECKING:
@@ -36,23 +38,32 @@ class Goal:
     bound: Bound
     ratio: float
 
+    def allows(self, ratio: float) -> bool:
+        return ratio >= self.ratio if self.bound is Bound.AT_LEAST else ratio <= self.ratio
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     goal: Goal
-    #: None if it was not measured.
-    ratio: float | None
+    #: Of each round; none if it was not measured.
+    ratios: tuple[float, ...]
+    #: How many of them reach it.
+    rounds_reached: int
     verdict: Verdict
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether every round says the same."""
+        return self.rounds_reached in (0, len(self.ratios))
 
 
 def judge(goal: Goal, results: Results) -> Judgement:
-    ratio = ratio_of(goal.peer, goal.key, results)
-    if ratio is None:
+    ratios = tuple(ratios_of(goal.peer, goal.key, results))
+    if not ratios:
         verdict = Verdict.NOT_MEASURED
     else:
-        holds = ratio >= goal.ratio if goal.bound is Bound.AT_LEAST else ratio <= goal.ratio
-        verdict = Verdict.REACHED if holds else Verdict.NOT_REACHED
-    return Judgement(goal=goal, ratio=ratio, verdict=verdict)
+        verdict = Verdict.REACHED if goal.allows(statistics.median(ratios)) else Verdict.NOT_REACHED
+    return Judgement(goal=goal, ratios=ratios, rounds_reached=sum(map(goal.allows, ratios)), verdict=verdict)
 
 
 def _at_least(title: str, key: FigureKey, **ratios: float) -> tuple[Goal, ...]:

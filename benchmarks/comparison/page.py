@@ -6,6 +6,7 @@ figure has a reason below its table.
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.comparison.goals import GOALS, Judgement, Verdict, judge
@@ -96,10 +97,11 @@ def _configurations(results: Results) -> str:
 def _goals(results: Results) -> str:
     titles = {each.name: each.title for each in results.contestants}
     judgements = [judge(goal, results) for goal in GOALS]
-    reached = sum(judgement.verdict is Verdict.REACHED for judgement in judgements)
+    reached = [judgement for judgement in judgements if judgement.verdict is Verdict.REACHED]
+    steadily = sum(judgement.is_steady for judgement in reached)
     lines = [
-        f"## Goals: {reached} of {len(judgements)} reached\n",
-        "| figure | against | goal, ours ÷ theirs | measured | |",
+        f"## Goals: {len(reached)} of {len(judgements)} reached by the median, {steadily} in every round\n",
+        "| figure | against | goal, ours ÷ theirs | median (lowest – highest) of the rounds | |",
         "|---|---|---|---|---|",
         *(_goal_row(judgement, titles) for judgement in judgements),
     ]
@@ -108,10 +110,14 @@ def _goals(results: Results) -> str:
 
 def _goal_row(judgement: Judgement, titles: dict[str, str]) -> str:
     goal = judgement.goal
-    measured = _NOTHING if judgement.ratio is None else f"{times(judgement.ratio)}"
+    ratios, measured = judgement.ratios, _NOTHING
+    if ratios:
+        measured = f"{times(statistics.median(ratios))} ({times(min(ratios))} – {times(max(ratios))})"
     verdict = judgement.verdict.value
     if judgement.verdict is Verdict.NOT_REACHED:
         verdict = f"**{verdict}**"
+    if not judgement.is_steady:
+        verdict += f"; {judgement.rounds_reached} of {len(ratios)} rounds do"
     bound = f"{goal.bound.value} {goal.ratio:g} ×"
     return f"| {goal.title} | {titles.get(goal.peer, goal.peer)} | {bound} | {measured} | {verdict} |"
 

@@ -48,15 +48,20 @@ def standing_of(contestant: str, key: FigureKey, results: Results) -> Standing |
 
 def ratio_of(contestant: str, key: FigureKey, results: Results) -> float | None:
     """Ours over theirs; None if no round has both."""
+    ratios = ratios_of(contestant, key, results)
+    return statistics.median(ratios) if ratios else None
+
+
+def ratios_of(contestant: str, key: FigureKey, results: Results) -> list[float]:
+    """Ours over theirs, in each round that has both."""
     ours, theirs = (measurements_of(name, key.scenario, results) for name in (OURS, contestant))
-    ratios = [
+    return [
         our_value / their_value
         for round_number, measurement in ours.items()
         if round_number in theirs
         and (our_value := _value(measurement, key.figure)) is not None
         and (their_value := _value(theirs[round_number], key.figure))
     ]
-    return statistics.median(ratios) if ratios else None
 
 
 def measurements_of(contestant: str, scenario: str, results: Results) -> dict[int, Measurement]:

@@ -29,7 +29,20 @@ def test_a_bound_belongs_to_what_it_allows(bound: Bound, ratio: float, verdict: 
     judgement = judge(goal, results)
 
     assert judgement.verdict is verdict
-    assert judgement.ratio == 4.0
+    assert judgement.ratios == (4.0,)
+
+
+def test_a_goal_is_judged_by_the_median_and_says_how_many_rounds_reach_it() -> None:
+    goal = Goal(title="a goal", key=FigureKey("topic", "deliveries"), peer="rabbitmq", bound=Bound.AT_MOST, ratio=2.0)
+    ours = [outcome("stompbroker", number, measured("topic", value)) for number, value in enumerate((10, 15, 60), 1)]
+    theirs = [outcome("rabbitmq", number, measured("topic", 10)) for number in (1, 2, 3)]
+
+    judgement = judge(goal, results_of(*ours, *theirs))
+
+    assert judgement.verdict is Verdict.REACHED
+    assert judgement.ratios == (1.0, 1.5, 6.0)
+    assert judgement.rounds_reached == 2
+    assert not judgement.is_steady
 
 
 def test_what_was_not_measured_is_neither_reached_nor_missed() -> None:
