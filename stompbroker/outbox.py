@@ -58,6 +58,7 @@ class Outbox:
         "_parts",
         "_stalled",
         "_taken_answers_bytes",
+        "has_left",
         "is_closed",
         "send_now",
         "sent_bytes",
@@ -69,6 +70,8 @@ class Outbox:
         self._departures = departures
         #: Hands to the kernel what it takes at once, and says how much that was; None where that cannot be done.
         self.send_now: Callable[[bytes], int] | None = None
+        #: Says whether the other end has closed, though we may still have to read what it said; None: nobody knows.
+        self.has_left: Callable[[], bool] | None = None
         #: Whether the writer is at it, or was woken for what was left to it.
         self._is_with_writer = False
         #: Woken whenever something was sent.
@@ -102,6 +105,11 @@ class Outbox:
     @property
     def _bound_bytes(self) -> int:
         return MAX_TIGHT_OUTBOX_BYTES if self._budget.is_tight else MAX_OUTBOX_BYTES
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether nobody is there any more who could read it."""
+        return self.is_closed or (self.has_left is not None and self.has_left())
 
     @property
     def is_owing_too_much(self) -> bool:

@@ -16,7 +16,7 @@ import trio
 
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions import SMALL_PARTIAL_BYTES
-from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently, is_reset, sender_of
+from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently, is_reset, leaving_of, sender_of
 
 if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
@@ -52,7 +52,7 @@ class Shared:
 
 async def run(stream: trio.abc.Stream, session: Session, shared: Shared) -> None:
     """Serve until the client or the session has had enough. Cancelling it drops the connection at once."""
-    session.outbox.send_now = sender_of(stream)
+    session.outbox.send_now, session.outbox.has_left = sender_of(stream), leaving_of(stream)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write, stream, session)

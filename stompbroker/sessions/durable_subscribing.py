@@ -2,7 +2,7 @@
 
 Law: synchronous; decides who gets a subscription, and says what a unit has to make durable. The newest connection
 wins; but two that live and take it from each other again and again are two instances with one identity, and then the
-newcomer is refused.
+newcomer is refused. One whose client has closed does not live, whether or not we are done with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Obtained", "find_to_delete", "obtain"]
 
-#: A subscription may be taken over so often within that time from a connection that was there.
+#: A subscription may be taken over so often within that time from somebody who was there.
 MAX_TAKE_OVERS: Final = 2
 TAKE_OVER_WINDOW_NS: Final = 60 * NANOSECONDS
 
@@ -105,13 +105,15 @@ def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
     assert consumer is not None
     since_ns = now_ns - TAKE_OVER_WINDOW_NS
     recent = [at_ns for at_ns in durability.taken_over_at_ns if at_ns > since_ns]
-    if len(recent) >= MAX_TAKE_OVERS:
+    # Its client may have gone, and what it said is still to be read or stored: then somebody returns, no more.
+    is_there = not consumer.outbox.is_deserted
+    if is_there and len(recent) >= MAX_TAKE_OVERS:
         raise PeerViolation(
             "durable subscription in use",
             f"{durability.identity.key!r} is attached to {subscription.peer}, and was taken over {len(recent)} times "
             f"within {TAKE_OVER_WINDOW_NS // NANOSECONDS} s: two clients use one name; give each its own",
         )
-    durability.taken_over_at_ns = [*recent, now_ns]
+    durability.taken_over_at_ns = [*recent, now_ns] if is_there else recent
     consumer.disconnect(
         PeerViolation(
             "durable subscription taken over",

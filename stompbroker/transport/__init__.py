@@ -4,7 +4,15 @@ Law: listeners and streams, and how much to read at once. No protocol, no topics
 """
 
 from stompbroker.transport.chunk_sizes import FAIR_BYTES, ChunkSize, Traffic
-from stompbroker.transport.tcp import close_gently, is_reset, open_listeners, raise_descriptor_limit, sender_of, tune
+from stompbroker.transport.tcp import (
+    close_gently,
+    is_reset,
+    leaving_of,
+    open_listeners,
+    raise_descriptor_limit,
+    sender_of,
+    tune,
+)
 
 __all__ = [
     "FAIR_BYTES",
@@ -12,6 +20,7 @@ __all__ = [
     "Traffic",
     "close_gently",
     "is_reset",
+    "leaving_of",
     "open_listeners",
     "raise_descriptor_limit",
     "sender_of",

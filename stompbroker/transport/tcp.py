@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from stompbroker.errors import OperatorError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["close_gently", "is_reset", "open_listeners", "raise_descriptor_limit", "sender_of", "tune"]
+__all__ = ["close_gently", "is_reset", "leaving_of", "open_listeners", "raise_descriptor_limit", "sender_of", "tune"]
 
 #: Connections that may wait to be accepted; a burst of reconnecting clients after a restart fits.
 BACKLOG: Final = 4096
@@ -32,6 +33,9 @@ USER_TIMEOUT_MS: Final = 60_000
 #: would make the kernel answer with a reset, which can eat the ERROR frame before the client has read it.
 LINGER_S: Final = 2.0
 _LINGER_CHUNK_BYTES: Final = 64 * 1024
+#: That the other side has closed, before all that it had sent was read. Elsewhere than on Linux only the end of both
+#: directions is told.
+_CLOSED_BY_PEER: Final = getattr(select, "POLLRDHUP", 0)
 
 
 async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
@@ -75,6 +79,22 @@ def sender_of(stream: trio.abc.Stream) -> Callable[[bytes], int] | None:
         return os.write(connected.fileno(), data)
 
     return send
+
+
+def leaving_of(stream: trio.abc.Stream) -> Callable[[], bool] | None:
+    """What says whether the other side has closed, also where we have not read so far; None if this stream does not."""
+    if not isinstance(stream, trio.SocketStream):
+        return None
+    connected = stream.socket
+
+    def has_left() -> bool:
+        if connected.fileno() == -1:
+            return True
+        looked_at = select.poll()
+        looked_at.register(connected.fileno(), _CLOSED_BY_PEER)
+        return bool(looked_at.poll(0))
+
+    return has_left
 
 
 async def close_gently(stream: trio.abc.Stream) -> None:

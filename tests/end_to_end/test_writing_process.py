@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import psutil
@@ -45,6 +46,10 @@ def is_gone(process: psutil.Process) -> bool:
 def publish_stored(publisher: RawClient, body: bytes) -> None:
     publisher.send_raw(send_frame("/topic/a", body, receipt=body.decode()))
     publisher.expect_receipt(body.decode())
+
+
+def has_backlog(broker: BrokerProcess, units: int) -> bool:
+    return bool(broker.statistics()["store"]["backlog_units"] >= units)
 
 
 def durable(broker: BrokerProcess) -> RawClient:
@@ -130,7 +135,7 @@ def test_a_broker_starts_at_once_beside_what_a_killed_one_left_hanging(tmp_path:
         try:
             with RawClient.connected(broker.address) as publisher:
                 publisher.send_raw(send_frame("/topic/a", b"never confirmed", receipt="r"))
-                wait_until(lambda: broker.statistics()["store"]["backlog_units"], "a batch on its way")
+                wait_until(partial(has_backlog, broker, 1), "a batch on its way")
             broker.kill()
 
             broker.restart()
@@ -183,6 +188,24 @@ def test_one_that_hangs_does_not_keep_the_broker_from_ending(tmp_path: Path, is_
 
         assert broker.wait_ended() == 0
         wait_until(lambda: is_gone(writing), "the end of the writing process")
+
+
+def test_whoever_comes_back_while_one_hangs_has_not_been_taken_over(tmp_path: Path) -> None:
+    """What the earlier connections said is still on its way to the store, and so they are known; nobody is there."""
+    with running_broker(tmp_path) as broker:
+        durable(broker).close()
+        with RawClient.connected(broker.address) as publisher:
+            for number in range(5):
+                publish_stored(publisher, b"%d" % number)
+        writing = writing_process_of(broker)
+        writing.suspend()
+        for number in range(5):
+            with durable(broker) as returned:
+                message = returned.next_message()
+                assert message.body == b"%d" % number
+                returned.send("ACK", id=message.headers["ack"], receipt="not confirmed")
+                wait_until(partial(has_backlog, broker, number + 1), "the ACK on its way")
+        writing.resume()
 
 
 def test_one_that_hangs_counts_as_a_failing_store(tmp_path: Path) -> None:

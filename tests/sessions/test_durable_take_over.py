@@ -92,6 +92,18 @@ async def test_coming_back_after_a_loss_is_no_take_over(durable_broker: BrokerUn
         await subscriber.vanish()
 
 
+async def test_coming_back_before_the_loss_is_noticed_is_no_take_over(durable_broker: BrokerUnderTest) -> None:
+    for number in range(6):
+        subscriber = await durable_broker.durable_subscriber()
+        await durable_broker.store_messages(b"%d" % number)
+        assert (await subscriber.next_message()).body == b"0", "nothing of it is lost"
+        subscriber.session.outbox.has_left = lambda: True
+
+    await durable_broker.durable_subscriber()
+    await durable_broker.durable_subscriber()
+    await durable_broker.durable_subscriber()
+
+
 async def test_the_same_connection_cannot_have_it_twice(durable_broker: BrokerUnderTest) -> None:
     subscriber = await durable_broker.durable_subscriber()
 

@@ -16,7 +16,7 @@ from trio.testing import memory_stream_pair, open_stream_to_socket_listener
 
 from stompbroker.actors import listener as listener_actor
 from stompbroker.errors import OperatorError
-from stompbroker.transport import close_gently, is_reset, open_listeners, raise_descriptor_limit, sender_of
+from stompbroker.transport import close_gently, is_reset, leaving_of, open_listeners, raise_descriptor_limit, sender_of
 from stompbroker.transport.tcp import LINGER_S
 from tests.support.patience import HARD_TIMEOUT_S
 
@@ -288,3 +288,33 @@ async def test_a_memory_stream_is_never_reset() -> None:
     await client.aclose()
 
     assert not is_reset(ours)
+
+
+# Leaving --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_reset_by_client", [False, True], ids=["closed", "reset"])
+async def test_who_has_closed_is_known_to_have_left_before_all_was_read(
+    listener: trio.SocketListener, is_reset_by_client: bool
+) -> None:
+    client, ours = await connection_to(listener)
+    has_left = leaving_of(ours)
+    assert has_left is not None
+    async with ours:
+        await client.send_all(UNREAD)
+        assert not has_left()
+        if is_reset_by_client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        await trio.aclose_forcefully(client)
+
+        with trio.fail_after(HARD_TIMEOUT_S):
+            while not has_left():  # noqa: ASYNC110 - the kernel's doings, which no event tells
+                await trio.sleep(0.001)
+    assert has_left(), "our own end is closed as well"
+
+
+async def test_a_memory_stream_does_not_say_who_has_left() -> None:
+    _, ours = memory_stream_pair()
+
+    assert leaving_of(ours) is None
