@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyarrow import fs
 
-__all__ = ["broken_words", "difference"]
+__all__ = ["broken_texts", "difference"]
 
 #: The years 1 to 9999, in microseconds since 1970: neither Python nor a reader knows others.
 _FIRST_US: Final = -62_135_596_800_000_000
@@ -32,7 +32,7 @@ def difference(footer: pq.FileMetaData, expected: pa.Schema) -> str | None:
     return _in_columns(footer.schema.to_arrow_schema(), expected) or _in_values(footer, expected)
 
 
-def broken_words(path: str, filesystem: fs.FileSystem, expected: pa.Schema) -> str | None:
+def broken_texts(path: str, filesystem: fs.FileSystem, expected: pa.Schema) -> str | None:
     """Which column has texts that are not UTF-8. Spark passes them on as they are; this reads all of them.
 
     Raises OSError or ArrowException if the file cannot be read.

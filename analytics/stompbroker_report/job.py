@@ -124,7 +124,7 @@ def _texts_of(lake: Lake, days: list[date]) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        lake.name_broken_words(days)
+        lake.raise_for_broken_texts(days)
         raise
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from stompbroker_report.errors import Cause, ReportError
-from stompbroker_report.file_checks import broken_words, difference
+from stompbroker_report.file_checks import broken_texts, difference
 from stompbroker_report.filesystems import Place, place_of
 from stompbroker_report.lake_schema import TABLES
 from stompbroker_report.schemas import LAKE
@@ -96,16 +96,16 @@ class Lake:
         uris = [_PATTERN.sub(r"\\\g<0>", self.place.uri_of(path)) for path in paths]
         return spark.read.schema(LAKE[table]).option("basePath", root).parquet(*uris)
 
-    def name_broken_words(self, days: Collection[date]) -> None:
-        """To be asked when a text was met that is not UTF-8: looks through all files of these dates for its column.
+    def raise_for_broken_texts(self, days: Collection[date]) -> None:
+        """For when a text was met that is not UTF-8: looks through all files of these dates, which takes a while.
 
         Raises:
-            ReportError: that is the file.
+            ReportError: one of them has it, in this column.
         """
         for table, by_date in self.files.items():
             for path in (path for day in sorted(days) for path in by_date.get(day, ())):
                 try:
-                    found = broken_words(path, self.place.filesystem, TABLES[table])
+                    found = broken_texts(path, self.place.filesystem, TABLES[table])
                 except (OSError, pa.ArrowException) as error:
                     raise ReportError(Cause.UNREADABLE_FILE, f"{path} cannot be read: {_first_line(error)}.") from error
                 if found is not None:

@@ -47,9 +47,17 @@ class Judgement:
     goal: Goal
     #: Of each round; none if it was not measured.
     ratios: tuple[float, ...]
-    #: How many of them reach it.
-    rounds_reached: int
-    verdict: Verdict
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.ratios:
+            return Verdict.NOT_MEASURED
+        return Verdict.REACHED if self.goal.allows(statistics.median(self.ratios)) else Verdict.NOT_REACHED
+
+    @property
+    def rounds_reached(self) -> int:
+        """How many of them reach it."""
+        return sum(map(self.goal.allows, self.ratios))
 
     @property
     def is_steady(self) -> bool:
@@ -58,12 +66,7 @@ class Judgement:
 
 
 def judge(goal: Goal, results: Results) -> Judgement:
-    ratios = tuple(ratios_of(goal.peer, goal.key, results))
-    if not ratios:
-        verdict = Verdict.NOT_MEASURED
-    else:
-        verdict = Verdict.REACHED if goal.allows(statistics.median(ratios)) else Verdict.NOT_REACHED
-    return Judgement(goal=goal, ratios=ratios, rounds_reached=sum(map(goal.allows, ratios)), verdict=verdict)
+    return Judgement(goal=goal, ratios=tuple(ratios_of(goal.peer, goal.key, results)))
 
 
 def _at_least(title: str, key: FigureKey, **ratios: float) -> tuple[Goal, ...]:
