@@ -4,7 +4,7 @@ Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
     store           the database, its lock
       services      journal, page reader, upkeep, exporter, snapshots, distributor, garbage collector, sampler,
-                    pacemaker, control listener, management endpoint
+                    pacemaker, log throttle, control listener, management endpoint
         connections one worker per client
           accepting one listener per address
 
@@ -61,6 +61,7 @@ from stompbroker.errors import OperatorError, PeerViolation
 from stompbroker.ids import ConnectionId
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.ledger import Exports, Rounds
+from stompbroker.log_throttle import LogThrottle
 from stompbroker.management import Access, Management
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message_ids import MessageIds
@@ -121,6 +122,7 @@ class Broker:
             can_store=opened is not None,
             records=Records(self.clock.now_ns) if opened is not None and settings.ledger else None,
         )
+        self.throttle = LogThrottle()
         departures = Departures()
         self.dispatch = Dispatch(self.registry.ready, departures, self.clock)
         self.sessions: dict[ConnectionId, Session] = {}
@@ -175,6 +177,7 @@ class Broker:
             budget=self.budget,
             dispatch=self.dispatch,
             stretches=self.stretches,
+            throttle=self.throttle,
             block_timeout_s=settings.block_timeout_s,
         )
         self.around = Surroundings(
@@ -187,6 +190,7 @@ class Broker:
             message_ids=message_ids,
             settings=_session_settings(settings),
             refusal_pace=RefusalPace(),
+            throttle=self.throttle,
             server=f"stompbroker/{__version__}",
         )
         #: Set to stop gracefully, and when that is done.
@@ -199,6 +203,7 @@ class Broker:
 
     async def start_services(self, nursery: trio.Nursery) -> None:
         """Start what every connection needs."""
+        await nursery.start(self.throttle.run)
         topic_idle_ns = int(self.settings.topic_idle_s * NANOSECONDS)
         if self.opened is not None and isinstance(self.journal, StoreJournal):
             await nursery.start(journal.run, self.journal, self.opened.writer, self.dispatch, self.stretches)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from stompbroker.errors import PeerViolation
@@ -19,6 +18,7 @@ from stompbroker.sessions import SMALL_PARTIAL_BYTES
 from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently, is_reset, leaving_of, sender_of
 
 if TYPE_CHECKING:
+    from stompbroker.log_throttle import LogThrottle
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.outbox import Outbox
     from stompbroker.sessions import Session
@@ -34,8 +34,6 @@ FLUSH_S: Final = 10.0
 LOOK_S: Final = 5.0
 FORGOTTEN_CHUNK_BYTES: Final = 64 * 1024
 
-log = structlog.get_logger()
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +44,7 @@ class Shared:
     budget: MemoryBudget
     dispatch: Dispatch
     stretches: StretchGauge
+    throttle: LogThrottle
     #: How long a client that is held back, or waits for memory, is waited for.
     block_timeout_s: float
 
@@ -71,8 +70,15 @@ async def run(stream: trio.abc.Stream, session: Session, shared: Shared) -> None
             nursery.cancel_scope.cancel()
         if session.ending is not None and not session.outbox.is_closed:
             await close_gently(stream)
-    except Exception:
-        log.exception("connection failed", connection=session.connection_id, peer=session.peer)
+    except Exception as error:
+        shared.throttle.log(
+            "error",
+            "connection failed",
+            (session.host, type(error).__name__),
+            exc_info=True,
+            connection=session.connection_id,
+            peer=session.peer,
+        )
     finally:
         session.lose()
         await trio.aclose_forcefully(stream)

@@ -17,8 +17,6 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
-
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
 from stompbroker.outbox import Outbox
@@ -47,8 +45,6 @@ SMALL_PARTIAL_BYTES: Final = 64 * 1024
 MAX_LANE_BYTES: Final = 2 * 1024 * 1024
 #: Topics a client publishes to that are named in its statistics.
 MAX_SHOWN_TOPICS: Final = 20
-
-log = structlog.get_logger()
 
 
 def _do_nothing() -> None:
@@ -389,7 +385,14 @@ class Session:
         if self.ending is not None:
             return
         self.outbox.put(render_error(violation, self.version))
-        log.info("client failed", connection=self.connection_id, peer=self.peer, error=str(violation))
+        self._around.throttle.log(
+            "info",
+            "client failed",
+            (self.host, violation.summary),
+            connection=self.connection_id,
+            peer=self.peer,
+            error=str(violation),
+        )
         self._end(Ending.FAILED)
 
     def lose(self) -> None:
@@ -432,6 +435,11 @@ class Session:
             is_held_back=self.is_held_back,
             late_answers=self._commands.late_answers,
         )
+
+    @property
+    def host(self) -> str:
+        """The client's address without its port."""
+        return self.peer.rpartition(":")[0]
 
     @property
     def late_answers(self) -> int:

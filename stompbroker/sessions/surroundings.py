@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.departures import Departures
+    from stompbroker.log_throttle import LogThrottle
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message_ids import MessageIds
     from stompbroker.sessions.refusal_pace import RefusalPace
@@ -57,5 +58,6 @@ class Surroundings:
     message_ids: MessageIds
     settings: SessionSettings
     refusal_pace: RefusalPace
+    throttle: LogThrottle
     #: How the broker calls itself in CONNECTED.
     server: str

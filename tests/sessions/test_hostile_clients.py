@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
+from stompbroker.log_throttle import INTERVAL_S
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:
@@ -38,6 +40,25 @@ async def test_one_subscriber_that_pins_two_topics_does_not_end_the_broker(autoj
         assert not broker.registry.blocked
         assert stuck.session.ending is not None
         await publishers[0].sync()
+
+
+async def test_a_client_that_fails_again_and_again_writes_one_line_a_minute(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    with capture_logs() as logged:
+        for _ in range(50):
+            client = await broker.open()
+            await client.send("SUBSCRIBE", id="0", destination="/topic/a")
+            await client.expect_error("not connected")
+            await client.vanish()
+        assert [(line["event"], line["peer"]) for line in logged] == [("client failed", "memory:0")]
+
+        await trio.sleep(INTERVAL_S + 1)
+
+    assert [(line["event"], line["peer"], line["repeats"]) for line in logged[1:]] == [
+        ("client failed", "memory:49", 49)
+    ]
+    assert logged[0]["error"].startswith("not connected: ")
 
 
 async def test_a_commit_waits_when_its_own_chunk_has_filled_the_topic(autojump_clock: MockClock) -> None:
