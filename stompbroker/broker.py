@@ -330,7 +330,7 @@ async def run(
             _leave_cycles_to_the_collector()
             async with trio.open_nursery() as services:
                 await broker.start_services(services)
-                await services.start(control_listener.run, control_socket, broker.control)
+                await services.start(control_listener.run, control_socket, broker.control, broker.throttle)
                 if broker.management is not None:
                     services.start_soon(broker.management.run)
                 await _serve_clients(broker, listeners, task_status)
@@ -423,6 +423,7 @@ async def _serve_clients(
                     each,
                     connections,
                     broker.serve_socket,
+                    broker.throttle,
                 )
             task_status.started(broker)
             await broker.stop.wait()

@@ -16,6 +16,7 @@ from stompbroker.control import Control, ControlError
 from stompbroker.control_client import ANSWER_TIMEOUT_S, ControlRefused, NoBroker, connect
 from stompbroker.data_directory import hold
 from stompbroker.errors import OperatorError
+from stompbroker.log_throttle import LogThrottle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -188,7 +189,7 @@ async def listening(data: Path) -> AsyncIterator[ScriptedControl]:
     with hold(data) as directory, directory.listen_for_control() as raw:
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(raw))
         async with trio.open_nursery() as nursery:
-            await nursery.start(control_listener.run, listener, cast("Control", control))
+            await nursery.start(control_listener.run, listener, cast("Control", control), LogThrottle())
             yield control
             nursery.cancel_scope.cancel()
 

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 import trio
 
+from stompbroker.accepting import accept
 from stompbroker.control import ControlError
 
 if TYPE_CHECKING:
     from stompbroker.control import Control
+    from stompbroker.log_throttle import LogThrottle
 
 __all__ = ["run"]
 
@@ -32,7 +34,11 @@ log = structlog.get_logger()
 
 
 async def run(
-    listener: trio.SocketListener, control: Control, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    listener: trio.SocketListener,
+    control: Control,
+    throttle: LogThrottle,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer until cancelled."""
     clients = trio.CapacityLimiter(MAX_CLIENTS)
@@ -48,7 +54,9 @@ async def run(
                 log.exception("a control request failed")
 
     task_status.started()
-    await trio.serve_listeners(answer_one, [listener])
+    async with trio.open_nursery() as nursery:
+        while True:
+            nursery.start_soon(answer_one, await accept(listener, "control", throttle))
 
 
 async def _answer(stream: trio.SocketStream, control: Control) -> None:

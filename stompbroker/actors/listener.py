@@ -1,17 +1,16 @@
 """Accepts connections and has each served by a worker of its own.
 
-Law: accepts, counts, refuses what is too many with an ERROR frame, and never spins when the system has run out of
-descriptors. Cancelling it stops accepting and touches no connection.
+Law: accepts, counts, refuses what is too many with an ERROR frame. Cancelling it stops accepting and touches no
+connection.
 """
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING, Final
 
-import structlog
 import trio
 
+from stompbroker.accepting import accept
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import Version, render_error
 from stompbroker.transport import close_gently, tune
@@ -19,24 +18,21 @@ from stompbroker.transport import close_gently, tune
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from stompbroker.log_throttle import LogThrottle
+
 __all__ = ["run"]
 
-#: What accept says when the process or the system has no room for another connection.
-NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-#: How long to wait then before the next try: long enough not to burn a core, short enough not to be noticed.
-RETRY_S: Final = 0.1
 #: How long we take over telling a client that there is no room.
 REFUSAL_S: Final = 1.0
 #: How many are told at the same time; in a larger crowd the others are just closed.
 MAX_REFUSALS: Final = 256
-
-log = structlog.get_logger()
 
 
 async def run(
     listener: trio.SocketListener,
     connections: trio.Nursery,
     serve: Callable[[trio.SocketStream], Awaitable[None]],
+    throttle: LogThrottle,
     *,
     max_connections: int,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -44,7 +40,7 @@ async def run(
     """Accept until cancelled; connections live in the nursery given."""
     task_status.started()
     async with trio.open_nursery() as refusals:
-        await _accept(listener, connections, refusals, serve, max_connections)
+        await _accept(listener, connections, refusals, serve, throttle, max_connections)
 
 
 async def _accept(
@@ -52,23 +48,11 @@ async def _accept(
     connections: trio.Nursery,
     refusals: trio.Nursery,
     serve: Callable[[trio.SocketStream], Awaitable[None]],
+    throttle: LogThrottle,
     max_connections: int,
 ) -> None:
-    is_out_of_room = False
     while True:
-        try:
-            stream = await listener.accept()
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            if not is_out_of_room:
-                is_out_of_room = True
-                log.error("cannot accept connections", reason=error.strerror, open=len(connections.child_tasks))
-            await trio.sleep(RETRY_S)
-            continue
-        if is_out_of_room:
-            is_out_of_room = False
-            log.info("accepting connections again")
+        stream = await accept(listener, "stomp", throttle)
         if len(connections.child_tasks) < max_connections:
             connections.start_soon(_serve_tuned, serve, stream)
         elif len(refusals.child_tasks) < MAX_REFUSALS:

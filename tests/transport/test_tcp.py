@@ -16,6 +16,7 @@ from trio.testing import memory_stream_pair, open_stream_to_socket_listener
 
 from stompbroker.actors import listener as listener_actor
 from stompbroker.errors import OperatorError
+from stompbroker.log_throttle import LogThrottle
 from stompbroker.transport import close_gently, is_reset, leaving_of, open_listeners, raise_descriptor_limit, sender_of
 from stompbroker.transport.tcp import LINGER_S
 from tests.support.patience import HARD_TIMEOUT_S
@@ -60,7 +61,7 @@ async def test_accepted_sockets_are_set_up(listener: trio.SocketListener) -> Non
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
             run = partial(listener_actor.run, max_connections=1)
-            await accepting.start(run, listener, connections, send_accepted.send)
+            await accepting.start(run, listener, connections, send_accepted.send, LogThrottle())
             async with await open_stream_to_socket_listener(listener), await receive_accepted.receive() as accepted:
 
                 def option(level: int, name: str) -> object:
