@@ -395,7 +395,7 @@ async def _open_management(broker: Broker, resources: AsyncExitStack) -> Managem
         await resources.enter_async_context(each)
     host, port, *_ = listeners[0].socket.getsockname()
     broker.management_address = f"http://{_shown_address(host, port)}"
-    return Management(broker.control, Access(settings.http_host, token), listeners)
+    return Management(broker.control, Access(settings.http_host, token), listeners, broker.throttle)
 
 
 def _token_in(file: str) -> str | None:

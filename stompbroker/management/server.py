@@ -1,28 +1,35 @@
 """Serves the management endpoint beside the broker.
 
 Law: owns the HTTP server and its sockets. Whatever goes wrong on a connection is logged and ends that connection; the
-broker goes on, and stops when it is told to, whoever is connected here and does not read.
+broker goes on, and stops when it is told to, whoever is connected here and does not read. Clients that ask for nothing
+keep nobody out who does: when all places are taken, the one that has been idle longest makes room.
 """
 
 from __future__ import annotations
 
+import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 import trio
 
+from stompbroker.accepting import accept
 from stompbroker.management.bounded_stream import BoundedStream
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from stompbroker.control import Control
+    from stompbroker.log_throttle import LogThrottle
     from stompbroker.management.access import Access
 
 __all__ = ["Management"]
 
 #: Connections at the same time: event streams, and as many others.
 MAX_CONNECTIONS: Final = 512
+#: After which time a client that does not take its answer may be given up for a newcomer. Events are sent every second.
+STALLED_S: Final = 2.0
 #: How long a connection may stay open without a request, or with a part of one.
 IDLE_S: Final = 10.0
 
@@ -34,13 +41,22 @@ log = structlog.get_logger()
 
 @final
 class Management:
-    """Sockets that listen, for an application that is imported when it is first run: a broker starts without it."""
+    """Sockets that listen, for an application that is imported when it is first run: a broker starts without it.
 
-    def __init__(self, control: Control, access: Access, listeners: list[trio.SocketListener]) -> None:
+    Invariants:
+        idle connections are those without a request that is being answered, the longest idle first
+        idle and busy ones together are at most MAX_CONNECTIONS
+    """
+
+    def __init__(
+        self, control: Control, access: Access, listeners: list[trio.SocketListener], throttle: LogThrottle
+    ) -> None:
         self._control = control
         self._access = access
         self._listeners = listeners
-        self._open: set[BoundedStream] = set()
+        self._throttle = throttle
+        self._idle: dict[BoundedStream, None] = {}
+        self._busy: dict[BoundedStream, None] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -58,13 +74,43 @@ class Management:
                 log.exception("there is no management endpoint, because it could not be made")
                 return
 
-        async def serve_one(stream: trio.SocketStream) -> None:
-            await self._serve_one(stream, serve)
-
         async with trio.open_nursery() as connections:
             connections.start_soon(self._cut_when_cancelled)
+            for listener in self._listeners:
+                connections.start_soon(self._accept, listener, connections, serve)
             task_status.started()
-            await trio.serve_listeners(serve_one, self._listeners, handler_nursery=connections)
+
+    async def _accept(
+        self,
+        listener: trio.SocketListener,
+        connections: trio.Nursery,
+        serve: Callable[[BoundedStream], Awaitable[None]],
+    ) -> None:
+        while True:
+            stream = await accept(listener, "http", self._throttle)
+            if self._make_room():
+                bounded = BoundedStream(stream)
+                self._idle[bounded] = None
+                connections.start_soon(self._serve_one, bounded, serve)
+            else:
+                await trio.aclose_forcefully(stream)
+
+    def _make_room(self) -> bool:
+        """Whether there is room for one more, by giving up somebody who asks for nothing, or does not read."""
+        if len(self._idle) + len(self._busy) < MAX_CONNECTIONS:
+            return True
+        stalled_s = trio.current_time() - STALLED_S
+        stalled = (each for each in self._busy if (each.sending_since_s or math.inf) <= stalled_s)
+        victim = next(iter(self._idle), None) or next(stalled, None)
+        if victim is None:
+            return False
+        self._leave(victim)
+        return True
+
+    def _leave(self, connection: BoundedStream) -> None:
+        self._idle.pop(connection, None)
+        self._busy.pop(connection, None)
+        connection.cut()
 
     def _make_server(self) -> Callable[[BoundedStream], Awaitable[None]]:
         from hypercorn.config import Config
@@ -80,33 +126,47 @@ class Management:
         config.include_server_header = False
         config.keep_alive_timeout = IDLE_S
         application: Any = make_application(self._control, self._access)
-        wrapped = wrap_app(application, config.wsgi_max_body_size, "asgi")
 
         async def serve(stream: Any) -> None:
+            async def answer(scope: Any, receive: Any, send: Any) -> None:
+                with self._answering(stream):
+                    await application(scope, receive, send)
+
+            wrapped = wrap_app(answer, config.wsgi_max_body_size, "asgi")
             state = ConnectionState(LifespanState({}))
             await TCPServer(wrapped, config, WorkerContext(None), state, stream).run()
 
         return serve
 
-    async def _serve_one(self, stream: trio.SocketStream, serve: Callable[[BoundedStream], Awaitable[None]]) -> None:
-        if len(self._open) >= MAX_CONNECTIONS:
-            await trio.aclose_forcefully(stream)
-            return
-        bounded = BoundedStream(stream)
-        self._open.add(bounded)
+    @contextmanager
+    def _answering(self, connection: BoundedStream) -> Iterator[None]:
+        """The connection is busy as long as one of its requests is; HTTP/2 may have several."""
+        if connection in self._idle:
+            del self._idle[connection]
+            self._busy[connection] = None
         try:
-            await serve(bounded)
-        except Exception:
-            # The boundary for connections: what is wrong with one is nobody else's concern.
-            log.exception("a connection to the management endpoint failed")
+            with connection.answering():
+                yield
         finally:
-            self._open.discard(bounded)
-            bounded.cut()
+            if connection in self._busy and not connection.requests:
+                del self._busy[connection]
+                self._idle[connection] = None
+
+    async def _serve_one(self, connection: BoundedStream, serve: Callable[[BoundedStream], Awaitable[None]]) -> None:
+        try:
+            with connection.everything:
+                await serve(connection)
+        except Exception as error:
+            # The boundary for connections: what is wrong with one is nobody else's concern.
+            kind = (type(error).__name__,)
+            self._throttle.log("error", "a connection to the management endpoint failed", kind, exc_info=True)
+        finally:
+            self._leave(connection)
 
     async def _cut_when_cancelled(self) -> None:
         """The server shields what it sends, and would wait for whoever does not read."""
         try:
             await trio.sleep_forever()
         finally:
-            for stream in list(self._open):
-                stream.cut()
+            for connection in [*self._idle, *self._busy]:
+                connection.cut()

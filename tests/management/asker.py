@@ -106,7 +106,9 @@ async def served(broker: BrokerUnderTest, *, token: str | None = None) -> AsyncI
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     async with trio.open_nursery() as nursery:
-        await nursery.start(Management(broker.parts.control, Access("127.0.0.1", token), listeners).run)
+        await nursery.start(
+            Management(broker.parts.control, Access("127.0.0.1", token), listeners, broker.parts.throttle).run
+        )
         limits = httpx.Limits(max_connections=None)
         base_url = f"http://127.0.0.1:{port}"
         async with httpx.AsyncClient(
