@@ -15,6 +15,7 @@ import trio
 
 from stompbroker.data_directory import control_address, control_socket_path
 from stompbroker.errors import OperatorError
+from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -89,7 +90,7 @@ class ControlClient:
         try:
             answer = json.loads(line)
             if "error" in answer:
-                raise ControlRefused(f"The broker refuses: {answer['error']['message']}")
+                raise ControlRefused(f"The broker refuses: {readable(answer['error']['message'])}")
             return answer["result"]
         except (ValueError, KeyError, TypeError) as error:
             raise NoBroker(f"What answers at {self._path} is not a broker: {line[:80]!r}.") from error

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 import structlog
 
 from stompbroker.config import LogFormat, LogLevel
+from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
@@ -30,9 +31,9 @@ _LEVELS = {
     LogLevel.ERROR: logging.ERROR,
 }
 
-#: Control characters and what is shown instead. Clients choose destinations and ids: on a terminal these could
-#: otherwise move the cursor or pretend to be further lines. JSON escapes them by itself.
-_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+
+#: What structlog makes itself.
+_WITH_LINES = ("exception", "stack")
 
 
 def configure(level: LogLevel, log_format: LogFormat, stream: TextIO | None = None) -> None:
@@ -53,7 +54,7 @@ def configure(level: LogLevel, log_format: LogFormat, stream: TextIO | None = No
         # https://no-color.org: set to anything but the empty text means no colours.
         colors = is_terminal and not os.environ.get("NO_COLOR")
         renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
-        last = [_show_control_characters, renderer]
+        last = [structlog.processors.format_exc_info, _make_readable, renderer]
     else:
         # Plain tracebacks, not structlog's dicts: those carry local variables, and with them message bodies.
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
@@ -82,5 +83,10 @@ def configure(level: LogLevel, log_format: LogFormat, stream: TextIO | None = No
     )
 
 
-def _show_control_characters(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    return {key: value.translate(_VISIBLE) if isinstance(value, str) else value for key, value in event.items()}
+def _make_readable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Clients choose destinations and ids: on a terminal these could otherwise move the cursor or pretend to be further
+    lines. Tracebacks quote them, and have lines. JSON escapes all of it by itself."""
+    return {
+        key: readable(value, keeps_lines=key in _WITH_LINES) if isinstance(value, str) else value
+        for key, value in event.items()
+    }

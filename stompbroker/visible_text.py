@@ -1,19 +1,55 @@
-"""What clients choose, as it can be shown and copied.
+"""What strangers write, as it can be shown: on a terminal, in a log line, in a name that people copy.
 
-Law: pure. What cannot be seen, or would be mistaken for something else, is written as %XX; different texts stay
-different.
+Law: pure. Nothing that comes out moves the cursor, recolours the terminal, turns the direction of what follows or hides
+from the reader. `visible` is for names, of which people copy every sign; `readable` is for texts.
 """
 
 from __future__ import annotations
 
+import unicodedata
+from typing import Final, final
 from urllib.parse import quote
 
-__all__ = ["visible"]
+__all__ = ["readable", "visible"]
+
+#: Controls, marks without a width or with a direction, halves of a surrogate pair, ends of lines and paragraphs.
+_UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+#: Joiners have no width either, but belong to words in Persian and to many emoji.
+_JOINERS: Final = frozenset("\u200c\u200d")
+_UNBREAKABLE: Final = "\xa0"
 
 
 def visible(text: str, *, also: str = "") -> str:
-    """The text without blanks and what moves the cursor, and without the signs of `also`."""
+    """A name without blanks and what cannot be seen, and without the signs of `also`: these are written as %XX.
+
+    Different names stay different.
+    """
     return "".join(
         quote(sign, safe="") if sign in f"%{also}" or sign.isspace() or not sign.isprintable() else sign
         for sign in text
     )
+
+
+def readable(text: str, *, keeps_lines: bool = False) -> str:
+    r"""In one line, or with `keeps_lines` in as many as it has. What cannot be seen is written as \xXX or \uXXXX.
+
+    No unbreakable blank is left either: whoever lays out text may use it. What is readable stays as it is.
+    """
+    if text.isprintable():
+        return text
+    return text.replace("\r\n", "\n").translate(_IN_LINES) if keeps_lines else text.translate(_IN_ONE_LINE)
+
+
+@final
+class _Escapes(dict[int, str]):
+    """For `str.translate`, which asks for each sign; nothing is kept of what it asks for."""
+
+    def __missing__(self, code: int) -> str:
+        sign = chr(code)
+        if sign == _UNBREAKABLE or (unicodedata.category(sign) in _UNSEEN_CATEGORIES and sign not in _JOINERS):
+            return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x1_0000 else f"\\U{code:08x}"
+        return sign
+
+
+_IN_ONE_LINE: Final = _Escapes()
+_IN_LINES: Final = _Escapes({ord(sign): sign for sign in "\n\t"})

@@ -142,6 +142,20 @@ def test_what_a_client_chose_can_neither_move_the_cursor_nor_forge_a_line() -> N
     assert r"a\x1b[2J\x0ab" in line
 
 
+def test_neither_can_what_a_traceback_quotes_nor_what_turns_text_around() -> None:
+    body = r"""
+try:
+    raise ValueError("\x1b[2J\u202e" + chr(0x85))
+except ValueError:
+    log.exception("\u2066failed", topic="\u200f\u2028")
+"""
+    text = "\n".join(logged(body, log_format="human"))
+
+    assert not {"\x1b", "\u202e", "\x85", "\u2066", "\u200f", "\u2028"} & set(text)
+    assert r"ValueError: \x1b[2J\u202e\x85" in text
+    assert "Traceback (most recent call last):\n" in text
+
+
 def test_a_closed_stderr_does_not_stop_the_program() -> None:
     body = "import os; os.close(2)\nfor _ in range(3): log.info('unheard')\nprint('still here')"
     command = [sys.executable, "-c", SCRIPT.format(body=body), "info", "json"]

@@ -26,6 +26,7 @@ from stompbroker.cli.serve import serve
 from stompbroker.cli.stats import stats
 from stompbroker.cli.subscribe import subscribe
 from stompbroker.cli.subscriptions import make_subscriptions
+from stompbroker.cli.terminal import complain, say
 from stompbroker.cli.top import top
 from stompbroker.cli.trace import trace
 from stompbroker.errors import OperatorError
@@ -38,7 +39,7 @@ def main() -> None:
     try:
         _application()(prog_name="stompbroker")
     except OperatorError as error:
-        typer.echo(f"stompbroker: {error}", err=True)
+        complain(str(error))
         sys.exit(2)
 
 
@@ -59,7 +60,7 @@ def _application() -> typer.Typer:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"stompbroker {__version__}")
+        say(f"stompbroker {__version__}")
         raise typer.Exit
 
 

@@ -3,11 +3,8 @@
 Law: shows what `serve` would use if it were started here and now, and where each value came from.
 """
 
-import json
-
-import typer
-
 from stompbroker.cli.options import ConfigOption, JsonOption
+from stompbroker.cli.terminal import open_console, say_json, shown
 
 __all__ = ["config"]
 
@@ -29,12 +26,10 @@ def config(config_file: ConfigOption = None, as_json: JsonOption = False) -> Non
             one.key: {"value": one.value, "source": str(one.source), "allowed": one.allowed, "description": one.reason}
             for one in settings
         }
-        typer.echo(json.dumps(content, indent=2))
+        say_json(content)
         return
 
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("key", "value", "source", "what it is"):
@@ -42,5 +37,5 @@ def config(config_file: ConfigOption = None, as_json: JsonOption = False) -> Non
         table.add_column(column, overflow="fold", no_wrap=column in ("key", "value"))
     for one in settings:
         style = "" if one.source.kind is SourceKind.DEFAULT else "bold"
-        table.add_row(*(Text(text, style=style) for text in (one.key, one.shown, str(one.source), one.reason)))
-    Console().print(table)
+        table.add_row(*(shown(text, style) for text in (one.key, one.shown, str(one.source), one.reason)))
+    open_console().print(table)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, final
 import trio
 
 from stompbroker.cli.outcome import CommandFailed
-from stompbroker.cli.readable_text import counted, readable
+from stompbroker.cli.readable_text import counted
+from stompbroker.cli.terminal import open_console
 from stompbroker.control_client import ControlRefused, NoBroker, connect
-from stompbroker.visible_text import visible
+from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -220,10 +221,9 @@ def _progress_bar(text: str | None, total: int) -> Iterator[Callable[[int], None
     if text is None:
         yield lambda _done: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(text, markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=open_console(err=True), transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda done: progress.update(task, completed=done)

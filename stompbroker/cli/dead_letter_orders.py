@@ -5,7 +5,6 @@ Law: counts, asks, has it done and says what was done; how it is done is `dead_l
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -16,6 +15,7 @@ from stompbroker.cli.dead_letter_chunks import Extent, Move, Outcome, Selection,
 from stompbroker.cli.dead_letter_format import skipped_lines
 from stompbroker.cli.outcome import CommandFailed, ExitCode, run
 from stompbroker.cli.readable_text import counted
+from stompbroker.cli.terminal import ask, say, say_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +43,9 @@ def carry_out(
         bar = order.doing if sys.stderr.isatty() else None
         outcome = run(move_letters, directory, selection, extent, order.move, bar)
     if as_json:
-        typer.echo(json.dumps(_as_json(order, selection, outcome), indent=2))
+        say_json(_as_json(order, selection, outcome))
     else:
-        typer.echo("\n".join(_summary(order, selection, extent, outcome)))
+        say(*_summary(order, selection, extent, outcome))
     if outcome.is_interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if outcome.skipped:
@@ -56,9 +56,9 @@ def _ask_for_consent(order: Order, letters: str) -> None:
     """End the program unless a person says yes. Asked on stderr: stdout is for what came of it."""
     if not sys.stdin.isatty():
         raise CommandFailed(f"{letters} {order.consequence}; to have that done, say so with --yes.")
-    typer.echo(f"{letters} {order.consequence}. Do it? [y/N] ", err=True, nl=False)
+    ask(f"{letters} {order.consequence}. Do it?")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        typer.echo(f"Nothing was {order.move.done}.", err=True)
+        say(f"Nothing was {order.move.done}.", err=True)
         raise typer.Exit(ExitCode.FAILED)
 
 

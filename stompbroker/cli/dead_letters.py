@@ -5,7 +5,6 @@ how many, or with --yes; a program that did not say so is refused.
 """
 
 import base64
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, require_utf8
+from stompbroker.cli.terminal import open_console, say, say_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -144,7 +144,7 @@ def _show(
     if body is not None:
         _write_body(content, body)
     elif as_json:
-        typer.echo(json.dumps(letter, indent=2))
+        say_json(letter)
     else:
         _print_letter(letter, origin, content)
 
@@ -272,42 +272,40 @@ async def _first_letters(directory: Path, selection: "Selection", number: int) -
 
 def _print_topics(answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(answer, indent=2))
+        say_json(answer)
     elif answer["topics"]:
         from stompbroker.cli.dead_letter_format import topic_table
 
         _print_table(topic_table, answer["topics"])
     else:
-        typer.echo("There are no dead letters.")
+        say("There are no dead letters.")
 
 
 def _print_letters(selection: "Selection", letters: list[dict[str, Any]], *, has_more: bool, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"topic": selection.topic, "letters": letters, "has_more": has_more}, indent=2))
+        say_json({"topic": selection.topic, "letters": letters, "has_more": has_more})
     elif letters:
         from stompbroker.cli.dead_letter_format import letter_table
 
         _print_table(letter_table, letters)
         if has_more:
-            typer.echo(f"… and more; --limit shows more than {len(letters):,}.")
+            say(f"… and more; --limit shows more than {len(letters):,}.")
     else:
-        typer.echo(f"There are {selection.of(0)}.")
+        say(f"There are {selection.of(0)}.")
 
 
 def _print_table(table_of: Callable[[list[dict[str, Any]], datetime], "Table"], rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-
     from stompbroker.cli.subscription_table import print_uncut
 
-    print_uncut(table_of(rows, datetime.now(UTC)), Console())
+    print_uncut(table_of(rows, datetime.now(UTC)), open_console())
 
 
 def _print_letter(letter: dict[str, Any], topic: str, body: bytes) -> None:
     from stompbroker.cli.dead_letter_format import letter_lines
 
     title, *lines = letter_lines(letter, topic, body, datetime.now(UTC))
-    typer.secho(title, bold=True)
-    typer.echo("\n".join(lines))
+    say(title, bold=True)
+    say(*lines)
 
 
 def _write_body(body: bytes, file: str) -> None:
@@ -321,4 +319,4 @@ def _write_body(body: bytes, file: str) -> None:
         Path(file).write_bytes(body)
     except OSError as error:
         raise CommandFailed(f"The body cannot be written to {file}: {error.strerror}.") from error
-    typer.echo(f"Wrote the body, {counted(len(body), 'byte')}, to {file}.")
+    say(f"Wrote the body, {counted(len(body), 'byte')}, to {file}.")

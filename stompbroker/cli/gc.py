@@ -3,7 +3,6 @@
 Law: asks over the control socket and shows the answer; every number and every reason is the broker's.
 """
 
-import json
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption
+from stompbroker.cli.terminal import say, say_json
 
 __all__ = ["make_gc"]
 
@@ -64,13 +64,13 @@ def _explain(
     settings = load(config, flags={} if data is None else {"data": data})
     found = biggest_first(run(_ask, settings.data, name))
     if as_json:
-        typer.echo(json.dumps({"total": len(found), "topics": found}, indent=2))
+        say_json({"total": len(found), "topics": found})
         return
     # Elsewhere than on a terminal one line for each fact, however long.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in explanation(found, datetime.now(UTC), is_about_one=name is not None, width=width):
         is_title = line.endswith(":") and not line.startswith(" ")
-        typer.echo(typer.style(line, bold=True) if is_title else line)
+        say(line, bold=is_title)
 
 
 def _read_topic(given: str | None) -> str | None:

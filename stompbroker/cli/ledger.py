@@ -3,13 +3,13 @@
 Law: asks over the control socket and shows the answer.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption
+from stompbroker.cli.terminal import say, say_json
 
 __all__ = ["make_ledger"]
 
@@ -52,17 +52,17 @@ def _export(
     settings = load(config, flags={} if data is None else {"data": data})
     answer = run(_ask, settings.data)
     if as_json:
-        typer.echo(json.dumps(answer, indent=2))
+        say_json(answer)
         return
     from datetime import datetime
 
-    from stompbroker.cli.readable_text import counted, readable
+    from stompbroker.cli.readable_text import counted
 
     for file in answer["files"]:
-        typer.echo(readable(file))
+        say(file)
     complete_until = datetime.fromisoformat(answer["complete_until"]).strftime("%Y-%m-%d %H:%M:%S UTC")
     written = f"{counted(answer['records'], 'record')} in {counted(len(answer['files']), 'file')}"
-    typer.echo(f"{written}. The lake {readable(answer['lake'])} is complete until {complete_until}.")
+    say(f"{written}. The lake {answer['lake']} is complete until {complete_until}.")
 
 
 async def _ask(directory: Path) -> dict[str, Any]:

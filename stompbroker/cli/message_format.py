@@ -6,11 +6,13 @@ Law: one function for each form, from a MESSAGE frame to bytes; nothing here doe
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import typer
+
+from stompbroker.cli.terminal import as_json
+from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +27,6 @@ SHOWN_BINARY_BYTES = 32
 #: Headers with a place of their own in the first line, or that say nothing to a person.
 _NOT_LISTED = {"destination", "message-id", "subscription", "content-length", "ack", "redelivered", "delivery-count"}
 
-#: A body could otherwise move the cursor or recolour the terminal. Line feeds and tabs are what they are.
-_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-
 
 def choose_format(*, as_json: bool, body_only: bool) -> Callable[[Frame], bytes]:
     if as_json:
@@ -40,7 +39,7 @@ def _as_json_line(message: Frame) -> bytes:
         body, encoding = message.body.decode(), "text"
     except UnicodeDecodeError:
         body, encoding = base64.b64encode(message.body).decode(), "base64"
-    return json.dumps({"headers": message.headers, "body": body, "encoding": encoding}).encode() + b"\n"
+    return as_json({"headers": message.headers, "body": body, "encoding": encoding}).encode() + b"\n"
 
 
 def _as_body(message: Frame) -> bytes:
@@ -54,22 +53,22 @@ def _for_people(*, with_colours: bool) -> Callable[[Frame], bytes]:
     def render(message: Frame) -> bytes:
         headers = message.headers
         attempt = f", attempt {headers.get('delivery-count', '?')}" if headers.get("redelivered") == "true" else ""
-        title = f"{headers.get('destination', '')}  {headers.get('message-id', '')}{attempt}".translate(_VISIBLE)
-        lines = [styled(title, bold=True)]
+        title = f"{headers.get('destination', '')}  {headers.get('message-id', '')}{attempt}"
+        lines = [styled(readable(title), bold=True)]
         lines += [
-            styled(f"  {name}: {value}".translate(_VISIBLE).replace("\n", "\\n"), dim=True)
+            styled(readable(f"  {name}: {value}"), dim=True)
             for name, value in headers.items()
             if name not in _NOT_LISTED
         ]
-        lines += [f"  {line}" for line in _readable(message.body)]
+        lines += [f"  {line}" for line in _body_lines(message.body)]
         return ("\n".join(lines) + "\n").encode(errors="replace")
 
     return render
 
 
-def _readable(body: bytes) -> list[str]:
+def _body_lines(body: bytes) -> list[str]:
     try:
-        return body.decode().translate(_VISIBLE).rstrip("\n").split("\n")
+        return readable(body.decode(), keeps_lines=True).rstrip("\n").split("\n")
     except UnicodeDecodeError:
         rest = " …" if len(body) > SHOWN_BINARY_BYTES else ""
         return [f"({len(body):,} bytes, not text: {body[:SHOWN_BINARY_BYTES].hex(' ')}{rest})"]

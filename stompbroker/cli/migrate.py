@@ -6,9 +6,8 @@ the directory, so never under a running broker.
 
 from contextlib import ExitStack
 
-import typer
-
 from stompbroker.cli.options import ConfigOption, DatabaseOption, DataOption
+from stompbroker.cli.terminal import say
 
 __all__ = ["migrate"]
 
@@ -31,7 +30,7 @@ def migrate(database: DatabaseOption = None, data: DataOption = None, config: Co
     options = {"database": database, "data": data}
     settings = load(config, flags={key: value for key, value in options.items() if value is not None})
     if settings.database == MEMORY:
-        typer.echo('Nothing to do: with the database "memory" nothing is stored.')
+        say('Nothing to do: with the database "memory" nothing is stored.')
         return
     with ExitStack() as held:
         if settings.database == EMBEDDED:
@@ -44,8 +43,8 @@ def migrate(database: DatabaseOption = None, data: DataOption = None, config: Co
 
         applied = apply_revisions(settings.database, settings.data)
     if not applied:
-        typer.echo(f"Nothing to do: {where} is at the newest version.")
+        say(f"Nothing to do: {where} is at the newest version.")
         return
-    typer.echo(f"Brought {where} to the newest version:")
+    say(f"Brought {where} to the newest version:")
     for revision in applied:
-        typer.echo(f"  {revision}")
+        say(f"  {revision}")

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import typer
+from stompbroker.cli.terminal import complain, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def report_every_night(arguments: Sequence[str], at: time, out: str) -> NoReturn
             _report(arguments)
         while True:
             due = next_start(datetime.now(UTC), at)
-            typer.echo(f"The next report is made at {due:%Y-%m-%d %H:%M} UTC.", err=True)
+            say(f"The next report is made at {due:%Y-%m-%d %H:%M} UTC.", err=True)
             _wait_until(due)
             _report(arguments)
     except KeyboardInterrupt:
@@ -66,4 +66,4 @@ def _wait_until(due: datetime) -> None:
 def _report(arguments: Sequence[str]) -> None:
     done = subprocess.run([sys.executable, "-m", "stompbroker", *arguments], check=False)
     if done.returncode:
-        typer.echo(f"stompbroker: There is no report tonight (exit code {done.returncode}).", err=True)
+        complain(f"There is no report tonight (exit code {done.returncode}).")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 import typer
 
+from stompbroker.cli.terminal import complain
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def run(command: Callable[..., Awaitable[T]], *arguments: Any, code: ExitCode = 
     except* KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     for sentence in said:
-        typer.echo(f"stompbroker: {sentence}", err=True)
+        complain(sentence)
     raise typer.Exit(code)
 
 

@@ -10,15 +10,17 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
-from rich.text import Text
 
 from stompbroker.cli.readable_text import counted
+from stompbroker.cli.terminal import shown
 from stompbroker.config import bytes_as_text
+from stompbroker.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
+    from rich.text import Text
 
 __all__ = ["overview"]
 
@@ -32,13 +34,13 @@ def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Re
     broker, totals = second["broker"], second["totals"]
     uptime = timedelta(seconds=round(broker["uptime_s"]))
     started_at = _to_the_second(broker["started_at"])
-    yield Text(f"stompbroker {broker['version']}, {broker['state']}, up {uptime} since {started_at}", "bold")
+    yield shown(f"stompbroker {broker['version']}, {broker['state']}, up {uptime} since {started_at}", "bold")
     used, limit = broker["memory_used_bytes"], broker["memory_limit_bytes"]
-    yield Text(f"memory     {bytes_as_text(used)} of {bytes_as_text(limit)} ({used / limit:.0%})")
+    yield shown(f"memory     {bytes_as_text(used)} of {bytes_as_text(limit)} ({used / limit:.0%})")
     for name in ("published", "delivered"):
         rate = _rate(first["totals"][name], totals[name], interval_s)
-        yield Text(f"{name:10} {totals[name]:,}" + (f", {rate} a second" if rate else ""))
-    yield Text(f"traffic    {bytes_as_text(totals['bytes_in'])} in, {bytes_as_text(totals['bytes_out'])} out")
+        yield shown(f"{name:10} {totals[name]:,}" + (f", {rate} a second" if rate else ""))
+    yield shown(f"traffic    {bytes_as_text(totals['bytes_in'])} in, {bytes_as_text(totals['bytes_out'])} out")
     if "store" in second:
         yield _store(second["store"])
     if second.get("ledger"):
@@ -61,7 +63,7 @@ def _store(store: Mapping[str, Any]) -> Text:
         parts.append(f"{bytes_as_text(store['stored_bytes'])} stored")
     if store["backlog_units"]:
         parts.append(f"{store['backlog_units']:,} to be written ({bytes_as_text(store['backlog_bytes'])})")
-    return Text(f"store      {', '.join(parts)}", "" if is_well else "bold red")
+    return shown(f"store      {', '.join(parts)}", "" if is_well else "bold red")
 
 
 def _lake(ledger: Mapping[str, Any]) -> Text:
@@ -72,7 +74,7 @@ def _lake(ledger: Mapping[str, Any]) -> Text:
     if ledger["waiting_records"]:
         records = counted(ledger["waiting_records"], "record")
         parts.append(f"{records} to be exported ({bytes_as_text(ledger['waiting_bytes'])})")
-    return Text(f"lake       {', '.join(parts)}", "" if is_well else "bold red")
+    return shown(f"lake       {', '.join(parts)}", "" if is_well else "bold red")
 
 
 def _rate(before: int, after: int, interval_s: float) -> str:
@@ -85,7 +87,7 @@ def _topics(first: Mapping[str, Any], second: Mapping[str, Any], interval_s: flo
     columns = ("topic", "published", "a second", "subs", "kept", "bytes", "publishers")
     rows = [
         (
-            topic["name"],
+            visible(topic["name"]),
             f"{topic['published']:,}",
             # A topic that was not there before has no rate yet.
             _rate(published_before.get(topic["name"], topic["published"]), topic["published"], interval_s),
@@ -104,12 +106,13 @@ def _subscriptions(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
     keys = ("backlog", "in_flight", "waiting", "delivered", "redelivered", "dropped")
     rows = [
         (
-            one["destination"] if one["durable"] is None else f"{one['durable']} ({one['destination']})",
+            destination if one["durable"] is None else f"{one['durable']} ({destination})",
             "away" if one["connection"] is None else str(one["connection"]),
             one["ack"].removeprefix("client-"),
             *(f"{one[key]:,}" for key in keys),
         )
         for one in sorted(answer["subscriptions"], key=lambda one: (-one["backlog"], -one["delivered"]))
+        for destination in [visible(one["destination"])]
     ]
     yield from _table("subscriptions", columns, rows, answer.get("subscriptions_total", len(rows)))
 
@@ -137,16 +140,16 @@ def _to_the_second(instant: str) -> str:
 
 
 def _table(what: str, columns: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> Iterator[RenderableType]:
-    """Names are the broker's clients' to choose, so they are text, never markup."""
     if not rows:
-        yield Text(f"\nno {what}")
+        yield shown("")
+        yield shown(f"no {what}")
         return
     table = Table(box=None, pad_edge=False, header_style="bold", title=None)
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number > 0)
     for row in rows[:MAX_ROWS]:
-        table.add_row(*(Text(cell) for cell in row))
-    yield Text("")
+        table.add_row(*(shown(cell) for cell in row))
+    yield shown("")
     yield table
     if total > MAX_ROWS:
-        yield Text(f"… and {total - MAX_ROWS:,} more {what}; --json tells of up to 1,000", "dim")
+        yield shown(f"… and {total - MAX_ROWS:,} more {what}; --json tells of up to 1,000", "dim")

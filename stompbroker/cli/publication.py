@@ -17,6 +17,7 @@ import trio
 
 from stompbroker.cli.outcome import CommandFailed, sentences
 from stompbroker.cli.stomp_client import DISCONNECT_RECEIPT, StompClient, connect, render_disconnect
+from stompbroker.cli.terminal import open_console
 from stompbroker.stomp import render_frame
 
 if TYPE_CHECKING:
@@ -213,10 +214,9 @@ def _progress_bar(publication: Publication) -> Iterator[Callable[[int], None]]:
     if not publication.shows_progress:
         yield lambda _sent: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("publishing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=open_console(err=True), transient=True) as progress:
         task = progress.add_task("", total=publication.count)
         yield lambda sent: progress.update(task, completed=sent)

@@ -3,7 +3,6 @@
 Law: arguments in, `publication.Publication` out; then a summary of what was published and confirmed.
 """
 
-import json
 import os
 import sys
 from typing import Annotated
@@ -19,6 +18,7 @@ from stompbroker.cli.options import (
     read_headers,
     require_utf8,
 )
+from stompbroker.cli.terminal import say, say_json
 
 __all__ = ["publish"]
 
@@ -74,7 +74,7 @@ def publish(
 
     if reads_input and sys.stdin.isatty():
         what = "messages, one a line" if lines else "message"
-        typer.echo(f"Type the {what}; Ctrl-D on an empty line ends.", err=True)
+        say(f"Type the {what}; Ctrl-D on an empty line ends.", err=True)
     if lines:
         bodies = typed_lines()
     else:
@@ -93,6 +93,6 @@ def publish(
     )
     summary = run(publish_all, address, publication)
     if as_json:
-        typer.echo(json.dumps(summary.as_json(), indent=2))
+        say_json(summary.as_json())
         return
-    typer.echo(summary.as_text())
+    say(summary.as_text())

@@ -1,7 +1,6 @@
-"""What clients write, as it can be printed.
+"""Lines for people: labels and values, numbers with their noun.
 
-Law: pure. Nothing that is printed moves the cursor, recolours the terminal or turns the direction of what follows;
-everything else stays as it is, blanks too. (`visible_text` is for names, of which people copy every sign.)
+Law: pure; from texts to lines. What strangers write is made readable by `visible_text`.
 """
 
 from __future__ import annotations
@@ -9,26 +8,15 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from stompbroker.visible_text import readable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["counted", "in_one_piece", "labelled", "readable"]
-
-_LINE_SEPARATORS = (0x2028, 0x2029)
-_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_ESCAPED = {
-    **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA1))},
-    **{code: f"\\u{code:04x}" for code in (*_LINE_SEPARATORS, *_DIRECTIONS)},
-}
-_ESCAPED_IN_LINES = {code: text for code, text in _ESCAPED.items() if chr(code) not in "\n\t"}
+__all__ = ["counted", "in_one_piece", "labelled"]
 
 #: A blank at which no line is broken. `readable` lets none through, so it is ours wherever it stands.
 _UNBREAKABLE = "\xa0"
-
-
-def readable(text: str, *, keeps_lines: bool = False) -> str:
-    """In one line, or with `keeps_lines` in as many as it has."""
-    return text.replace("\r\n", "\n").translate(_ESCAPED_IN_LINES) if keeps_lines else text.translate(_ESCAPED)
 
 
 def in_one_piece(name: str) -> str:

@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 import trio
-import typer
 
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.stomp_client import StompClient, connect
+from stompbroker.cli.terminal import say
 from stompbroker.stomp import Frame, render_frame
 from stompbroker.topics import Identity, IdentityKind
 
@@ -103,7 +103,7 @@ class _Receiver:
         await self._client.send(render_frame("SUBSCRIBE", headers))
         received = await self._wait(partial(self._client.wait_receipt, _SUBSCRIBE_RECEIPT))
         if not isinstance(received, _End):
-            typer.echo(_greeting(reception), err=True)
+            say(_greeting(reception), err=True)
         while not isinstance(received, _End):
             end = await self._write([frame for frame in received if frame.command == "MESSAGE"])
             received = end or await self._wait(self._client.receive)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol, final
 import typer
 
 from stompbroker.cli.outcome import ExitCode
-from stompbroker.cli.readable_text import counted, readable
+from stompbroker.cli.readable_text import counted
+from stompbroker.cli.terminal import open_console, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,12 +76,11 @@ def make_report(lake: str, out: str, first: date, last: date, *, master: str, me
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     for content in contents:
-        for line in _said(content, out):
-            typer.echo(line)
+        say(*_said(content, out))
         if not content.head.is_complete:
             _note(f"{content.head.date} is not complete: {_completeness(content)}")
     if len(contents) > 1:
-        typer.echo(f"All of them: {out.rstrip('/')}/reports/index.html")
+        say(f"All of them: {out.rstrip('/')}/reports/index.html")
 
 
 def _computed(lake: str, out: str, first: date, last: date, *, master: str, memory: str) -> list[ReportContent]:
@@ -140,10 +140,9 @@ class _Bar:
 @contextmanager
 def _progress() -> Iterator[_Progress]:
     """A bar on a terminal, lines elsewhere."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console = open_console(err=True)
     if not console.is_terminal:
         yield _Lines()
         return
@@ -171,4 +170,4 @@ def _completeness(content: ReportContent) -> str:
 
 
 def _note(text: str, *, mark: str = "stompbroker:") -> None:
-    typer.echo(f"{mark} {readable(text)}", err=True)
+    say(f"{mark} {text}", err=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from stompbroker.cli.options import ConfigOption, DatabaseOption
+from stompbroker.cli.terminal import say
 
 __all__ = ["announce", "serve"]
 
@@ -111,7 +112,7 @@ def announce(host: str, port: int, data: Path, management: str | None = None, *,
         lines.append(f"Watch it at {management}")
     # Whoever started us may have stopped reading; that is no reason to stop serving.
     with suppress(BrokenPipeError):
-        print("\n".join(lines), flush=True)
+        say(*lines)
 
 
 def _as_called() -> str:

@@ -4,13 +4,13 @@ Law: asks over the control socket and shows the answer; every number is the brok
 difference of two answers.
 """
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption
+from stompbroker.cli.terminal import open_console, say_json
 
 __all__ = ["stats"]
 
@@ -37,14 +37,12 @@ def stats(
     settings = load(config, flags={} if data is None else {"data": data})
     first, second = run(_ask, settings.data, 0.0 if as_json else interval)
     if as_json:
-        typer.echo(json.dumps(second, indent=2))
+        say_json(second)
         return
-
-    from rich.console import Console
 
     from stompbroker.cli.overview import overview
 
-    console = Console()
+    console = open_console()
     for part in overview(first, second):
         console.print(part)
 

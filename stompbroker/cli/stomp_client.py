@@ -15,6 +15,7 @@ import trio
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import HEART_BEAT, Frame, FrameReader, Head, Limits, Version, render_frame
+from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -164,9 +165,10 @@ def _intervals(heart_beat: str) -> tuple[float, float]:
 
 
 def _refusal(error: Frame) -> CommandFailed:
-    summary = error.headers.get("message", "no reason given")
-    detail = error.body.decode(errors="replace").strip()
-    return CommandFailed(f"The broker refused: {summary}" + (f"\n  {detail}" if detail and detail != summary else ""))
+    summary = readable(error.headers.get("message", "no reason given"))
+    detail = readable(error.body.decode(errors="replace").strip(), keeps_lines=True)
+    lines = [] if detail == summary else detail.split("\n")
+    return CommandFailed("\n  ".join([f"The broker refused: {summary}", *filter(None, lines)]))
 
 
 @asynccontextmanager

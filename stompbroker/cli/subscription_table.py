@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.table import Table
-from rich.text import Text
 
 from stompbroker.cli.instants import duration
-from stompbroker.visible_text import visible
+from stompbroker.cli.terminal import shown
+from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +44,7 @@ def table_of(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> Table
         "waiting": lambda one: f"{one['waiting']:,}",
         "created": lambda one: datetime.fromisoformat(one["created_at"]).strftime("%Y-%m-%d %H:%M:%S"),
     }
-    rows = [[cell(one) for cell in columns.values()] for one in subscriptions]
+    rows = [[readable(cell(one)) for cell in columns.values()] for one in subscriptions]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
         if column in _FOLDING:
@@ -54,8 +54,7 @@ def table_of(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> Table
             width = max(cell_len(text) for text in (column, *cells))
             table.add_column(column, justify="left" if column == "name" else "right", no_wrap=True, min_width=width)
     for row in rows:
-        # Names are the clients' to choose, so they are text, never markup.
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(shown(cell) for cell in row))
     return table
 
 

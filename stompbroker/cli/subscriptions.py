@@ -4,7 +4,6 @@ Law: asks over the control socket and shows the answer. Messages are given up on
 seeing how many, or with --yes; a program that did not say so is refused.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption
+from stompbroker.cli.terminal import ask, open_console, say, say_json
 
 __all__ = ["make_subscriptions"]
 
@@ -52,12 +52,12 @@ def _list(
 
     found = run(_ask_for_all, _directory(data, config))
     if as_json:
-        typer.echo(json.dumps({"total": len(found), "subscriptions": found}, indent=2))
+        say_json({"total": len(found), "subscriptions": found})
     elif found:
         _print_table(found)
     else:
-        typer.echo("There are no durable subscriptions. A client makes one by giving it a name, for example:")
-        typer.echo("  stompbroker subscribe /topic/orders --durable invoices --client-id billing")
+        say("There are no durable subscriptions. A client makes one by giving it a name, for example:")
+        say("  stompbroker subscribe /topic/orders --durable invoices --client-id billing")
 
 
 def _remove(
@@ -90,16 +90,16 @@ def _remove(
         _confirm(f"{name} has {at_stake}. Give them up and delete it?")
     answer = run(_delete, directory, one["key"])
     if as_json or context.obj["as_json"]:
-        typer.echo(json.dumps(answer, indent=2))
+        say_json(answer)
     else:
-        typer.echo(f"Deleted {name}; {_messages(answer['backlog'])} it had still to get given up.")
+        say(f"Deleted {name}; {_messages(answer['backlog'])} it had still to get given up.")
 
 
 def _confirm(question: str) -> None:
     """End the program unless a person says yes. Asked on stderr: stdout is for what came of it."""
-    typer.echo(f"{question} [y/N] ", err=True, nl=False)
+    ask(question)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        typer.echo("Nothing was deleted.", err=True)
+        say("Nothing was deleted.", err=True)
         raise typer.Exit(1)
 
 
@@ -138,15 +138,16 @@ async def _find(directory: Path, key: str) -> Subscription:
     """The one that is meant. Raises CommandFailed with what could be."""
     from stompbroker.cli.outcome import CommandFailed
     from stompbroker.cli.subscription_names import find, near
+    from stompbroker.visible_text import readable
 
     known = await _ask_for_all(directory)
     found = find(known, key)
     if found is not None:
         return found
-    close = near(known, key)
+    close, name = near(known, key), readable(key)
     if close:
-        raise CommandFailed("\n".join([f'There is no durable subscription "{key}". Did you mean:', *_indented(close)]))
-    raise CommandFailed(f'There is no durable subscription "{key}"; "stompbroker subscriptions" lists all there are.')
+        raise CommandFailed("\n".join([f'There is no durable subscription "{name}". Did you mean:', *_indented(close)]))
+    raise CommandFailed(f'There is no durable subscription "{name}"; "stompbroker subscriptions" lists all there are.')
 
 
 def _indented(names: Sequence[str]) -> list[str]:
@@ -164,8 +165,6 @@ async def _delete(directory: Path, key: str) -> dict[str, Any]:
 def _print_table(found: list[Subscription]) -> None:
     from datetime import UTC, datetime
 
-    from rich.console import Console
-
     from stompbroker.cli.subscription_table import print_uncut, table_of
 
-    print_uncut(table_of(found, datetime.now(UTC)), Console())
+    print_uncut(table_of(found, datetime.now(UTC)), open_console())

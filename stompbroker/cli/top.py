@@ -43,9 +43,9 @@ def top(
 
 async def _watch(directory: Path, interval_s: float, rows: int, sort: str, is_once: bool) -> None:
     import trio
-    from rich.console import Console
     from rich.live import Live
 
+    from stompbroker.cli.terminal import open_console
     from stompbroker.cli.top_screen import screen_of
     from stompbroker.control_client import ControlClient, connect
 
@@ -56,7 +56,7 @@ async def _watch(directory: Path, interval_s: float, rows: int, sort: str, is_on
             "subscriptions": await control.call("subscriptions", sort=sort, limit=rows),
         }
 
-    console = Console()
+    console = open_console()
     async with connect(directory) as control:
         if is_once or not console.is_terminal:
             console.print(screen_of(await look(control)))

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
-from rich.text import Text
 
 from stompbroker.cli.instants import duration
-from stompbroker.cli.readable_text import readable
+from stompbroker.cli.terminal import shown
 from stompbroker.config import bytes_as_text
-from stompbroker.visible_text import visible
+from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ def screen_of(answers: Mapping[str, Any]) -> RenderableType:
     return Group(
         *_head(answers["overview"]),
         _topics(answers["topics"]),
-        Text(""),
+        shown(""),
         _subscriptions(answers["subscriptions"]),
     )
 
@@ -39,28 +38,28 @@ def _head(overview: Mapping[str, Any]) -> list[RenderableType]:
     uptime = timedelta(seconds=round(broker["uptime_s"]))
     share, lag_ms = memory["used_bytes"] / memory["limit_bytes"], overview["event_loop"]["lag_ms"]
     lines = [
-        Text(f"stompbroker {broker['version']}, {broker['state']}, up {uptime}", "bold"),
-        Text(
+        shown(f"stompbroker {broker['version']}, {broker['state']}, up {uptime}", "bold"),
+        shown(
             f"published {_rate(rates, 'published')}/s   delivered {_rate(rates, 'delivered')}/s   "
             f"acked {_rate(rates, 'acked')}/s   in {bytes_as_text(int(rates.get('bytes_in', 0)))}/s   "
             f"out {bytes_as_text(int(rates.get('bytes_out', 0)))}/s"
         ),
-        Text(
+        shown(
             f"connections {now['connections']:,}   topics {now['topics']:,}   subscriptions {now['subscriptions']:,}   "
             f"in flight {now['in_flight']:,}   waiting {now['waiting']:,}   backlog {now['backlog']:,}   "
             f"dead letters {now['dead_letters']:,}"
         ),
-        Text(f"memory {bytes_as_text(memory['used_bytes'])} ({share:.0%})   loop lag {lag_ms:.1f} ms"),
+        shown(f"memory {bytes_as_text(memory['used_bytes'])} ({share:.0%})   loop lag {lag_ms:.1f} ms"),
     ]
     store = overview["store"]
     if store["state"] != "ok":
-        lines.append(Text(f"store {store['state'].upper()}: {store['reason']}", "bold red"))
+        lines.append(shown(f"store {store['state'].upper()}: {store['reason']}", "bold red"))
     ledger = overview.get("ledger")
     if ledger and ledger["state"] != "ok":
-        lines.append(Text(f"lake {ledger['state'].upper()}: {ledger['reason']}", "bold red"))
+        lines.append(shown(f"lake {ledger['state'].upper()}: {ledger['reason']}", "bold red"))
     if now["blocked_topics"]:
-        lines.append(Text(f"publishers of {now['blocked_topics']} topics are held back", "bold yellow"))
-    return [*lines, Text("")]
+        lines.append(shown(f"publishers of {now['blocked_topics']} topics are held back", "bold yellow"))
+    return [*lines, shown("")]
 
 
 def _rate(rates: Mapping[str, float], name: str) -> str:
@@ -111,6 +110,5 @@ def _table(entries: Sequence[Mapping[str, Any]], columns: Mapping[str, Callable[
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True, overflow="ellipsis")
     for entry in entries:
-        # Names are the clients' to choose, so they are text, never markup.
-        table.add_row(*(Text(cell(entry)) for cell in columns.values()))
+        table.add_row(*(shown(cell(entry)) for cell in columns.values()))
     return table

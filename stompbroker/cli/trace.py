@@ -3,7 +3,6 @@
 Law: asks over the control socket and shows the answer; every state is the broker's.
 """
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, require_utf8
+from stompbroker.cli.terminal import complain, open_console, say, say_json
 
 __all__ = ["trace"]
 
@@ -39,7 +39,7 @@ def trace(
     settings = load(config, flags={} if data is None else {"data": data})
     answer = run(_ask, settings.data, message_id)
     if as_json:
-        typer.echo(json.dumps(answer, indent=2))
+        say_json(answer)
         if not answer["found"]:
             raise typer.Exit(ExitCode.FAILED)
         return
@@ -54,22 +54,21 @@ async def _ask(directory: Path, message_id: str) -> Any:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    from rich.console import Console
-
     from stompbroker.cli.outcome import ExitCode
-    from stompbroker.cli.readable_text import readable
     from stompbroker.cli.subscription_table import print_uncut
     from stompbroker.cli.trace_format import place, progress_table
+    from stompbroker.visible_text import readable
 
     if answer["note"]:
-        typer.echo(f"stompbroker: {readable(answer['note'])}", err=True)
+        complain(readable(answer["note"]))
     if not answer["found"]:
         raise typer.Exit(ExitCode.FAILED)
     now = datetime.now(UTC)
     for number, found in enumerate(answer["found"]):
         title, *lines = place(found, now)
-        typer.secho(f"\n{title}" if number else title, bold=True)
-        for line in lines:
-            typer.echo(line)
+        if number:
+            say("")
+        say(title, bold=True)
+        say(*lines)
         if found["subscriptions"]:
-            print_uncut(progress_table(found["subscriptions"], now), Console())
+            print_uncut(progress_table(found["subscriptions"], now), open_console())

@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from stompbroker.cli.instants import moment, relative
-from stompbroker.cli.readable_text import readable
 from stompbroker.cli.uncut_table import Column, uncut_table
 from stompbroker.config import bytes_as_text
-from stompbroker.visible_text import visible
+from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,6 @@
 """Tables in which what is there to be copied is neither cut nor wrapped.
 
-Law: from texts to something Rich can print; what a text means is the caller's business. Texts are clients' to choose,
-so they are never markup; that they are readable is the caller's business, too.
+Law: from texts to something Rich can print; what a text means is the caller's business.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, final
 
 from rich.cells import cell_len
 from rich.table import Table
-from rich.text import Text
+
+from stompbroker.cli.terminal import shown
+from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +36,10 @@ def uncut_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Tab
             table.add_column(column.name, overflow="fold")
         else:
             # Rich would take a blank for a place to cut.
-            width = max(cell_len(text) for text in (column.name, *cells))
+            width = max(cell_len(text) for text in (column.name, *map(readable, cells)))
             table.add_column(
                 column.name, justify="right" if column.is_number else "left", no_wrap=True, min_width=width
             )
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(shown, row))
     return table

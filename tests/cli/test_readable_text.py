@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 import pytest
 
-from stompbroker.cli.readable_text import counted, in_one_piece, labelled, readable
+from stompbroker.cli.readable_text import counted, in_one_piece, labelled
+from stompbroker.visible_text import readable
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,11 @@ from stompbroker.cli.readable_text import counted, in_one_piece, labelled, reada
         ("\x9b2J\x7f", r"\x9b2J\x7f"),
         ("\u202egnp.exe", r"\u202egnp.exe"),
         ("\u2028", r"\u2028"),
+        ("\u061ca\u200e\u200f\u2066\u2069", r"\u061ca\u200e\u200f\u2066\u2069"),
+        ("no\u200bthing\ufeff\xad", r"no\u200bthing\ufeff\xad"),
+        ("\U000e0041", r"\U000e0041"),
+        ("\ud800", r"\ud800"),
+        ("👩\u200d💻", "👩\u200d💻"),
         ("می‌خواهم €", "می‌خواهم €"),
     ],
 )
@@ -27,9 +34,11 @@ def test_what_moves_the_cursor_is_escaped_and_nothing_else(text: str, shown: str
 
 
 def test_no_control_character_is_left() -> None:
-    everything = "".join(map(chr, range(0x3000)))
+    everything = "".join(map(chr, range(sys.maxunicode + 1)))
 
-    assert {unicodedata.category(sign) for sign in readable(everything)}.isdisjoint({"Cc", "Zl", "Zp"})
+    left = {sign for sign in readable(everything) if unicodedata.category(sign) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+
+    assert left == {"\u200c", "\u200d"}, "joiners belong to words and to emoji"
 
 
 def test_lines_can_be_kept() -> None:
