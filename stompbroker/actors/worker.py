@@ -15,7 +15,7 @@ import trio
 
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions import SMALL_PARTIAL_BYTES
-from stompbroker.transport import FAIR_BYTES, ChunkSize, close_gently, is_reset, leaving_of, sender_of
+from stompbroker.transport import FAIR_BYTES, ChunkSize, QuickAcks, close_gently, is_reset, leaving_of, sender_of
 
 if TYPE_CHECKING:
     from stompbroker.log_throttle import LogThrottle
@@ -87,6 +87,7 @@ async def run(stream: trio.abc.Stream, session: Session, shared: Shared) -> None
 async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nursery: trio.Nursery) -> None:
     """Until the client has closed, or the session has ended."""
     chunk_size = ChunkSize(shared.traffic)
+    quick_acks = QuickAcks(stream)
     is_resuming = False
 
     async def resume() -> None:
@@ -101,7 +102,10 @@ async def _read(stream: trio.abc.Stream, session: Session, shared: Shared, nurse
             if not chunk:
                 return
             chunk_size.note(len(chunk))
+            sent_bytes = session.outbox.sent_bytes
             await _apply(chunk, session, shared)
+            if session.outbox.sent_bytes == sent_bytes:
+                quick_acks.note_unanswered(len(chunk), sent_bytes)
             if session.is_held_back and not is_resuming:
                 is_resuming = True
                 nursery.start_soon(resume)

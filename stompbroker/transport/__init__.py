@@ -4,6 +4,7 @@ Law: listeners and streams, and how much to read at once. No protocol, no topics
 """
 
 from stompbroker.transport.chunk_sizes import FAIR_BYTES, ChunkSize, Traffic
+from stompbroker.transport.quick_acks import QuickAcks
 from stompbroker.transport.tcp import (
     close_gently,
     is_reset,
@@ -17,6 +18,7 @@ from stompbroker.transport.tcp import (
 __all__ = [
     "FAIR_BYTES",
     "ChunkSize",
+    "QuickAcks",
     "Traffic",
     "close_gently",
     "is_reset",

@@ -19,6 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from stompbroker.actors import journal
 from stompbroker.stomp import Version
 from stompbroker.topics import dispatch
+from stompbroker.transport import QuickAcks
 from tests.journal.watched_store import statements_written
 from tests.support.broker_under_test import Client, running_broker
 from tests.support.patience import HARD_TIMEOUT_S
@@ -267,3 +268,20 @@ async def test_a_thousand_stored_messages_cost_few_batches_and_statements(
 
             assert (broker.under_test.journal.batches - batches) / 5 < 8
             assert (len(statements) - before) / 5 < 70
+
+
+async def test_only_what_is_not_answered_is_acknowledged_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    unanswered: list[int] = []
+    monkeypatch.setattr(QuickAcks, "note_unanswered", lambda _, received_bytes, __: unanswered.append(received_bytes))
+    async with on_sockets() as broker:
+        client = await broker.client()
+        await client.subscribe()
+        assert unanswered == []
+
+        subscribe = client.frame("SUBSCRIBE", id="1", destination="/topic/b")
+        await client.send_raw(subscribe)
+        await wait_all_tasks_blocked()
+        await client.publish(b"x", destination="/topic/b")
+        assert (await client.next_message()).body == b"x"
+
+        assert unanswered == [len(subscribe)]
