@@ -272,14 +272,13 @@ class Reading:
             self._record(self.cursor.unsettled(start, stop), outcome, settled_at_ns, sent_at_ns)
         return self._settle(start, stop)
 
-    def settle_sent(self, start: int, stop: int) -> None:
+    def settle_sent(self, start: int, stop: int) -> Settlement:
         """These have been sent, which is enough."""
-        if self.is_recorded:
-            assert self.topic.records is not None
-            now_ns = self.topic.records.now_ns()
-            self.settle(start, stop, Outcome.SENT, now_ns, sent_at_ns=now_ns)
-        else:
-            self._settle(start, stop)
+        if not self.is_recorded:
+            return self._settle(start, stop)
+        assert self.topic.records is not None
+        now_ns = self.topic.records.now_ns()
+        return self.settle(start, stop, Outcome.SENT, now_ns, sent_at_ns=now_ns)
 
     def _settle(self, start: int, stop: int) -> Settlement:
         settlement = self.cursor.settle(start, stop)
