@@ -345,7 +345,7 @@ class Reading:
             offsets = [offset for offset in map(Offset, range(start, stop)) if self.cursor.suspend(offset)]
         if not offsets:
             return 0
-        failing = Failing(refusal, self.policy)
+        failing = self._failing(refusal)
         due: dict[int, list[Waiting]] = {}
         for offset in offsets:
             failure = self.failures[offset] = self._failure_after(offset, failing, sent_at_ns)
@@ -366,7 +366,10 @@ class Reading:
 
     def failure_after(self, offset: Offset, refusal: Refusal, sent_at_ns: int) -> Failure:
         """What will be known of a message when it has been refused."""
-        return self._failure_after(offset, Failing(refusal, self.policy), sent_at_ns)
+        return self._failure_after(offset, self._failing(refusal), sent_at_ns)
+
+    def _failing(self, refusal: Refusal) -> Failing:
+        return Failing(refusal, self.policy, self.subscription.jitter_seed)
 
     def _failure_after(self, offset: Offset, failing: Failing, sent_at_ns: int) -> Failure:
         before = self.failures.get(offset)
