@@ -18,6 +18,7 @@ import trio
 
 from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
+from soak.chaos_run import CONNECTIONS, run_chaos
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
 from soak.database import OWN_POSTGRES, Database, opened_database
 from soak.kill_plan import Moment
@@ -39,6 +40,7 @@ _KILLS: Final = 25
 _MESSAGES: Final = 20_000
 _LONG_MESSAGES: Final = 5_000_000
 _THROUGH_MESSAGES: Final = 10_000_000
+_CHAOS_FRAMES: Final = 1_000_000
 _MEBIBYTE: Final = 1024 * 1024
 #: Seconds between two lines of progress.
 _SHOW_S: Final = 1.0
@@ -54,6 +56,8 @@ class Options:
     is_long: bool
     #: Kills with an eye on the ledger, and nothing else.
     is_ledger_alone: bool
+    #: Random frames of the run with all invariants checked; None: no such run.
+    chaos: int | None
     #: Messages of the run that looks at the files; None: no such run.
     through: int | None
     #: Nothing else is run.
@@ -91,6 +95,14 @@ def parse(arguments: Sequence[str]) -> Options:
     without_kills.add_argument(
         "--ledger", action="store_true", help="kill it while it exports, and see that each record is there once"
     )
+    without_kills.add_argument(
+        "--chaos",
+        metavar="N",
+        type=_positive,
+        nargs="?",
+        const=_CHAOS_FRAMES,
+        help=f"no kills: N random valid frames of every kind (default {_CHAOS_FRAMES:,}), all invariants checked",
+    )
     parsed = parser.parse_args(arguments)
     if parsed.kill_database and parsed.database != OWN_POSTGRES:
         parser.error(f"--kill-database needs --database {OWN_POSTGRES}: another one is not ours to kill")
@@ -98,6 +110,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--long kills nothing")
     if parsed.ledger and parsed.database:
         parser.error("--ledger looks into the embedded database")
+    if parsed.chaos and parsed.database:
+        parser.error("--chaos looks into the embedded database")
     if parsed.through and parsed.database:
         parser.error("--through looks at the files of the embedded database")
     return Options(
@@ -108,6 +122,7 @@ def parse(arguments: Sequence[str]) -> Options:
         kills_database=parsed.kill_database,
         is_long=parsed.long,
         is_ledger_alone=parsed.ledger,
+        chaos=parsed.chaos,
         through=_THROUGH_MESSAGES if not arguments else parsed.through,
         is_through_alone=parsed.through is not None,
     )
@@ -132,6 +147,8 @@ def main(arguments: Sequence[str]) -> int:
             exit_codes.append(_run_long(options, directory, database))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
+        elif options.chaos is not None:
+            exit_codes.append(_run_chaos(options.chaos, options.seed, directory))
         elif not options.is_through_alone:
             exit_codes.append(_run_crashes(options, directory, database))
         if options.through is not None:
@@ -210,6 +227,27 @@ def _run_ledger(options: Options, directory: Path) -> int:
         print(complaint)
     print("BROKEN" if complaints else "Each delivery that was confirmed has one record, and none has two.")
     return 1 if complaints else 0
+
+
+# Chaos ---------------------------------------------------------------------------------------------------------------
+
+
+def _run_chaos(frames: int, seed: int, directory: Path) -> int:
+    print(f"seed {seed}", flush=True)
+    line = ProgressLine()
+    outcome = trio.run(lambda: run_chaos(directory, frames=frames, seed=seed, show=line.show))
+    line.end()
+    seen = outcome.seen
+    rate = seen.frames / outcome.elapsed_s
+    print(f"{seen.frames:,} frames in {outcome.elapsed_s:.0f} s, {rate:,.0f} a second, {seen.deliveries:,} deliveries")
+    print(
+        f"{seen.connections:,} connections, {CONNECTIONS} at a time; {seen.expected_errors:,} of them were taken over"
+    )
+    print(f"{len(seen.promised):,} messages with a receipt; all invariants checked {outcome.checks:,} times")
+    for complaint in outcome.complaints:
+        print(complaint)
+    print("BROKEN" if outcome.complaints else "No ERROR, no broken invariant, no traceback, each record once.")
+    return 1 if outcome.complaints else 0
 
 
 # A long run ----------------------------------------------------------------------------------------------------------

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from stompbroker.topics import AckMode
-
 if TYPE_CHECKING:
     from stompbroker.sessions.consumers import Named
     from stompbroker.topics import Consumer
@@ -33,7 +31,7 @@ class Borrowing:
     def add(self, delivery: Named) -> None:
         """A delivery was answered in the transaction: its credit is free at once."""
         consumer, number = delivery
-        if consumer.subscription.ack_mode is AckMode.CLIENT:
+        if consumer.is_cumulative:
             highest = self._highest.get(consumer, 0)
             count = consumer.count_in_flight_between(highest + 1, number)
             self._highest[consumer] = max(highest, number)

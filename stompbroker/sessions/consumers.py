@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import Version
-from stompbroker.topics import AckMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from stompbroker.message_ids import MessageIds
     from stompbroker.topics import Consumer
@@ -84,7 +83,7 @@ class Consumers:
 
     def add(self, consumer: Consumer, destination: str) -> None:
         """`destination`: as its SUBSCRIBE spelt it."""
-        name = consumer.subscription.name
+        name = consumer.name
         self._by_ordinal[consumer.ordinal] = consumer
         self._by_key[_key(name, destination)] = consumer
         self._destinations[consumer] = destination
@@ -104,13 +103,13 @@ class Consumers:
 
     def drop(self, consumer: Consumer) -> None:
         """Take one out."""
-        name, destination = consumer.subscription.name, self._destinations.pop(consumer)
+        name, destination = consumer.name, self._destinations.pop(consumer)
         del self._by_key[_key(name, destination)]
         del self._by_ordinal[consumer.ordinal]
         if len(self._closed_names) >= self._max_count:
             del self._closed_names[next(iter(self._closed_names))]
         self._closed_names[name] = None
-        if consumer.subscription.is_durable and consumer.in_flight:
+        if consumer.subscription.is_durable and consumer.expects_acks and consumer.in_flight:
             if len(self._departed) >= self._max_count:
                 del self._departed[next(iter(self._departed))]
             self._departed[consumer.ordinal] = consumer
@@ -123,7 +122,7 @@ class Consumers:
 
     def _name_for(self, destination: str | None) -> str | None:
         """The id of the one subscription to this destination, which 1.0 allows to name by it even if it has an id."""
-        named = [each.subscription.name for each in self if self._destinations[each] == destination]
+        named = [each.name for each in self if self._destinations[each] == destination]
         return named[0] if len(named) == 1 else None
 
     def clear(self) -> list[Consumer]:
@@ -167,34 +166,35 @@ class Consumers:
 
     def _by_subscription(self, name: str, message_id: str) -> Named | None:
         consumer = self._by_key.get(_key(name, ""))
-        if consumer is not None and consumer.subscription.ack_mode is not AckMode.AUTO:
-            number = consumer.sent.number_of(message_id.encode())
-            if number is not None:
-                return Named(consumer, number)
-        elif consumer is None:
-            if name not in self._closed_names:
-                raise PeerViolation("unknown subscription", f"this connection has no subscription with the id {name!r}")
-            for departed in reversed(self._departed.values()):
-                number = departed.sent.number_of(message_id.encode()) if departed.subscription.name == name else None
-                if number is not None:
-                    return Named(departed, number)
-        self._check_is_old(message_id)
-        return None
+        if consumer is None and name not in self._closed_names:
+            raise PeerViolation("unknown subscription", f"this connection has no subscription with the id {name!r}")
+        candidates = [each for each in reversed(self._departed.values()) if each.name == name]
+        if consumer is not None:
+            # An earlier subscription of the same id is not meant, unless this one resumes it.
+            candidates = [consumer, *(each for each in candidates if each.subscription is consumer.subscription)]
+        found = next(self._sent_to(candidates, message_id), None)
+        if found is None:
+            self._check_is_old(message_id)
+        return found
 
     def _by_message_id(self, message_id: str) -> Named | None:
         """1.0 does not say which subscription is meant: the first that still has the message takes the answer."""
         settled: Named | None = None
-        for consumer in self:
-            if consumer.subscription.ack_mode is AckMode.AUTO:
-                continue
-            number = consumer.sent.number_of(message_id.encode())
-            if number is not None:
-                settled = Named(consumer, number)
-                if consumer.sent.is_unsettled(number):
-                    return settled
+        for named in self._sent_to([*self, *reversed(self._departed.values())], message_id):
+            if named.consumer.sent.is_unsettled(named.number):
+                return named
+            settled = named
         if settled is None:
             self._check_is_old(message_id)
         return settled
+
+    @staticmethod
+    def _sent_to(consumers: Iterable[Consumer], message_id: str) -> Iterator[Named]:
+        """The deliveries of a message to those of the consumers that answer."""
+        for consumer in consumers:
+            number = consumer.sent.number_of(message_id.encode()) if consumer.expects_acks else None
+            if number is not None:
+                yield Named(consumer, number)
 
     def _check_is_old(self, message_id: str) -> None:
         if not self._message_ids.was_made(message_id):

@@ -70,7 +70,6 @@ class Consumer:
     __slots__ = (
         "_answered_up_to",
         "_backlog",
-        "_expects_acks",
         "_has_deadlines",
         "_in_flight_bytes",
         "_listing",
@@ -81,10 +80,13 @@ class Consumer:
         "borrowed",
         "credit",
         "disconnect",
+        "expects_acks",
         "in_flight",
         "is_answerable",
+        "is_cumulative",
         "is_open",
         "is_queued",
+        "name",
         "ordinal",
         "outbox",
         "sent",
@@ -103,6 +105,11 @@ class Consumer:
         disconnect: Callable[[PeerViolation], None],
     ) -> None:
         self.subscription = subscription
+        #: What its SUBSCRIBE said: its id, whether it answers, and whether an answer covers earlier deliveries too. The
+        #: subscription may have been resumed since under another id or in another ack mode.
+        self.name = subscription.name
+        self.expects_acks = subscription.ack_mode is not AckMode.AUTO
+        self.is_cumulative = subscription.ack_mode is AckMode.CLIENT
         #: Its number among the consumers of its connection, never used twice; part of the `ack` id.
         self.ordinal = ordinal
         self.outbox = outbox
@@ -124,14 +131,13 @@ class Consumer:
         #: For clients that count in bytes: the size of every message in flight, and of all of them.
         self._sizes: dict[tuple[Reading, int], int] = {}
         self._in_flight_bytes = 0
-        self._expects_acks = expects_acks = subscription.ack_mode is not AckMode.AUTO
-        self.sent = SentRuns(finds_by_message_id=expects_acks and version is not Version.V1_2)
+        self.sent = SentRuns(finds_by_message_id=self.expects_acks and version is not Version.V1_2)
         self._queue = queue
         self._backlog: deque[Reading] = deque()
         #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
         self._listing = object()
         self._served: set[Reading] = set()
-        self._rendering = Rendering(subscription.name, version, ordinal=ordinal, expects_acks=expects_acks)
+        self._rendering = Rendering(self.name, version, ordinal=ordinal, expects_acks=self.expects_acks)
 
     # Readiness -------------------------------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ class Consumer:
         """
         if self.subscription.is_paused:
             return 0
-        if not self._expects_acks:
+        if not self.expects_acks:
             return SLICE_MESSAGES
         if self.in_flight and (self.outbox.is_memory_tight or self._is_out_of_bytes):
             # What is unacknowledged must be kept: while memory is tight it has to be answered before more is sent.
@@ -180,7 +186,7 @@ class Consumer:
 
     def oldest_in_flight(self) -> Part | None:
         """What it was most likely working on: of what has left our hands the oldest that it has not answered."""
-        if not self._expects_acks:
+        if not self.expects_acks:
             return None
         for run in self.sent:
             if run.put_at_bytes >= self.outbox.sent_bytes:
@@ -256,7 +262,7 @@ class Consumer:
 
     def _next_reading(self) -> Reading | None:
         """The reading whose turn it is: each gets a slice in turn."""
-        only_again = self._expects_acks and self._room_to_wait <= 0
+        only_again = self.expects_acks and self._room_to_wait <= 0
         if self.subscription.is_ordered:
             # Over all topics, also those that wait for a page.
             readings = self.subscription.readings.values()
@@ -277,7 +283,7 @@ class Consumer:
         return self.credit.max_waiting - self.subscription.waiting - self.in_flight
 
     def _deliver_new(self, reading: Reading, limit: int, now_ns: int) -> None:
-        if self._expects_acks:
+        if self.expects_acks:
             limit = min(limit, self._room_to_wait)
         first, messages = reading.take_new(limit, SLICE_BYTES, now_ns)
         if not messages:
@@ -294,7 +300,7 @@ class Consumer:
             data = self._rendering.with_offsets(messages, first_number, first, missing_before)
         else:
             data = self._rendering.first_time(messages, first_number)
-        if not self._expects_acks:
+        if not self.expects_acks:
             if reading.topic.records is not None and not self.subscription.is_durable:
                 # Now, while the messages are at hand; the log keeps nothing for it.
                 reading.topic.records.sample_sent(reading, first, messages, now_ns)
@@ -320,7 +326,7 @@ class Consumer:
                 reading.missing_told_with(offset),
             )
             count += len(messages)
-            if not self._expects_acks:
+            if not self.expects_acks:
                 self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + len(messages))))
                 continue
             self.sent.add(reading, offset, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
@@ -345,12 +351,15 @@ class Consumer:
     # Answers ---------------------------------------------------------------------------------------------------------
 
     def settle_sent(self, reading: Reading, start: Offset, stop: Offset) -> None:
-        """`auto`: the bytes of these deliveries are in the kernel's hands, and that settles them."""
+        """`auto`: the bytes of these deliveries are in the kernel's hands, and that settles them.
+
+        Some may be settled already: by a late ACK of the consumer before this one.
+        """
         if not self.is_open:
             return
-        self.in_flight -= stop - start
-        self.subscription.counters.acked += stop - start
-        reading.settle_sent(start, stop)
+        settlement = reading.settle_sent(start, stop)
+        self.in_flight -= settlement.in_flight
+        self.subscription.counters.acked += settlement.total
         self.wake()
 
     def acknowledge(self, first: int, last: int, now_ns: int = 0) -> None:
@@ -375,7 +384,7 @@ class Consumer:
     def take_acknowledged(self, first: int, last: int) -> list[Part]:
         """What an ACK of the deliveries numbered first..last means; it is answered from now on."""
         counters = self.subscription.counters
-        if self.subscription.ack_mode is AckMode.CLIENT:
+        if self.is_cumulative:
             answered = self._meant_between(self._answered_up_to + 1, last - 1)
             # The one that is named is meant whatever state it is in.
             answered += self.sent.parts(last, last + 1)
@@ -398,11 +407,6 @@ class Consumer:
             if part.reading.failures
             for offset in range(part.start, part.stop)
         )
-
-    @property
-    def is_cumulative(self) -> bool:
-        """Whether an answer to a delivery is one to those before it too."""
-        return self.subscription.ack_mode is AckMode.CLIENT
 
     def take_refused(self, first: int, last: int) -> list[Part]:
         """What NACKs of the deliveries numbered first..last mean, of which there is one if they are cumulative; they

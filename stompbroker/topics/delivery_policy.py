@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["DeliveryPolicy", "DeliveryWishes", "WhenUsedUp"]
 
 _NS_PER_MS: Final = 1_000_000
-#: Multiplied with a time and an attempt, their low bits are as good as random.
-_SPREAD_BY_TIME, _SPREAD_BY_ATTEMPT, _SPREAD_BITS = 0x9E3779B1, 0x85EBCA77, 32
+#: Multiplied with a seed and an attempt, their low bits are as good as random.
+_SPREAD_BY_SEED, _SPREAD_BY_ATTEMPT, _SPREAD_BITS = 0x9E3779B1, 0x85EBCA77, 32
 
 
 @final
@@ -37,7 +37,7 @@ class DeliveryPolicy:
     first_delay_ms: int = 1_000
     multiplier: float = 2.0
     max_delay_ms: int = 300_000
-    #: Which part of a wait may be cut off, so that those who failed over one thing do not all come back at once.
+    #: Which part of a wait may be cut off, so that subscriptions that failed over one thing do not all retry at once.
     jitter: float = 0.1
     #: Deliveries in all; 0 means without end.
     max_attempts: int = 10
@@ -49,14 +49,14 @@ class DeliveryPolicy:
         """Whether a message that has failed so often is not tried again."""
         return 0 < self.max_attempts <= failures
 
-    def delay_ns(self, failures: int, at_ns: int) -> int:
-        """How long a message waits that has failed for the `failures`-th time at that moment.
+    def delay_ns(self, failures: int, seed: int) -> int:
+        """How long a message waits that has failed for the `failures`-th time, for the subscription with that seed.
 
-        The jitter is taken from the moment: as spread as a random one, but the same for messages that were refused in
-        one go, which so come again in their order.
+        The jitter depends on the subscription and the attempt alone: messages that have failed as often come again in
+        the order in which they were refused, while different subscriptions come back at different times.
         """
         delay_ms = min(self.max_delay_ms, self.first_delay_ms * self.multiplier ** min(failures - 1, 64))
-        mixed = (at_ns * _SPREAD_BY_TIME + failures * _SPREAD_BY_ATTEMPT) % 2**_SPREAD_BITS
+        mixed = (seed * _SPREAD_BY_SEED + failures * _SPREAD_BY_ATTEMPT) % 2**_SPREAD_BITS
         return int(delay_ms * (1 - self.jitter * mixed / 2**_SPREAD_BITS) * _NS_PER_MS)
 
     @property

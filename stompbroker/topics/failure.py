@@ -95,11 +95,12 @@ class Failing:
     """What becomes of messages that are refused in one go, under one policy. Hot path of those who refuse everything:
     how long they wait is found out once for all that have failed as often."""
 
-    __slots__ = ("_due_ns", "_policy", "_refusal")
+    __slots__ = ("_due_ns", "_jitter_seed", "_policy", "_refusal")
 
-    def __init__(self, refusal: Refusal, policy: DeliveryPolicy) -> None:
+    def __init__(self, refusal: Refusal, policy: DeliveryPolicy, jitter_seed: int) -> None:
         self._refusal = refusal
         self._policy = policy
+        self._jitter_seed = jitter_seed
         #: By how often it has failed.
         self._due_ns: dict[int, int] = {}
 
@@ -130,4 +131,4 @@ class Failing:
         at_ns, delay_ns = self._refusal.at_ns, self._refusal.delay_ns
         if self._refusal.is_final or self._policy.is_used_up(count):
             return at_ns
-        return at_ns + (self._policy.delay_ns(count, at_ns) if delay_ns is None else delay_ns)
+        return at_ns + (self._policy.delay_ns(count, self._jitter_seed) if delay_ns is None else delay_ns)

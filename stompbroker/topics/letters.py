@@ -24,6 +24,8 @@ __all__ = ["Provenance", "letter_of", "provenance_of", "redriven"]
 #: What a message's end of life was, which a letter does not inherit.
 _EXPIRY: Final = frozenset({"expires", "ttl", "expiration"})
 _OWN: Final = frozenset({"message-id", "content-length"})
+#: Names the message that died. A message that dies again after a redrive has one already.
+_REDRIVE_OF: Final = "redrive-of"
 
 
 class Provenance(NamedTuple):
@@ -78,9 +80,9 @@ def redriven(letter: Message, *, message_id: bytes, only_for: int | None, now_ns
     headers = [
         (name, provenance.destination if name == "destination" else value)
         for name, value in _headers(letter)
-        if not name.startswith(LETTER_PREFIX)
+        if not name.startswith(LETTER_PREFIX) and name != _REDRIVE_OF
     ]
-    headers.append(("redrive-of", provenance.message_id))
+    headers.append((_REDRIVE_OF, provenance.message_id))
     return _message(letter, headers, message_id, now_ns, only_for=only_for)
 
 

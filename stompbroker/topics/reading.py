@@ -65,7 +65,7 @@ class Reading:
         every unsettled sent message that may have to go again is in the log, in `held` or in the store
         held_bytes is the size of `held`, and is charged to the memory budget
         failures, held, stubs and first_sent hold unsettled offsets only
-        every settled message of a durable subscription is in `unrecorded` once, or in the ledger
+        every settled message of a durable subscription is in `unrecorded` once, or in the ledger, unless it was lost
         unsent == end of the log - cursor.next_offset - what was given up ahead of it
     """
 
@@ -239,11 +239,19 @@ class Reading:
         self.cursor.take_lowest_free(taken)
         for offset, gone_message in gone:
             if gone_message is None:
-                self.settle(offset, offset + 1, Outcome.SKIPPED, now_ns)
+                self._pass_over(offset, now_ns)
             else:
                 self.subscription.counters.expired += 1
                 self.remember(offset, gone_message)
                 self.settle(offset, offset + 1, Outcome.EXPIRED, now_ns)
+
+    def _pass_over(self, offset: Offset, now_ns: int) -> None:
+        """A message that was sent is nowhere any more. It has a record if it was taken away by an operator, while it
+        was in flight. A `persistent:false` message that was lost has none: mostly nobody knows any more what it was."""
+        if any(message.origin.is_persistent for _, message in self.recalled(offset, offset + 1)):
+            self.settle(offset, offset + 1, Outcome.SKIPPED, now_ns)
+        else:
+            self._settle(offset, offset + 1)
 
     def note_sent_again(self, first: Offset, count: int, first_number: int) -> None:
         """These messages, from offset `first` on, go under the numbers from that one on: earlier ones are late."""
@@ -272,14 +280,13 @@ class Reading:
             self._record(self.cursor.unsettled(start, stop), outcome, settled_at_ns, sent_at_ns)
         return self._settle(start, stop)
 
-    def settle_sent(self, start: int, stop: int) -> None:
+    def settle_sent(self, start: int, stop: int) -> Settlement:
         """These have been sent, which is enough."""
-        if self.is_recorded:
-            assert self.topic.records is not None
-            now_ns = self.topic.records.now_ns()
-            self.settle(start, stop, Outcome.SENT, now_ns, sent_at_ns=now_ns)
-        else:
-            self._settle(start, stop)
+        if not self.is_recorded:
+            return self._settle(start, stop)
+        assert self.topic.records is not None
+        now_ns = self.topic.records.now_ns()
+        return self.settle(start, stop, Outcome.SENT, now_ns, sent_at_ns=now_ns)
 
     def _settle(self, start: int, stop: int) -> Settlement:
         settlement = self.cursor.settle(start, stop)
@@ -346,7 +353,7 @@ class Reading:
             offsets = [offset for offset in map(Offset, range(start, stop)) if self.cursor.suspend(offset)]
         if not offsets:
             return 0
-        failing = Failing(refusal, self.policy)
+        failing = self._failing(refusal)
         due: dict[int, list[Waiting]] = {}
         for offset in offsets:
             failure = self.failures[offset] = self._failure_after(offset, failing, sent_at_ns)
@@ -367,7 +374,10 @@ class Reading:
 
     def failure_after(self, offset: Offset, refusal: Refusal, sent_at_ns: int) -> Failure:
         """What will be known of a message when it has been refused."""
-        return self._failure_after(offset, Failing(refusal, self.policy), sent_at_ns)
+        return self._failure_after(offset, self._failing(refusal), sent_at_ns)
+
+    def _failing(self, refusal: Refusal) -> Failing:
+        return Failing(refusal, self.policy, self.subscription.jitter_seed)
 
     def _failure_after(self, offset: Offset, failing: Failing, sent_at_ns: int) -> Failure:
         before = self.failures.get(offset)
@@ -395,7 +405,11 @@ class Reading:
             self._record([(offset, offset + 1)], outcome, now_ns)
             self._give_up_ahead(offset)
             return True
-        if self.cursor.is_settled(offset, offset + 1) or self.cursor.is_in_flight(offset):
+        if self.cursor.is_settled(offset, offset + 1):
+            return False
+        if self.cursor.is_in_flight(offset):
+            if message is not None and self.is_recorded:
+                self._stubs[offset] = message.without_body()  # for when it is refused, and nowhere any more
             return False
         if message is not None:
             self.remember(offset, message)

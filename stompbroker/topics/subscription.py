@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
+from zlib import crc32
 
 from stompbroker.topics.delivery_policy import DeliveryWishes
 
@@ -187,6 +188,11 @@ class Subscription:
         if self.durability is not None:
             return f"d{self.durability.store_id:x}"
         return f"t{self.connection_id}-{0 if self.consumer is None else self.consumer.ordinal}"
+
+    @property
+    def jitter_seed(self) -> int:
+        """What its retries are spread by: unlike those of others, and the same after a restart if it is durable."""
+        return crc32(self.public_id.encode())
 
     @property
     def store_id(self) -> int | None:

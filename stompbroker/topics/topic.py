@@ -310,7 +310,10 @@ class Topic:
 
     def expire(self, offset: Offset, message: Message, now_ns: int) -> bool:
         """The time of a message is over; it may be without its body. True if nobody has it in flight, where it can
-        still be acknowledged: then it can go."""
+        still be acknowledged: then it can go. False, too, while only the store has it: its batch is written, and not
+        completed yet."""
+        if offset >= self.log.end_offset:
+            return False
         for subscription in self._give_up(offset, message, Outcome.EXPIRED, now_ns):
             subscription.counters.expired += 1
         return all(

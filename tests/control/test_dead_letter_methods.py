@@ -89,6 +89,22 @@ async def test_a_letter_is_shown_whole(broker: BrokerUnderTest) -> None:
     assert shown["destination"] == "/topic/a"
 
 
+async def test_a_message_that_dies_again_names_only_the_message_it_was_last_redriven_from(
+    broker: BrokerUnderTest,
+) -> None:
+    subscriber = await broker.durable_subscriber()
+    (message,) = await kill(broker, subscriber, b"one")
+
+    for _ in range(3):
+        await broker.parts.control.call("redrive_dead_letters", {"topic": "a"})
+        again = await subscriber.next_message()
+        assert again.headers["redrive-of"] == message.headers["message-id"]
+        assert subscriber.received.split(b"MESSAGE\n")[-1].count(b"\nredrive-of:") == 1
+        await subscriber.send("NACK", id=again.headers["ack"], requeue="false")
+        await broker.settle()
+        message = again
+
+
 async def test_redrive_goes_to_the_one_subscriber_that_failed_and_takes_the_letter_away(
     broker: BrokerUnderTest,
 ) -> None:

@@ -47,6 +47,7 @@ class Subscriber(NamedTuple):
 
     name: str
     pattern: str
+    #: The usual one; it may come back in another.
     ack_mode: AckMode
     prefetch: int
     max_waiting: int = 8
@@ -166,7 +167,8 @@ class Expected:
 
     # Deliveries ------------------------------------------------------------------------------------------------------
 
-    def deliver(self, published: Published, attempt: Attempt, now_ns: int) -> None:
+    def deliver(self, published: Published, attempt: Attempt, now_ns: int, *, is_answered: bool) -> None:
+        """`is_answered`: whether the consumer has to answer it."""
         course = self.courses[published]
         assert course.fate in (Fate.UNSENT, Fate.FREE), f"{published} is sent although it is {course}"
         assert not published.has_expired(now_ns), f"{published} is sent although it has expired"
@@ -176,7 +178,7 @@ class Expected:
         course.fate = Fate.IN_FLIGHT
         course.latest = attempt
         deadline_ms = self.plan.ack_deadline_ms
-        course.deadline_ns = now_ns + deadline_ms * MS if deadline_ms else None
+        course.deadline_ns = now_ns + deadline_ms * MS if deadline_ms and is_answered else None
 
     def settle(self, meant: list[Published]) -> None:
         for published in meant:

@@ -125,8 +125,9 @@ class Slice(NamedTuple):
 class Attachment:
     """A subscriber's connection, and what its client knows."""
 
-    def __init__(self, which: int, consumer: Consumer, outbox: Outbox) -> None:
+    def __init__(self, which: int, ack_mode: AckMode, consumer: Consumer, outbox: Outbox) -> None:
         self.which = which
+        self.ack_mode = ack_mode
         self.consumer = consumer
         self.outbox = outbox
         self.reader = FrameReader(Limits())
@@ -403,12 +404,14 @@ class ModelledBroker:
         expected = self.world.subscriptions[attachment.number]
         data, delivered = attachment.outbox.take()
         frames = attachment.reader.receive(bytes(data))
+        while attachment.reader.has_more:
+            frames += attachment.reader.receive(b"")
         for frame in frames:
             self._look_at_delivery(attachment, expected, frame)
         self._look_at_passed_over(expected)
         if frames:
             attachment.slices.append(Slice(len(data), delivered, len(frames)))
-        if attachment.plan.ack_mode is not AckMode.AUTO:
+        if attachment.ack_mode is not AckMode.AUTO:
             assert len(expected.with_fate(Fate.IN_FLIGHT)) <= attachment.plan.prefetch
 
     def _look_at_delivery(self, attachment: Attachment, expected: Expected, frame: Frame) -> None:
@@ -420,7 +423,9 @@ class ModelledBroker:
         if not is_again:
             assert not expected.wanted_before(published, now_ns, Fate.UNSENT), "the first time, messages come in order"
             may_wait = len(expected.with_fate(Fate.WAITING, Fate.IN_FLIGHT))
-            assert plan.ack_mode is AckMode.AUTO or may_wait < plan.max_waiting, "if all is refused, too much waits"
+            assert attachment.ack_mode is AckMode.AUTO or may_wait < plan.max_waiting, (
+                "if all is refused, too much waits"
+            )
         if plan.is_ordered:
             assert not expected.with_fate(Fate.IN_FLIGHT), "one after the other"
             assert not expected.with_fate(Fate.WAITING), "what comes later waits behind it"
@@ -431,9 +436,10 @@ class ModelledBroker:
         assert int(headers["delivery-count"]) == course.failed + 1
         assert headers.get("redelivery-reason", "") == (course.reason if is_again else "")
         attachment.sent.append(published)
-        if plan.ack_mode is not AckMode.AUTO:
+        if attachment.ack_mode is not AckMode.AUTO:
             assert headers["ack"] == f"{attachment.consumer.ordinal}-{len(attachment.sent)}"
-        expected.deliver(published, Attempt(attachment.consumer, len(attachment.sent)), now_ns)
+        attempt = Attempt(attachment.consumer, len(attachment.sent))
+        expected.deliver(published, attempt, now_ns, is_answered=attachment.ack_mode is not AckMode.AUTO)
 
     def _look_at_passed_over(self, expected: Expected) -> None:
         """The broker may have settled what it need not deliver."""
@@ -452,7 +458,7 @@ class ModelledBroker:
             first = attachment.handed_over
             attachment.handed_over += deliveries
             attachment.outbox.mark_sent(size_bytes, delivered)
-            if attachment.plan.ack_mode is AckMode.AUTO:
+            if attachment.ack_mode is AckMode.AUTO:
                 expected.settle(attachment.sent[first : attachment.handed_over])
 
     def read_page(self) -> None:
@@ -479,7 +485,7 @@ class ModelledBroker:
         return [
             attachment
             for attachment in self.attachments.values()
-            if attachment.handed_over and attachment.plan.ack_mode is not AckMode.AUTO and attachment.consumer.is_open
+            if attachment.handed_over and attachment.ack_mode is not AckMode.AUTO and attachment.consumer.is_open
         ]
 
     def in_flight(self, attachment: Attachment) -> list[int]:
@@ -504,7 +510,7 @@ class ModelledBroker:
         expected = self.world.subscriptions.get(attachment.number)
         if expected is None:
             return False
-        first = 1 if attachment.plan.ack_mode is AckMode.CLIENT else number
+        first = 1 if attachment.ack_mode is AckMode.CLIENT else number
         for earlier, published in enumerate(attachment.sent[first - 1 : number], first):
             course = expected.courses.get(published)
             if course is not None and course.latest != Attempt(attachment.consumer, earlier):
@@ -519,7 +525,7 @@ class ModelledBroker:
             self.world.subscriptions[attachment.number].settle(meant)
 
     def _acknowledged(self, attachment: Attachment, first: int, last: int) -> list[Published]:
-        if attachment.plan.ack_mode is not AckMode.CLIENT:
+        if attachment.ack_mode is not AckMode.CLIENT:
             return attachment.sent[first - 1 : last]
         # The one that is named is meant whatever state it is in.
         return [*(published for published, _ in self._cumulated(attachment, last)), attachment.sent[last - 1]]
@@ -556,7 +562,7 @@ class ModelledBroker:
             self.world.subscriptions[attachment.number].refuse(meant, refusal, is_there=is_there)
 
     def _refused(self, attachment: Attachment, number: int) -> list[tuple[Published, Attempt]]:
-        if attachment.plan.ack_mode is AckMode.CLIENT:
+        if attachment.ack_mode is AckMode.CLIENT:
             return self._cumulated(attachment, number)
         return [(attachment.sent[number - 1], Attempt(attachment.consumer, number))]
 
@@ -644,15 +650,18 @@ class ModelledBroker:
 
     def _worked_on(self, attachment: Attachment) -> Published | None:
         """The oldest that has left the broker's hands and is in flight."""
-        if attachment.number not in self.world.subscriptions or attachment.plan.ack_mode is AckMode.AUTO:
+        if attachment.number not in self.world.subscriptions or attachment.ack_mode is AckMode.AUTO:
             return None
         numbers = self.in_flight(attachment)
         return attachment.sent[numbers[0] - 1] if numbers else None
 
-    def arrive(self, which: int) -> None:
-        """Whoever is there for it gives way."""
+    def arrive(self, which: int, ack_mode: AckMode | None = None) -> None:
+        """In that ack mode, or else in its usual one. Whoever is there for it gives way."""
         self.leave(which, Leaving.TAKEN_AWAY)
         plan = SUBSCRIBERS[which]
+        ack_mode = ack_mode or plan.ack_mode
+        if plan.is_ordered and ack_mode is AckMode.AUTO:
+            ack_mode = plan.ack_mode  # which SUBSCRIBE refuses
         identity = Identity("", IdentityKind.NAMED, "client", plan.name)
         subscription = self.registry.durable.get(identity)
         is_new = subscription is None
@@ -661,7 +670,7 @@ class ModelledBroker:
                 name=plan.name,
                 destination=plan.pattern,
                 pattern=parse_pattern(plan.pattern),
-                ack_mode=plan.ack_mode,
+                ack_mode=ack_mode,
                 is_no_local=False,
                 is_ordered=plan.is_ordered,
                 wishes=DeliveryWishes(
@@ -677,6 +686,7 @@ class ModelledBroker:
             )
             self.registry.add_durable(subscription)
             self.numbered[subscription.store_id or 0] = subscription
+        subscription.ack_mode = ack_mode
         outbox = Outbox(self.budget, Signal(), Departures())
         consumer = Consumer(
             subscription,
@@ -688,7 +698,7 @@ class ModelledBroker:
             disconnect=self.disconnected.append,
         )
         self.registry.claim(consumer, self.clock.ns)
-        self.attachments[which] = Attachment(which, consumer, outbox)
+        self.attachments[which] = Attachment(which, ack_mode, consumer, outbox)
 
         def begin() -> None:
             self.registry.begin(subscription, self.clock.ns)

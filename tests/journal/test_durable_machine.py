@@ -1,8 +1,9 @@
 """Publishing to durable subscribers, with kills, against a naive model, over long random runs on a real store.
 
 The model keeps, for every subscriber, what it was sent and what it has a receipt for. Whatever is killed in between:
-what a publisher has a receipt for is delivered, for the first time in order; and what an acknowledgement has a receipt
-for never comes again.
+what a publisher has a receipt for is delivered, for the first time in order; what an acknowledgement has a receipt
+for never comes again; and what nobody has acknowledged is not settled. Subscribers come back in other ack modes, and
+answer what they were sent before they left.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from stompbroker.topics import (
     Durability,
     Identity,
     IdentityKind,
+    Leaving,
     Refusal,
     Registry,
     Subscription,
@@ -81,13 +83,18 @@ class HandClock:
 class Connection:
     """A subscriber's connection while it lives."""
 
-    def __init__(self, consumer: Consumer, outbox: Outbox) -> None:
+    def __init__(self, consumer: Consumer, ack_mode: AckMode, outbox: Outbox) -> None:
         self.consumer = consumer
+        self.ack_mode = ack_mode
         self.outbox = outbox
         self.reader = FrameReader(Limits())
         self.reader.version = Version.V1_2
         #: body of each delivery, in the order of their numbers.
         self.sent: list[bytes] = []
+
+    def acknowledged(self, first: int, last: int) -> set[bytes]:
+        """What an ACK of these numbers can settle."""
+        return set(self.sent[0 if self.ack_mode is AckMode.CLIENT else first - 1 : last])
 
 
 class Model:
@@ -95,10 +102,21 @@ class Model:
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
+        #: Connections that have unsubscribed, and may still answer.
+        self.departed: list[Connection] = []
+        #: Topic and offset of what it was sent, must answer and has not acknowledged.
+        self.unanswered: dict[bytes, tuple[str, int]] = {}
+        #: What it has acknowledged, whether or not that is stored.
+        self.acknowledged: set[bytes] = set()
         #: Every message it was ever sent.
         self.seen: dict[bytes, None] = {}
         #: What must never come again.
         self.settled: set[bytes] = set()
+
+    def note_acknowledged(self, bodies: set[bytes]) -> None:
+        self.acknowledged |= bodies
+        for body in bodies:
+            self.unanswered.pop(body, None)
 
 
 def number_of(body: bytes) -> int:
@@ -115,6 +133,8 @@ class DurableMachine(RuleBasedStateMachine):
         self.clock = HandClock()
         self.models = [Model() for _ in SUBSCRIBERS]
         self.published = 0
+        #: Messages that are stored, if they are published at all.
+        self.persistent: set[bytes] = set()
         #: Messages their publisher has a receipt for.
         self.receipted: set[bytes] = set()
         self.disconnected: list[object] = []
@@ -143,12 +163,13 @@ class DurableMachine(RuleBasedStateMachine):
         self.store.close()
         for model in self.models:
             model.connection = None
+            model.departed.clear()
         self.start()
 
     @initialize()
     def subscribe_all(self) -> None:
         for which in range(len(SUBSCRIBERS)):
-            self.arrive(which)
+            self.arrive(which, None)
         self.commit()
 
     # Rules -----------------------------------------------------------------------------------------------------------
@@ -162,6 +183,7 @@ class DurableMachine(RuleBasedStateMachine):
             for number in numbers
         ]
         bodies = {message.body for message in messages} if is_persistent else set()
+        self.persistent |= bodies
         store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
         if store.is_blocked:
             return
@@ -221,6 +243,8 @@ class DurableMachine(RuleBasedStateMachine):
             return
         data, delivered = connection.outbox.take()
         frames = connection.reader.receive(bytes(data))
+        while connection.reader.has_more:
+            frames += connection.reader.receive(b"")
         connection.outbox.mark_sent(len(data), delivered)
         for frame in frames:
             body = frame.body
@@ -230,41 +254,51 @@ class DurableMachine(RuleBasedStateMachine):
                 earlier = [number_of(other) for other in model.seen if other.split()[0] == topic]
                 assert number_of(body) > max(earlier, default=0), "for the first time, messages come in order"
             else:
-                assert connection.consumer.subscription.ack_mode is not AckMode.AUTO or frame.headers["redelivered"]
+                assert connection.ack_mode is not AckMode.AUTO or frame.headers["redelivered"]
             connection.sent.append(body)
             model.seen[body] = None
+            self._note_unanswered(model, connection)
 
-    @rule(which=st.integers(0, 2), choice=st.integers(0, 1000), width=st.integers(0, 4), wants_receipt=st.booleans())
+    def _note_unanswered(self, model: Model, connection: Connection) -> None:
+        """What was just sent has to be acknowledged; in `auto` mode it is by having been sent."""
+        number, body = len(connection.sent), connection.sent[-1]
+        if connection.ack_mode is AckMode.AUTO:
+            model.note_acknowledged({body})
+        elif body in self.persistent - model.acknowledged:
+            for reading, offset, _, _ in connection.consumer.sent.parts(number, number + 1):
+                model.unanswered[body] = reading.topic.name, offset
+
+    @rule(which=st.integers(0, 3), choice=st.integers(0, 1000), width=st.integers(0, 4), wants_receipt=st.booleans())
     def acknowledge(self, which: int, choice: int, width: int, wants_receipt: bool) -> None:
         model = self.models[which]
         connection = model.connection
-        if connection is None or not connection.sent:
+        if connection is None or not connection.sent or connection.ack_mode is AckMode.AUTO:
             return
         first = choice % len(connection.sent) + 1
         last = min(first + width, len(connection.sent))
-        if connection.consumer.subscription.ack_mode is AckMode.CLIENT:
-            meant = {connection.sent[number - 1] for number in range(1, last + 1)}
+        meant = connection.acknowledged(first, last)
+        model.note_acknowledged(meant)
+        if connection.ack_mode is AckMode.CLIENT:
             # What was refused before is not meant by a cumulative answer.
             meant = {body for body in meant if not self._is_waiting_or_free(connection, body)}
-        else:
-            meant = set(connection.sent[first - 1 : last])
         answer = Answer(connection.consumer, Verdict.ACK, first, last)
         self.journal.submit(
             Unit({}, [answer], lambda: model.settled.update(meant if wants_receipt else ()), owes_receipt=wants_receipt)
         )
 
-    @rule(which=st.integers(0, 2), choice=st.integers(0, 1000), topic=st.sampled_from(TOPICS))
+    @rule(which=st.integers(0, 3), choice=st.integers(0, 1000), topic=st.sampled_from(TOPICS))
     def acknowledge_and_publish_in_a_transaction(self, which: int, choice: int, topic: str) -> None:
         model = self.models[which]
         connection = model.connection
         store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
-        if connection is None or not connection.sent or store.is_blocked:
+        if connection is None or not connection.sent or connection.ack_mode is AckMode.AUTO or store.is_blocked:
             return
         number = choice % len(connection.sent) + 1
         self.published += 1
         message = make_message(b"%b %d" % (topic.encode(), self.published), number=self.published)
-        individually = connection.consumer.subscription.ack_mode is AckMode.INDIVIDUAL
-        meant = {connection.sent[number - 1]} if individually else set()
+        self.persistent.add(message.body)
+        model.note_acknowledged(connection.acknowledged(number, number))
+        meant = {connection.sent[number - 1]} if connection.ack_mode is AckMode.INDIVIDUAL else set()
 
         def done() -> None:
             self.receipted.add(message.body)
@@ -274,10 +308,10 @@ class DurableMachine(RuleBasedStateMachine):
         answer = Answer(connection.consumer, Verdict.ACK, number, number)
         self.journal.submit(Unit({store: [message]}, [answer], done, is_transaction=True))
 
-    @rule(which=st.integers(0, 2), choice=st.integers(0, 1000), delay=st.integers(0, 3))
+    @rule(which=st.integers(0, 3), choice=st.integers(0, 1000), delay=st.integers(0, 3))
     def refuse(self, which: int, choice: int, delay: int) -> None:
         connection = self.models[which].connection
-        if connection is None or not connection.sent:
+        if connection is None or not connection.sent or connection.ack_mode is AckMode.AUTO:
             return
         number = choice % len(connection.sent) + 1
         answer = Answer(connection.consumer, Verdict.NACK, number, number, Refusal(self.clock.ns, "no", delay))
@@ -289,19 +323,57 @@ class DurableMachine(RuleBasedStateMachine):
         for reading, offset in self.registry.redeliveries.take_due(self.clock.ns, 10_000):
             reading.become_due(offset)
 
-    @rule(which=st.integers(0, 3))
-    def leave(self, which: int) -> None:
-        connection = self.models[which].connection
+    @rule(which=st.integers(0, 3), leaving=st.sampled_from([Leaving.TAKEN_AWAY, Leaving.UNSUBSCRIBED]))
+    def leave(self, which: int, leaving: Leaving) -> None:
+        model = self.models[which]
+        connection = model.connection
         if connection is not None:
-            self.registry.leave([connection.consumer], self.clock.ns)
+            self.registry.leave([connection.consumer], self.clock.ns, leaving=leaving)
             connection.outbox.close()
-            self.models[which].connection = None
+            model.connection = None
+            if leaving is Leaving.UNSUBSCRIBED:
+                model.departed.append(connection)
 
-    @rule(which=st.integers(0, 3))
-    def arrive(self, which: int) -> None:
+    @rule(
+        which=st.integers(0, 3),
+        ack_mode=st.sampled_from(AckMode),
+        answers=st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(Verdict)), min_size=1, max_size=3),
+        wants_receipt=st.booleans(),
+    )
+    def come_back(self, which: int, ack_mode: AckMode, answers: list[tuple[int, Verdict]], wants_receipt: bool) -> None:
+        """In that mode; then it answers some of what it was sent before."""
+        self.arrive(which, None)
+        for topic in TOPICS:
+            self.publish(topic, 3, is_persistent=True)
+        self._send(which)
+        self.leave(which, Leaving.UNSUBSCRIBED)
+        self.arrive(which, ack_mode)
+        self.commit()
+        self.distribute(6)
+        if wants_receipt:
+            self.write(which)  # what is on its way comes, although it is settled then
+        for choice, verdict in answers:
+            self._answer_late(self.models[which], choice, verdict, wants_receipt=wants_receipt)
+
+    def _answer_late(self, model: Model, choice: int, verdict: Verdict, *, wants_receipt: bool) -> None:
+        answering = [each for each in model.departed if each.sent and each.ack_mode is not AckMode.AUTO]
+        if not answering:
+            return
+        connection = answering[-1 - choice % min(2, len(answering))]
+        number = choice % len(connection.sent) + 1
+        is_ack = verdict is Verdict.ACK
+        if is_ack:
+            model.note_acknowledged(connection.acknowledged(number, number))
+        named = {connection.sent[number - 1]} if is_ack and wants_receipt else set()
+        answer = Answer(connection.consumer, verdict, number, number, Refusal(self.clock.ns, "no", 2))
+        self.journal.submit(Unit({}, [answer], lambda: model.settled.update(named), owes_receipt=wants_receipt))
+
+    @rule(which=st.integers(0, 3), ack_mode=st.sampled_from([None, *AckMode]))
+    def arrive(self, which: int, ack_mode: AckMode | None) -> None:
         if self.models[which].connection is not None:
             return
         wanted = SUBSCRIBERS[which]
+        ack_mode = ack_mode or wanted.ack_mode
         identity = Identity("", IdentityKind.NAMED, "client", wanted.name)
         subscription = self.registry.durable.get(identity)
         is_new = subscription is None
@@ -310,13 +382,14 @@ class DurableMachine(RuleBasedStateMachine):
                 name=wanted.name,
                 destination=wanted.pattern,
                 pattern=parse_pattern(wanted.pattern),
-                ack_mode=wanted.ack_mode,
+                ack_mode=ack_mode,
                 is_no_local=False,
                 durability=Durability(
                     identity, self.journal.next_subscription_id(), created_at_ns=0, last_seen_at_ns=0
                 ),
             )
             self.registry.add_durable(subscription)
+        subscription.ack_mode = ack_mode
         outbox = Outbox(self.budget, Signal(), Departures())
         consumer = Consumer(
             subscription,
@@ -328,7 +401,7 @@ class DurableMachine(RuleBasedStateMachine):
             disconnect=self.disconnected.append,
         )
         self.registry.claim(consumer, self.clock.ns)
-        self.models[which].connection = Connection(consumer, outbox)
+        self.models[which].connection = Connection(consumer, ack_mode, outbox)
 
         def begin() -> None:
             self.registry.begin(subscription, self.clock.ns)
@@ -348,6 +421,14 @@ class DurableMachine(RuleBasedStateMachine):
     def everything_agrees(self) -> None:
         self.registry.check_invariants()
         self.journal.check_invariants()
+
+    @invariant()
+    def what_nobody_has_acknowledged_is_unsettled(self) -> None:
+        for subscription in self.registry.durable.values():
+            (model,) = [self.models[n] for n, plan in enumerate(SUBSCRIBERS) if plan.name == subscription.name]
+            for topic, reading in subscription.readings.items():
+                for body, (name, offset) in model.unanswered.items():
+                    assert name != topic.name or not reading.cursor.is_settled(offset, offset + 1), f"{body!r} is lost"
 
     def teardown(self) -> None:
         """In the end everything with a receipt has reached everybody, and nothing is left."""
@@ -377,16 +458,20 @@ class DurableMachine(RuleBasedStateMachine):
     def _go_round(self) -> None:
         self.let_time_pass()
         for which, model in enumerate(self.models):
-            self.arrive(which)
-            self.commit()
-            self.read_pages()
-            self.distribute(6)
-            self.write(which)
+            self.arrive(which, None)
+            self._send(which)
             connection = model.connection
             assert connection is not None
-            if connection.consumer.subscription.ack_mode is not AckMode.AUTO and connection.sent:
+            if connection.ack_mode is not AckMode.AUTO and connection.sent:
                 connection.consumer.acknowledge(1, len(connection.sent))
         self.commit()
+
+    def _send(self, which: int) -> None:
+        """What can be is stored, sent, and read by this subscriber."""
+        self.commit()
+        self.read_pages()
+        self.distribute(6)
+        self.write(which)
 
     def _owed(self, which: int) -> set[bytes]:
         pattern = parse_pattern(SUBSCRIBERS[which].pattern)

@@ -1,10 +1,10 @@
 """The whole of delivery against a naive model, over long random runs on a real store.
 
 Everything that can happen to a message: it is published (for a time, or unstored), sent, acknowledged, refused, not
-answered in time, sent again, given up, put with the dead letters, redriven, expired, collected; consumers come, leave
-and are lost; the broker is killed before and after a commit. After every step the broker and the model agree about
-every message for every subscription, about attempts and counts, and nothing that somebody still needs is gone. In the
-end everything is settled, and nothing is left but dead letters.
+answered in time, sent again, given up, put with the dead letters, redriven, expired, collected; consumers come (in any
+ack mode), leave and are lost; the broker is killed before and after a commit. After every step the broker and the model
+agree about every message for every subscription, about attempts and counts, and nothing that somebody still needs is
+gone. In the end everything is settled, and nothing is left but dead letters.
 
 Few rules that do much: mostly what can be sent is sent after each, so that there is something to answer.
 """
@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stompbroker.topics import Leaving
+from stompbroker.topics import AckMode, Leaving
 from tests.journal.modelled_broker import SUBSCRIBERS, TOPICS, Attachment, End, ModelledBroker
 
 if TYPE_CHECKING:
@@ -192,12 +192,17 @@ class WholeMachine(RuleBasedStateMachine):
         broker.transact(attachment, meant, topic)
         self._go_on(then)
 
-    @precondition(lambda self: any(attachment.handed_over for attachment in self.broker.departed))
+    @precondition(lambda self: self.broker.departed)
     @rule(who=choices, choice=choices, is_ack=st.booleans())
     @step
     def answer_after_unsubscribing(self, who: int, choice: int, is_ack: bool) -> None:
-        departed = [attachment for attachment in self.broker.departed if attachment.handed_over]
-        attachment = departed[who % len(departed)]
+        self._answer_late(self.broker.departed, who, choice, is_ack=is_ack)
+
+    def _answer_late(self, departed: list[Attachment], who: int, choice: int, *, is_ack: bool) -> None:
+        departed = [each for each in departed if each.handed_over and each.ack_mode is not AckMode.AUTO]
+        if not departed:
+            return
+        attachment = departed[-1 - who % len(departed)]
         number = choice % attachment.handed_over + 1
         if is_ack:
             self.broker.acknowledge(attachment, number, number)
@@ -212,16 +217,34 @@ class WholeMachine(RuleBasedStateMachine):
         self.broker.let_time_pass(passed_ms)
         self._go_on(then)
 
-    @rule(who=choices, leaving=st.sampled_from(Leaving), returns=mostly, then=thens)
+    @rule(
+        who=choices,
+        leaving=st.sampled_from([*Leaving, Leaving.UNSUBSCRIBED]),
+        returns=mostly,
+        ack_mode=st.sampled_from([None, *AckMode]),
+        late=st.lists(st.tuples(choices, st.booleans()), max_size=2),
+        then=thens,
+    )
     @step
-    def come_and_go(self, who: int, leaving: Leaving, returns: bool, then: Then) -> None:
+    def come_and_go(
+        self,
+        who: int,
+        leaving: Leaving,
+        returns: bool,
+        ack_mode: AckMode | None,
+        late: list[tuple[int, bool]],
+        then: Then,
+    ) -> None:
+        """Perhaps in another ack mode; and what it was sent before is answered then."""
         which = who % len(SUBSCRIBERS)
         if leaving is Leaving.LOST and self.broker.answering and who % 2:
             which = self.broker.answering[who % len(self.broker.answering)].which
         is_there = which in self.broker.attachments
         self.broker.leave(which, leaving)
         if returns or not is_there:
-            self.broker.arrive(which)
+            self.broker.arrive(which, ack_mode)
+        for choice, is_ack in late:
+            self._answer_late([each for each in self.broker.departed if each.which == which], 0, choice, is_ack=is_ack)
         self._go_on(then)
 
     @rule(how=st.sampled_from(End), returning=st.sampled_from([EVERYBODY, EVERYBODY[::2], EVERYBODY[1::2]]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.journal import StoreJournal
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    import pytest
     from trio.testing import MockClock
 
     from stompbroker.journal import Formed
@@ -147,3 +147,31 @@ async def test_what_is_settled_while_the_store_is_asked_whom_it_refuses(
 
     assert ack_floor(broker, "a") == 2
     assert offsets(broker, "a") == [0, 1]
+
+
+@pytest.mark.parametrize("ack", ["client-individual", "auto"])
+async def test_a_persistent_false_message_that_is_lost_with_a_kill_has_no_record(
+    ack: str, store_directory: Path
+) -> None:
+    """The store knows that it was sent, and nobody knows what it was."""
+    async with running_broker(store_in=store_directory) as broker:
+        subscriber = await broker.durable_subscriber()
+        await broker.store_messages(b"stored")
+        await broker.store_messages(b"lost", persistent="false")
+        await broker.store_messages(b"last")
+        _, _, last = await subscriber.next_messages(3)
+        await subscriber.acknowledge(last)
+        broker.kill()
+
+    async with running_broker(store_in=store_directory) as broker:
+        subscriber = await broker.durable_subscriber(ack=ack)
+        again = await subscriber.next_message()
+        assert again.body == b"stored"
+        if ack != "auto":
+            await subscriber.acknowledge(again)
+        await broker.expect_silence(subscriber)
+
+        records = {row["offset"]: row["outcome"] for row in recorded(broker, "a")}
+        assert records == {0: "sent" if ack == "auto" else "acked", 2: "acked"}
+        (reading,) = broker.registry.topics["a"].readings.values()
+        assert reading.cursor.ack_floor == 3

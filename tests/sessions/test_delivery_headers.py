@@ -248,7 +248,7 @@ def test_any_headers_are_taken_or_refused_and_what_is_taken_can_be_kept(headers:
         taken = read_wishes(headers)
     except PeerViolation:
         return
-    assert taken.laid_over(DeliveryPolicy()).delay_ns(failures=100, at_ns=1) >= 0
+    assert taken.laid_over(DeliveryPolicy()).delay_ns(failures=100, seed=1) >= 0
     assert DeliveryWishes.from_plain(json.loads(json.dumps(taken.as_plain()))) == taken
 
 

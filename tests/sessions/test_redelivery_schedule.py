@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stompbroker.clock import iso_time
-from stompbroker.topics import DeliveryPolicy, WhenUsedUp
+from stompbroker.topics import (
+    AckMode,
+    DeliveryPolicy,
+    Durability,
+    Identity,
+    IdentityKind,
+    Refusal,
+    Subscription,
+    WhenUsedUp,
+    parse_pattern,
+)
+from stompbroker.topics.failure import Failing, Failure
 from tests.support.broker_under_test import running_broker
 from tests.support.redelivery import (
     MS,
@@ -52,6 +66,7 @@ class Course(NamedTuple):
     attempts: list[Attempt]
     letter: Frame
     died_ns: int
+    jitter_seed: int
 
     @property
     def waits_ns(self) -> list[int]:
@@ -81,12 +96,12 @@ async def course_of_a_refused_message(broker: BrokerUnderTest, *delays: str, **h
     await trio.sleep(LONG_S)
     await subscriber.expect_nothing()
     await letters.expect_nothing()
-    return Course(attempts, letter, died_ns)
+    return Course(attempts, letter, died_ns, subscription_of(broker, subscriber).jitter_seed)
 
 
 def check_waits(course: Course, policy: DeliveryPolicy) -> None:
-    """Each wait is the one that the policy has for the moment of the NACK, and the last NACK is not waited for."""
-    wanted = [policy.delay_ns(number, attempt.refused_ns) for number, attempt in enumerate(course.attempts[:-1], 1)]
+    """Each wait is the one that the policy has for the subscription, and the last NACK is not waited for."""
+    wanted = [policy.delay_ns(number, course.jitter_seed) for number in range(1, len(course.attempts))]
     assert course.waits_ns == pytest.approx(wanted, abs=TOLERANCE_NS)
     assert course.died_ns == pytest.approx(course.attempts[-1].refused_ns, abs=TOLERANCE_NS)
     assert len(course.attempts) == policy.max_attempts
@@ -110,7 +125,7 @@ async def test_by_default_the_waits_double_from_one_second_and_the_tenth_failure
     assert len(course.attempts) == 10
 
 
-async def test_by_default_the_waits_are_spread_by_the_moment_of_the_refusal(
+async def test_by_default_every_attempt_of_a_subscription_has_a_jitter_of_its_own(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
     course = await course_of_a_refused_message(broker)
@@ -130,8 +145,69 @@ async def test_messages_refused_in_one_go_come_again_at_one_time_in_their_order(
     refused_ns = await refuse(broker, subscriber, last)
 
     assert await subscriber.next_bodies(3) == [b"1", b"2", b"3"]
-    due_ns = refused_ns + DeliveryPolicy().delay_ns(1, refused_ns)
+    due_ns = refused_ns + DeliveryPolicy().delay_ns(1, subscription_of(broker, subscriber).jitter_seed)
     assert broker.clock.now_ns() == pytest.approx(due_ns, abs=TOLERANCE_NS)
+
+
+async def test_messages_refused_one_by_one_come_again_in_their_order(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    subscriber = await broker.subscriber(ack="client-individual")
+    bodies = [b"%02d" % number for number in range(50)]
+    await (await broker.client()).publish(*bodies)
+
+    for _ in range(3):
+        messages = await subscriber.next_messages(50)
+        assert [message.body for message in messages] == bodies
+        for message in messages:
+            await refuse(broker, subscriber, message)
+            await trio.sleep(0.0001)
+
+    assert await subscriber.next_bodies(50) == bodies
+
+
+@given(
+    jitter=st.floats(0, 1),
+    failed_before=st.integers(0, 12),
+    seed=st.integers(0, 2**32 - 1),
+    refused_ns=st.lists(st.integers(0, 2**62), min_size=2),
+)
+def test_what_is_refused_later_with_the_same_delay_is_due_no_earlier(
+    jitter: float, failed_before: int, seed: int, refused_ns: list[int]
+) -> None:
+    policy = DeliveryPolicy(jitter=jitter, max_attempts=0)
+    before = Failure(failed_before, 0, "") if failed_before else None
+
+    due_ns = [
+        Failing(Refusal(at_ns), policy, seed).failure_after(before, first_sent_ns=0, sent_at_ns=0).due_ns
+        for at_ns in sorted(refused_ns)
+    ]
+
+    assert due_ns == sorted(due_ns)
+
+
+@pytest.mark.parametrize("failures", [1, 2, 10])
+def test_jitter_spreads_subscriptions_over_the_part_it_may_cut_off(failures: int) -> None:
+    policy = DeliveryPolicy(max_delay_ms=1000, jitter=0.1)
+    durable = [subscription(store_id) for store_id in range(1, 1001)]
+
+    waits_ns = [policy.delay_ns(failures, each.jitter_seed) for each in durable]
+
+    tenths = Counter((wait_ns - 900 * MS) // (10 * MS) for wait_ns in waits_ns)
+    assert sorted(tenths) == list(range(10))
+    assert min(tenths.values()) > 50
+
+
+def subscription(store_id: int) -> Subscription:
+    identity = Identity("", IdentityKind.NAMED, "client", f"number {store_id}")
+    return Subscription(
+        name="0",
+        destination="/topic/a",
+        pattern=parse_pattern("a"),
+        ack_mode=AckMode.INDIVIDUAL,
+        is_no_local=False,
+        durability=Durability(identity, store_id, created_at_ns=0, last_seen_at_ns=0),
+    )
 
 
 async def test_the_settings_of_the_broker_make_the_schedule(autojump_clock: MockClock) -> None:

@@ -10,6 +10,7 @@ import trio
 from stompbroker.storage import StoreFailing
 from tests.ledger.recorded import recorded
 from tests.support.broker_under_test import running_broker
+from tests.support.messages import make_message
 from tests.support.passing_time import UpkeepRounds, let_time_pass, let_wall_clock_go_on
 
 if TYPE_CHECKING:
@@ -299,6 +300,22 @@ async def test_what_was_deleted_does_not_come_back_after_a_kill(
 
     async with running_broker(store_in=store_directory) as broker:
         assert [message.body for message in await broker.rest_for(await returning(broker))] == [b"long"]
+
+
+async def test_what_expires_between_its_commit_and_its_completion_is_left_to_the_next_round(
+    store_directory: Path, mock_clock: MockClock
+) -> None:
+    """The store has it, and its topic's log has not."""
+    async with running_broker(store_in=store_directory) as broker:
+        await absent_subscriber(broker)
+        await broker.store_messages(b"before")
+        topic = broker.registry.topics["a"]
+
+        assert not topic.expire(topic.log.end_offset, make_message(b"soon", number=2), broker.clock.now_ns())
+
+        (reading,) = topic.readings.values()
+        assert (reading.given_up_ahead, reading.subscription.counters.expired) == ([], 0)
+        broker.check_invariants()
 
 
 async def test_a_store_that_cannot_be_looked_into_is_asked_again(

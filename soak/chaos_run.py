@@ -1,0 +1,306 @@
+"""Random valid frames of every kind from many connections, and a broker in the same process whose invariants are
+checked all the time.
+
+Law: the broker is real but for its sockets, which are streams in memory. A run ends with the first thing that is
+wrong: an ERROR that nobody expected, a connection that the broker closes by itself, a broken invariant, a traceback. At
+the end every message that a receipt promised has been delivered, and has one record in the ledger for each auditor.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+import traceback
+from collections import Counter
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+import structlog
+import trio
+from trio.testing import memory_stream_pair
+
+from soak.wild_client import AUDITORS, Seen, WildClient
+from stompbroker.broker import Broker, opened_store
+from stompbroker.config import Settings
+from stompbroker.journal import StoreJournal
+from stompbroker.ledger import Kind
+from stompbroker.ledger.payload import unpack
+from stompbroker.stomp import Version
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, MutableMapping
+    from pathlib import Path
+
+    from stompbroker.topics import Subscription
+
+__all__ = ["CONNECTIONS", "ChaosOutcome", "run_chaos"]
+
+CONNECTIONS: Final = 20
+#: Seconds between two checks of all invariants.
+_CHECK_S: Final = 1.0
+#: Seconds without what was asked for, after which the broker counts as stuck.
+_PATIENCE_S: Final = 60.0
+_MOST_FRAMES_AT_ONCE: Final = 60
+#: Of the ways in which a connection can end, after a chunk.
+_PARTS, _VANISHES = 0.01, 0.01
+
+_SETTINGS: Final[dict[str, Any]] = {
+    "redelivery_first_delay_ms": 5,
+    "redelivery_max_delay_ms": 100,
+    "max_attempts": 5,
+    "lake_export_interval_s": 86_400,
+    "topics": [{"pattern": "chaos.kept", "retain_messages": 500}],
+}
+
+
+@final
+class Wrong(Exception):
+    """The broker did what no broker may."""
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class ChaosOutcome:
+    seen: Seen
+    checks: int = 0
+    elapsed_s: float = 0.0
+    complaints: list[str] = field(default_factory=list)
+
+
+async def run_chaos(
+    directory: Path, *, frames: int, seed: int, show: Callable[[str], None] = lambda _text: None
+) -> ChaosOutcome:
+    outcome = ChaosOutcome(seen=Seen())
+    started_at = time.monotonic()
+    with _tracebacks_seen(outcome.complaints):
+        try:
+            await _run(directory, frames, seed, outcome, show)
+        except* Wrong as wrong:
+            outcome.complaints += [str(each) for each in _leaves(wrong)]
+        except* AssertionError as broken:
+            outcome.complaints += [f"INVARIANT: {_told(each)}" for each in _leaves(broken)]
+        except* Exception as failure:
+            outcome.complaints += [f"TRACEBACK: {_told(each)}" for each in _leaves(failure)]
+    outcome.elapsed_s = time.monotonic() - started_at
+    return outcome
+
+
+def _told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    return [
+        leaf
+        for each in group.exceptions
+        for leaf in (_leaves(each) if isinstance(each, BaseExceptionGroup) else [each])
+    ]
+
+
+@final
+class _tracebacks_seen:  # noqa: N801 -- a context manager
+    """What is logged with a traceback is a complaint; everything else is not shown."""
+
+    def __init__(self, complaints: list[str]) -> None:
+        self._complaints = complaints
+
+    def __enter__(self) -> None:
+        self._before = structlog.get_config()
+        structlog.configure(processors=[self._note], cache_logger_on_first_use=False)
+
+    def _note(self, _logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if event.get("exc_info"):
+            self._complaints.append(f"TRACEBACK: {event.get('event')}\n{traceback.format_exc()}")
+        raise structlog.DropEvent
+
+    def __exit__(self, *_: object) -> None:
+        structlog.configure(**self._before)
+
+
+async def _run(directory: Path, frames: int, seed: int, outcome: ChaosOutcome, show: Callable[[str], None]) -> None:
+    settings = Settings(data=directory, **_SETTINGS)
+    async with opened_store(settings) as opened, trio.open_nursery() as nursery:
+        chaos = _Chaos(Broker(settings, opened), nursery, outcome)
+        await chaos.broker.start_services(nursery)
+        nursery.start_soon(chaos.check_again_and_again, show)
+        for slot in range(AUDITORS):
+            await chaos.drain(slot)
+        async with trio.open_nursery() as clients:
+            for slot in range(CONNECTIONS):
+                clients.start_soon(chaos.run_client, slot, frames, random.Random(f"{seed}-{slot}"))
+        for slot in range(AUDITORS):
+            await chaos.drain(slot)
+        await chaos.journal.wait_idle()
+        chaos.check()
+        outcome.complaints += _judge(outcome.seen, _records(directory))
+        nursery.cancel_scope.cancel()
+
+
+@final
+class _Chaos:
+    def __init__(self, broker: Broker, nursery: trio.Nursery, outcome: ChaosOutcome) -> None:
+        self.broker = broker
+        self._nursery = nursery
+        self._outcome = outcome
+        self._seen = outcome.seen
+
+    @property
+    def journal(self) -> StoreJournal:
+        assert isinstance(self.broker.journal, StoreJournal)
+        return self.broker.journal
+
+    # Looking ---------------------------------------------------------------------------------------------------------
+
+    async def check_again_and_again(self, show: Callable[[str], None]) -> None:
+        while True:
+            await trio.sleep(_CHECK_S)
+            self.check()
+            show(f"{self._seen.frames:,} frames, {self._seen.deliveries:,} deliveries, {self._outcome.checks} checks")
+            if self._outcome.complaints:
+                raise Wrong("stopped after the first complaint")
+
+    def check(self) -> None:
+        self.broker.registry.check_invariants()
+        self.journal.check_invariants()
+        for session in self.broker.sessions.values():
+            session.check_invariants()
+        self._outcome.checks += 1
+
+    # Clients ---------------------------------------------------------------------------------------------------------
+
+    async def run_client(self, slot: int, frames: int, chance: random.Random) -> None:
+        client = WildClient(slot, chance, self._seen)
+        while self._seen.frames < frames:
+            version = chance.choice(tuple(Version))
+            async with self._connected(client, version) as connection:
+                while self._seen.frames < frames:
+                    said = [client.say() for _ in range(chance.randrange(1, _MOST_FRAMES_AT_ONCE))]
+                    await connection.send(b"".join(said) + client.ask_for_receipt())
+                    await connection.wait_until(lambda: not client.owed)
+                    ending = chance.random()
+                    if connection.is_over or ending < _VANISHES:
+                        break
+                    if ending < _VANISHES + _PARTS:
+                        await connection.send(client.part())
+                        await connection.wait_until(lambda: not client.owed)
+                        break
+
+    async def drain(self, slot: int) -> None:
+        """An auditor takes everything that is left for it."""
+        client = WildClient(slot, random.Random(slot), self._seen)
+        async with self._connected(client, Version.V1_2) as connection:
+            await connection.send(client.subscribe_to_drain())
+            await connection.wait_until(lambda: not client.owed)
+            subscription = self._auditor(slot)
+            with trio.move_on_after(_PATIENCE_S) as patience:
+                while subscription.unsettled:
+                    before = subscription.unsettled
+                    await connection.send(client.acknowledge_all())
+                    await trio.sleep(0.01)
+                    if subscription.unsettled < before:
+                        patience.deadline = trio.current_time() + _PATIENCE_S
+            if subscription.unsettled:
+                raise Wrong(f"STALLED: {subscription.unsettled:,} messages do not reach auditor {slot}")
+            await connection.send(client.part())
+            await connection.wait_until(lambda: not client.owed)
+
+    def _auditor(self, slot: int) -> Subscription:
+        (found,) = [
+            subscription
+            for identity, subscription in self.broker.registry.durable.items()
+            if (identity.scope, identity.name) == (f"client-{slot}", "auditor")
+        ]
+        return found
+
+    @asynccontextmanager
+    async def _connected(self, client: WildClient, version: Version) -> AsyncIterator[_Connection]:
+        """At the end of the block it vanishes, whatever is under way."""
+        self._seen.connections += 1
+        ours, theirs = memory_stream_pair()
+        self._nursery.start_soon(self.broker.serve_connection, theirs, f"chaos {self._seen.connections}")
+        client.forget(version)
+        connection = _Connection(client, ours)
+        async with ours, trio.open_nursery() as nursery:
+            nursery.start_soon(connection.read)
+            await connection.connect()
+            yield connection
+            nursery.cancel_scope.cancel()
+
+
+@final
+class _Connection:
+    """One connection of a client: what comes is read all the time."""
+
+    def __init__(self, client: WildClient, stream: trio.abc.Stream) -> None:
+        self._client = client
+        self._stream = stream
+        self._has_come = trio.Event()
+        self.is_over = False
+
+    async def read(self) -> None:
+        while chunk := bytes(await self._stream.receive_some()):
+            self._client.take(chunk)
+            self._tell()
+        self.is_over = True
+        self._tell()
+
+    def _tell(self) -> None:
+        self._has_come.set()
+        self._has_come = trio.Event()
+
+    async def connect(self) -> None:
+        await self.send(self._client.greet())
+        await self.wait_until(lambda: self._client.is_connected)
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await self._stream.send_all(data)
+        except trio.BrokenResourceError:
+            await self.wait_until(lambda: False)  # why that is, is still to be read
+
+    async def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Until it is so, or until the broker has ended the connection for a reason that was to be expected."""
+        with trio.move_on_after(_PATIENCE_S) as patience:
+            while not is_so() and not self.is_over:
+                await self._has_come.wait()
+        client = self._client
+        if client.error:
+            raise Wrong(f"ERROR: client {client.slot}, {client.version.value}: {client.error}")
+        if patience.cancelled_caught:
+            raise Wrong(f"STALLED: client {client.slot} waits for {len(client.owed)} receipts")
+        if self.is_over and client.error is None and not is_so():
+            raise Wrong(f"CLOSED: client {client.slot}, {client.version.value}: without an ERROR")
+
+
+# The verdict ---------------------------------------------------------------------------------------------------------
+
+
+def _records(directory: Path) -> list[Counter[str | None]]:
+    """For each auditor, how many records there are of every message id; None stands for stretches, which name none."""
+    found: list[Counter[str | None]] = [Counter() for _ in range(AUDITORS)]
+    with closing(sqlite3.connect(directory / "stompbroker.db")) as database:
+        query = "SELECT payload FROM ledger_batches WHERE kind = 'deliveries'"
+        for (payload,) in database.execute(query):
+            table = unpack(Kind.DELIVERIES, payload).select(["client_id", "subscription_name", "message_id"])
+            for client_id, name, message_id in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                if name == "auditor":
+                    found[int(client_id.removeprefix("client-"))][message_id] += 1
+    return found
+
+
+def _judge(seen: Seen, records: list[Counter[str | None]]) -> list[str]:
+    came = {body: seen.message_ids[body] for body in seen.promised if body in seen.message_ids}
+    found: dict[str, list[Any]] = {
+        "LOST, a receipt and not delivered": sorted(seen.promised - came.keys()),
+        "DOUBLED, more than one message id": [body for body, ids in came.items() if len(ids) > 1],
+    }
+    for slot, recorded in enumerate(records):
+        found[f"MISSING, no record for auditor {slot} (and {recorded[None]} stretches)"] = [
+            body for body, ids in came.items() if not any(recorded[id] for id in ids)
+        ]
+        found[f"RECORDED TWICE for auditor {slot}"] = [
+            id for id, count in recorded.items() if id is not None and count > 1
+        ]
+    return [f"{what}: {len(which):,} messages, {which[0]!r:.60} for instance" for what, which in found.items() if which]
