@@ -218,6 +218,7 @@ class Broker:
             IdleSubscriptions(self.registry, self.journal, self.clock),
             self.clock,
             self.stretches,
+            self.shared.traffic,
         )
         await nursery.start(sampler.run, self.control.sampler)
         await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
