@@ -1,31 +1,37 @@
 """Topics and connections that come and go, beside somebody who does not.
 
-Law: the churn and the steady pair are processes of their own. What is judged: how long the broker's event loop worked
-on anything else while a message of the steady pair waited, and whether its memory has stopped growing.
+Law: the churn and the steady pair are processes of their own. What is judged: for how long the broker's event loop
+worked between two checkpoints, and whether its memory has stopped growing.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from benchmarks.broker_process import running_broker
+from benchmarks.broker_process import running_process
 from benchmarks.broker_watch import BrokerWatch
-from benchmarks.operating import ask
+from benchmarks.disk_directory import disk_directory
 from benchmarks.percentiles import percentile
 from benchmarks.role_process import RoleProcess
 from benchmarks.roles.child_end import Go, Stage, Stop
 from soak import churning, steady
 from soak.churning import ChurnAssignment
+from soak.measured_broker import measured
 from soak.steady import SteadyAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
+    from benchmarks.broker_process import BrokerProcess
     from benchmarks.target import Target
+    from soak.measured_broker import Longest
 
-#: How long the event loop may work while a message waits.
+#: How long the event loop may work between two checkpoints.
 MAX_PAUSE_S: Final = 0.05
 #: What memory may grow by from the first third of what is looked at to the last: allocators come to rest slowly.
 MAX_GROWTH: Final = 1.05
@@ -36,6 +42,7 @@ _STEADY_INTERVAL_S: Final = 0.005
 #: Between two looks at memory: the kernel holds the broker up for each.
 _LOOK_S: Final = 2.0
 _MILLION: Final = 1_000_000
+_REPORT: Final = "longest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +67,9 @@ class ChurnOutcome:
     elapsed_s: float
     connections: int
     topics: int
-    #: How long the messages of the steady pair took, and how long the event loop worked meanwhile; ascending.
+    #: How long the messages of the steady pair took; ascending.
     took_ns: Sequence[int]
-    worked_ns: Sequence[int]
-    #: What the broker itself says: its longest stretch without a checkpoint, and whose it was.
-    longest_stretch_ms: float
-    longest_stretch_actor: str
+    longest: Longest
     #: Of one processor.
     broker_share: float
     #: After the warm-up, in the order of time.
@@ -73,8 +77,8 @@ class ChurnOutcome:
 
     def complaints(self) -> list[str]:
         complaints = []
-        if self.worked_ns[-1] > MAX_PAUSE_S * 1e9:
-            complaints.append(f"PAUSED: a message waited while the event loop worked for {_ms(self.worked_ns[-1])}")
+        if self.longest.step_ns > MAX_PAUSE_S * 1e9:
+            complaints.append(f"PAUSED: nobody else had a turn for {_ms(self.longest.step_ns)}")
         before, after = self.memory_before_and_after
         if after > MAX_GROWTH * before:
             complaints.append(f"GREW: from {before / 2**20:.1f} to {after / 2**20:.1f} MiB")
@@ -88,15 +92,14 @@ class ChurnOutcome:
 
     def lines(self) -> list[str]:
         before, after = self.memory_before_and_after
-        shares = 500, 990, 999, 1000
-        took, worked = ([_ms(percentile(each, share)) for share in shares] for each in (self.took_ns, self.worked_ns))
+        took = [_ms(percentile(self.took_ns, share)) for share in (500, 990, 999, 1000)]
         return [
             f"{self.connections:,} connections and {self.topics:,} topics in {self.elapsed_s:.0f} s: "
             f"{self.connections / self.elapsed_s:,.0f} and {self.topics / self.elapsed_s:,.0f} a second, with "
             f"{self.broker_share:.0%} of a processor",
             f"{len(self.took_ns):,} messages beside them took {', '.join(took)} (p50, p99, p99.9, most)",
-            f"the event loop worked for {', '.join(worked)} of that",
-            f"longest stretch without a checkpoint: {self.longest_stretch_ms:.1f} ms, {self.longest_stretch_actor}",
+            f"longest step between two checkpoints, in processor time: {_ms(self.longest.step_ns)}, "
+            f"{self.longest.task}; longest search for reference cycles: {_ms(self.longest.search_ns)}",
             f"memory: {before / 2**20:.1f} MiB after the warm-up, {after / 2**20:.1f} MiB at the end",
         ]
 
@@ -107,7 +110,8 @@ def _ms(nanoseconds: int) -> str:
 
 def run_churn(settings: ChurnSettings, *, show: Callable[[str], None]) -> ChurnOutcome:
     """Raises `Broken`."""
-    with running_broker(settings.broker_settings) as target:
+    with disk_directory("stompbroker-soak-") as directory, _measured_broker(settings, directory) as target:
+        report = directory / _REPORT
         memory = _Memory(target)
         watch = BrokerWatch(target, also=memory.look)
         churn = ChurnAssignment(
@@ -116,7 +120,7 @@ def run_churn(settings: ChurnSettings, *, show: Callable[[str], None]) -> ChurnO
             topics_per_connection=settings.topics_per_connection,
             duration_s=settings.duration_s,
         )
-        pair = SteadyAssignment(address=target.address, broker_pid=target.pid, interval_s=_STEADY_INTERVAL_S)
+        pair = SteadyAssignment(address=target.address, interval_s=_STEADY_INTERVAL_S)
 
         def show_progress(connections: int) -> None:
             show(f"{connections:,} connections, {memory.last_bytes >> 20} MiB")
@@ -128,24 +132,31 @@ def run_churn(settings: ChurnSettings, *, show: Callable[[str], None]) -> ChurnO
             steady_process.wait_stage(Stage.READY)
             churning_process.wait_stage(Stage.READY)
             watch.restart()
+            measured(target.pid, report)  # what came until now is the start
             steady_process.tell(Go())
             churning_process.tell(Go())
             churned = churning_process.wait_report()
             broker_share = watch.broker_share().share
+            longest = measured(target.pid, report)
             steady_process.tell(Stop())
-            measured = steady_process.wait_report()
-        said = ask(target.data, "statistics")["broker"]
+            steadily = steady_process.wait_report()
     return ChurnOutcome(
         elapsed_s=churned.elapsed_s,
         connections=churned.connections,
         topics=churned.topics,
-        took_ns=sorted(measured.took_ns),
-        worked_ns=sorted(measured.worked_ns),
-        longest_stretch_ms=said["longest_stretch_ms"],
-        longest_stretch_actor=said["longest_stretch_actor"],
+        took_ns=sorted(steadily.took_ns),
+        longest=longest,
         broker_share=broker_share,
         memory_bytes=memory.after(_WARM_UP * _TOPIC_IDLE_S),
     )
+
+
+def _measured_broker(settings: ChurnSettings, directory: Path) -> AbstractContextManager[BrokerProcess]:
+    data, config = directory / "data", directory / "broker.toml"
+    config.write_text(settings.broker_settings)
+    command = [sys.executable, "-m", "soak.measured_broker", str(directory / _REPORT), "serve"]
+    command += ["--port", "0", "--http-port", "0", "--data", str(data), "--config", str(config)]
+    return running_process(command, data)
 
 
 @final

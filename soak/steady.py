@@ -1,7 +1,6 @@
 """A role of the load generator: one message every few milliseconds, and how long each takes.
 
-Law: a message is published when the one before has come. For each is noted how long it took, and how much of that the
-broker's event loop worked (`/proc`): on a machine that others use, too, the first says little.
+Law: a message is published when the one before has come.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import time
 from array import array
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import frames
@@ -28,26 +26,18 @@ _RECEIVE_BYTES: Final = 64 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyAssignment:
     address: Address
-    #: The process whose first thread runs the event loop.
-    broker_pid: int
     interval_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyReport:
-    #: Of each message, in nanoseconds: how long it took, and how much of that the event loop worked.
+    #: How long each message took, in nanoseconds.
     took_ns: array[int]
-    worked_ns: array[int]
-
-
-def worked_ns(pid: int) -> int:
-    """How long the first thread of a process has had a processor."""
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
 
 
 def run(assignment: SteadyAssignment, control: ChildEnd) -> SteadyReport:
     """Until it is told to stop."""
-    took, worked = array("q"), array("q")
+    took = array("q")
     message = frames.send(_DESTINATION, _BODY)
     with Session.open(assignment.address) as publisher, Session.open(assignment.address) as subscriber:
         subscriber.subscribe(_DESTINATION)
@@ -55,13 +45,12 @@ def run(assignment: SteadyAssignment, control: ChildEnd) -> SteadyReport:
         control.wait_word()
         next_at = time.monotonic()
         while not control.has_word():
-            worked_before_ns, began_at_ns = worked_ns(assignment.broker_pid), time.perf_counter_ns()
+            began_at_ns = time.perf_counter_ns()
             publisher.socket.sendall(message)
             received = b""
             while b"\0" not in received:
                 received += receive(subscriber.socket, _RECEIVE_BYTES)
             took.append(time.perf_counter_ns() - began_at_ns)
-            worked.append(worked_ns(assignment.broker_pid) - worked_before_ns)
             raise_if_error(received)
             control.progress(len(took))
             next_at = max(next_at + assignment.interval_s, time.monotonic())
@@ -69,4 +58,4 @@ def run(assignment: SteadyAssignment, control: ChildEnd) -> SteadyReport:
         control.wait_word()
         subscriber.leave()
         publisher.leave()
-    return SteadyReport(took_ns=took, worked_ns=worked)
+    return SteadyReport(took_ns=took)

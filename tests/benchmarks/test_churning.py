@@ -9,6 +9,7 @@ import pytest
 from soak.churn_run import MAX_PAUSE_S, ChurnOutcome, ChurnSettings
 from soak.churning import Way, said_by
 from soak.command_line import parse
+from soak.measured_broker import Longest
 from stompbroker.stomp import FrameReader, Limits, Version
 
 MIB: Final = 1024 * 1024
@@ -21,9 +22,7 @@ def outcome(**changed: Any) -> ChurnOutcome:
         "connections": 5000,
         "topics": 20_000,
         "took_ns": [1, 2, 200_000_000],
-        "worked_ns": [1, 2, 3_000_000],
-        "longest_stretch_ms": 4.0,
-        "longest_stretch_actor": "worker",
+        "longest": Longest(3_000_000, "worker", 1),
         "broker_share": 0.5,
         "memory_bytes": [100 * MIB, 101 * MIB, 102 * MIB],
     }
@@ -49,7 +48,7 @@ def test_nothing_is_wrong_with_messages_that_were_late_for_others_sake() -> None
 
 
 def test_an_event_loop_that_worked_for_too_long_is_a_pause() -> None:
-    (complaint,) = outcome(worked_ns=[1, int(MAX_PAUSE_S * 1e9) + 1]).complaints()
+    (complaint,) = outcome(longest=Longest(int(MAX_PAUSE_S * 1e9) + 1, "worker", 0)).complaints()
 
     assert complaint.startswith("PAUSED")
 
