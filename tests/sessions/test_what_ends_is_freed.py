@@ -84,6 +84,8 @@ class World:
                 self.remove_unused_topics()
                 await wait_all_tasks_blocked()
         await self.broker.settle()
+        # The latest sample has the counters of topics and subscriptions that have gone since.
+        await self.broker.parts.control.sampler.take()
 
     def remove_unused_topics(self) -> None:
         now_ns = self.broker.clock.now_ns()
