@@ -29,7 +29,6 @@ from benchmarks.flow_roles import STOMP_ROLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from benchmarks.target import Target
 
 _ANNOUNCED: Final = re.compile(rb"stomp://([^:\s]+):(\d+)")
 _START_TIMEOUT_S: Final = 20.0
@@ -42,7 +41,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def running_broker(settings: str) -> Iterator[Target]:
+def running_broker(settings: str) -> Iterator[BrokerProcess]:
     """Run stompbroker with `settings` (TOML, may be empty) for the length of the block."""
     with disk_directory("stompbroker-benchmark-") as directory:
         data = directory / "data"
@@ -57,7 +56,7 @@ def running_broker(settings: str) -> Iterator[Target]:
 
 
 @contextmanager
-def running_process(command: Sequence[str], data: Path) -> Iterator[Target]:
+def running_process(command: Sequence[str], data: Path) -> Iterator[BrokerProcess]:
     """Run `command`, which says `stomp://HOST:PORT` on its standard output when it listens, keeps its files in `data`,
     and ends on SIGTERM."""
     with tempfile.TemporaryFile() as log:
@@ -119,6 +118,10 @@ class BrokerProcess:
             self._process = None
 
     # Looking at it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
 
     def processor_s(self) -> float:
         self.raise_if_dead()

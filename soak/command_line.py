@@ -19,6 +19,7 @@ import trio
 from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
 from soak.chaos_run import CONNECTIONS, run_chaos
+from soak.churn_run import ChurnSettings, run_churn
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
 from soak.database import OWN_POSTGRES, Database, opened_database
 from soak.kill_plan import Moment
@@ -41,6 +42,9 @@ _MESSAGES: Final = 20_000
 _LONG_MESSAGES: Final = 5_000_000
 _THROUGH_MESSAGES: Final = 10_000_000
 _CHAOS_FRAMES: Final = 1_000_000
+_CHURN_S: Final = 120
+_CHURN_CONNECTIONS: Final = 500
+_CHURN_TOPICS: Final = 2_000
 _MEBIBYTE: Final = 1024 * 1024
 #: Seconds between two lines of progress.
 _SHOW_S: Final = 1.0
@@ -62,6 +66,8 @@ class Options:
     through: int | None
     #: Nothing else is run.
     is_through_alone: bool
+    #: What comes and goes, and nothing else; None: no such run.
+    churn: ChurnSettings | None
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -103,6 +109,28 @@ def parse(arguments: Sequence[str]) -> Options:
         const=_CHAOS_FRAMES,
         help=f"no kills: N random valid frames of every kind (default {_CHAOS_FRAMES:,}), all invariants checked",
     )
+    without_kills.add_argument(
+        "--churn",
+        metavar="S",
+        type=_positive,
+        nargs="?",
+        const=_CHURN_S,
+        help=f"no kills: topics and connections that come and go for S seconds (default {_CHURN_S})",
+    )
+    parser.add_argument(
+        "--churn-connections",
+        metavar="N",
+        type=_positive,
+        default=_CHURN_CONNECTIONS,
+        help=f"a second, with --churn (default {_CHURN_CONNECTIONS:,})",
+    )
+    parser.add_argument(
+        "--churn-topics",
+        metavar="N",
+        type=_positive,
+        default=_CHURN_TOPICS,
+        help=f"a second, with --churn; as many of each connection (default {_CHURN_TOPICS:,})",
+    )
     parsed = parser.parse_args(arguments)
     if parsed.kill_database and parsed.database != OWN_POSTGRES:
         parser.error(f"--kill-database needs --database {OWN_POSTGRES}: another one is not ours to kill")
@@ -114,6 +142,11 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--chaos looks into the embedded database")
     if parsed.through and parsed.database:
         parser.error("--through looks at the files of the embedded database")
+    if parsed.churn and parsed.database:
+        parser.error("--churn stores nothing")
+    churn = ChurnSettings(
+        connections_per_s=parsed.churn_connections, topics_per_s=parsed.churn_topics, duration_s=parsed.churn or 0
+    )
     return Options(
         kills=parsed.kills,
         messages=parsed.messages or (_LONG_MESSAGES if parsed.long else _MESSAGES),
@@ -125,6 +158,7 @@ def parse(arguments: Sequence[str]) -> Options:
         chaos=parsed.chaos,
         through=_THROUGH_MESSAGES if not arguments else parsed.through,
         is_through_alone=parsed.through is not None,
+        churn=churn if parsed.churn else None,
     )
 
 
@@ -137,6 +171,8 @@ def _positive(text: str) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
+    if options.churn is not None:
+        return _run_churn(options.churn)
     with ExitStack() as opened:
         directory = opened.enter_context(disk_directory("stompbroker-soak-"))
         database_directory = directory / "postgres"
@@ -329,6 +365,25 @@ def through_lines(outcome: ThroughOutcome) -> list[str]:
 def _sizes(sizes: StoreSizes) -> str:
     total, log = sizes.total_bytes / _MEBIBYTE, sizes.log_bytes / _MEBIBYTE
     return f"{total:.1f} MiB ({log:.1f} of it write-ahead log)"
+
+
+# What comes and goes -------------------------------------------------------------------------------------------------
+
+
+def _run_churn(settings: ChurnSettings) -> int:
+    line = ProgressLine()
+    try:
+        outcome = run_churn(settings, show=line.show)
+    except Broken as broken:
+        line.end()
+        print(f"BROKEN: {broken}")
+        return 1
+    line.end()
+    complaints = outcome.complaints()
+    for text in outcome.lines() + complaints:
+        print(text)
+    print("BROKEN" if complaints else "Nobody had to wait for long, and memory has stopped growing.")
+    return 1 if complaints else 0
 
 
 @final

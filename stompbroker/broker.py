@@ -88,8 +88,9 @@ SWITCH_INTERVAL_S: Final = 0.0005
 #: How long a store may take to be closed, its last write included.
 CLOSE_S: Final = 5.0
 #: New objects after which these are searched for reference cycles, and after how many such searches all that came since
-#: the last one are searched again: 25,000 objects take about 2 ms.
-YOUNG_OBJECTS, YOUNG_SEARCHES = 5_000, 5
+#: the last one are searched again. Few, since a search looks at each of them: 15,000 took up to 30 ms where several
+#: programs shared a processor. What has ended is freed without any, so they find nothing, and more save nothing.
+YOUNG_OBJECTS, YOUNG_SEARCHES = 1_000, 2
 
 log = structlog.get_logger()
 
@@ -223,6 +224,7 @@ class Broker:
             IdleSubscriptions(self.registry, self.journal, self.clock),
             self.clock,
             self.stretches,
+            self.shared.traffic,
         )
         await nursery.start(sampler.run, self.control.sampler)
         await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)

@@ -68,14 +68,19 @@ async def run(
         task_status.started()
         while True:
             await journal.wait_for_work()
-            formed = await _form(journal, stretches)
-            await _write(formed, journal, writer)
-            await _complete(formed.units, journal, dispatch, stretches)
+            await _write_next(journal, writer, dispatch, stretches)
             if journal.health.state is StoreState.LOW_SPACE:
                 await _make_room(journal, writer)
             elif writer.needs_checkpoint and not is_looked_after:
                 is_looked_after = True
                 nursery.start_soon(look_after_log_beside)
+
+
+async def _write_next(journal: StoreJournal, writer: StoreWriter, dispatch: Dispatch, stretches: StretchGauge) -> None:
+    """One batch; nothing refers to it when it is done, however long there is no other."""
+    formed = await _form(journal, stretches)
+    await _write(formed, journal, writer)
+    await _complete(formed.units, journal, dispatch, stretches)
 
 
 async def _form(journal: StoreJournal, stretches: StretchGauge) -> Formed:

@@ -77,19 +77,21 @@ async def _expire(
     registry: Registry, journal: Journal, store: Store, clock: Clock, limiter: trio.CapacityLimiter
 ) -> None:
     """Give up what has expired, and have it deleted unless somebody still works on it."""
-    by_id = {topic.store_id: topic for topic in registry.topics.values() if topic.store_id is not None}
-    if not by_id:
+    if not any(topic.is_in_store for topic in registry.topics.values()):
         return
     after: tuple[int, int, int] | None = None
     while not journal.is_overfull:
         found = await trio.to_thread.run_sync(
             store.expired, clock.now_ns(), after, EXPIRED_PER_LOOK, limiter=limiter, abandon_on_cancel=True
         )
+        if not found:
+            return
+        by_id = {topic.store_id: topic for topic in registry.topics.values() if topic.is_in_store}
         purged: dict[Topic, dict[Offset, Message]] = {}
         now_ns = clock.now_ns()
         for _, topic_id, offset, message in found:
             topic = by_id.get(topic_id)
-            if topic is not None and not topic.is_removed and topic.expire(offset, message, now_ns):
+            if topic is not None and topic.expire(offset, message, now_ns):
                 purged.setdefault(topic, {})[offset] = message
         if purged:
             await _purge(purged, journal)

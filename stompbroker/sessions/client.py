@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final, final
 from stompbroker.stomp import Version
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.errors import PeerViolation
     from stompbroker.ids import ConnectionId
     from stompbroker.topics import Topic
 
@@ -19,12 +22,37 @@ __all__ = ["Client"]
 MAX_NOTED: Final = 1000
 
 
+def _do_nothing() -> None:
+    """It has ended."""
+
+
+def _tell_nobody(_violation: PeerViolation) -> None:
+    """Nobody is there any more."""
+
+
 @final
 class Client:
-    __slots__ = ("client_id", "connection_id", "name", "peer", "publishing_to", "version")
+    """
+    Invariants:
+        a topic is in `publishing_to` exactly when `publishing_to` is in its `publishers`
+        it refers to its session until `untie`
+    """
 
-    def __init__(self, connection_id: ConnectionId, peer: str) -> None:
+    __slots__ = ("client_id", "connection_id", "disconnect", "end", "name", "peer", "publishing_to", "version")
+
+    def __init__(
+        self,
+        connection_id: ConnectionId,
+        peer: str,
+        *,
+        end: Callable[[], None],
+        disconnect: Callable[[PeerViolation], None],
+    ) -> None:
         self.connection_id = connection_id
+        #: Called when DISCONNECT is done, its receipt included.
+        self.end = end
+        #: Called when the broker cannot go on with this client.
+        self.disconnect = disconnect
         #: Its address, for people to read.
         self.peer = peer
         self.version = Version.V1_0
@@ -32,16 +60,21 @@ class Client:
         self.client_id: str | None = None
         #: What it is called as a publisher: its client id, or a name that no other connection ever has.
         self.name = ""
-        #: Topics it has published to, the first MAX_NOTED of them; each knows of it too.
+        #: Topics it has published to, MAX_NOTED of them at most, until they are removed; each knows of it too.
         self.publishing_to: dict[Topic, None] = {}
 
     def note_publishing(self, topic: Topic) -> None:
         if len(self.publishing_to) < MAX_NOTED:
             self.publishing_to[topic] = None
-            topic.publishers[self.connection_id] = None
+            topic.publishers[self.connection_id] = self.publishing_to
 
     def leave_topics(self) -> None:
         """It publishes no more."""
         for topic in self.publishing_to:
             topic.publishers.pop(self.connection_id, None)
         self.publishing_to.clear()
+
+    def untie(self) -> None:
+        """The connection is gone. Its session keeps this, so the two would keep each other."""
+        self.end = _do_nothing
+        self.disconnect = _tell_nobody

@@ -73,8 +73,6 @@ class Commands:
         "_batch",
         "_begun",
         "_client",
-        "_disconnect_client",
-        "_end_session",
         "_lane",
         "_outbox",
         "_publishing",
@@ -93,9 +91,6 @@ class Commands:
         client: Client,
         outbox: Outbox,
         lane: Lane,
-        *,
-        end_session: Callable[[], None],
-        disconnect_client: Callable[[PeerViolation], None],
     ) -> None:
         self._around = around
         #: When the frames came that are being applied.
@@ -103,16 +98,12 @@ class Commands:
         self._client = client
         self._outbox = outbox
         self._lane = lane
-        #: Called when DISCONNECT is done, its receipt included.
-        self._end_session = end_session
-        #: Called when the broker cannot go on with this client.
-        self._disconnect_client = disconnect_client
         self._publishing = Publishing(around, client)
         self._batch = Batch()
         self._transactions = Transactions(around.settings.limits)
         self._begun: dict[str, _Begun] = {}
         self.consumers = Consumers(around.message_ids, around.settings.max_subscriptions)
-        self._subscribing = Subscribing(around, client, self.consumers, outbox, lane, disconnect_client)
+        self._subscribing = Subscribing(around, client, self.consumers, outbox, lane)
         #: The topic that was full, or the journal's gate that was closed, when a frame had to be held back.
         self.held_by: Topic | Gate | None = None
         #: Answers to deliveries of subscriptions that were closed by then.
@@ -377,7 +368,7 @@ class Commands:
 
     def _refuse(self, reason: str) -> None:
         """The store cannot take what this client sent, whatever is tried."""
-        self._disconnect_client(PeerViolation("cannot be stored", reason))
+        self._client.disconnect(PeerViolation("cannot be stored", reason))
 
     def _receipt_of(self, frame: Frame) -> Callable[[], None]:
         """Gives the receipt that a frame asks for, if it does."""
@@ -389,4 +380,4 @@ class Commands:
 
     def _give_last_receipts(self, receipts: list[str]) -> None:
         self._give_receipts(receipts)
-        self._end_session()
+        self._client.end()

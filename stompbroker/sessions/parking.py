@@ -62,7 +62,10 @@ class Parking:
             if isinstance(item, PeerViolation):
                 if frames:
                     break
-                raise item
+                try:
+                    raise item
+                finally:
+                    del item  # its traceback keeps this frame, and the two would keep each other
             frames.append(item)
             self._items.popleft()
         self._charge(-sum(map(_weight_bytes, frames)))

@@ -118,11 +118,9 @@ class Session:
         self._lane = Lane(self.resumed)
         self._commands = Commands(
             around,
-            Client(connection_id, peer),
+            Client(connection_id, peer, end=self._end_disconnected, disconnect=self.fail),
             self.outbox,
             self._lane,
-            end_session=self._end_disconnected,
-            disconnect_client=self.fail,
         )
         self._parking = Parking(around.budget, settings.parking_bytes)
         #: Since when nothing is read from this client because of what it sent or does not read, and what it had been
@@ -403,6 +401,7 @@ class Session:
         self._parking.clear()
         self._around.budget.adjust(-self._charged_bytes)
         self._charged_bytes = 0
+        self._commands.client.untie()
 
     def _end_disconnected(self) -> None:
         self._end(Ending.DISCONNECTED)

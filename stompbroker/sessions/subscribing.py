@@ -29,7 +29,7 @@ __all__ = ["Subscribing"]
 
 @final
 class Subscribing:
-    __slots__ = ("_around", "_client", "_consumers", "_disconnect_client", "_lane", "_outbox", "had_durable")
+    __slots__ = ("_around", "_client", "_consumers", "_lane", "_outbox", "had_durable")
 
     def __init__(
         self,
@@ -38,14 +38,12 @@ class Subscribing:
         consumers: Consumers,
         outbox: Outbox,
         lane: Lane,
-        disconnect_client: Callable[[PeerViolation], None],
     ) -> None:
         self._around = around
         self._client = client
         self._consumers = consumers
         self._outbox = outbox
         self._lane = lane
-        self._disconnect_client = disconnect_client
         #: Whether this connection ever had a durable subscription: then what it did may be unsaved.
         self.had_durable = False
 
@@ -70,7 +68,7 @@ class Subscribing:
             outbox=self._outbox,
             credit=request.credit,
             queue=registry.ready,
-            disconnect=self._disconnect_client,
+            disconnect=self._client.disconnect,
         )
         registry.claim(consumer, self._around.clock.now_ns())
         self._consumers.add(consumer, request.destination)
@@ -121,7 +119,7 @@ class Subscribing:
             registry,
             self._around.clock,
             then=give_receipts,
-            refused=lambda reason: self._disconnect_client(PeerViolation("cannot be deleted", reason)),
+            refused=lambda reason: self._client.disconnect(PeerViolation("cannot be deleted", reason)),
             lane=self._lane,
         )
 
@@ -161,6 +159,6 @@ class Subscribing:
                 consumer.disconnect(violation)
                 registry.leave([consumer], now_ns)
             registry.remove_durable(subscription, now_ns)
-            self._disconnect_client(violation)
+            self._client.disconnect(violation)
 
         return refuse

@@ -7,7 +7,7 @@ mean to topics is the session's business, when anything is sent or times out is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp.commands import CLIENT_COMMANDS, REQUIRED_HEADERS, require_headers
@@ -19,7 +19,7 @@ from stompbroker.stomp.states import LEGAL, State, next_state
 from stompbroker.stomp.versions import Version, choose_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from stompbroker.stomp.frame import Frame, Head
     from stompbroker.stomp.limits import Limits
@@ -47,13 +47,11 @@ class Connection:
         no frame is returned that is illegal in the state before it or lacks a header its version requires
     """
 
-    __slots__ = ("_allowed", "_can_and_wants_ms", "_reader", "greeting", "state")
+    __slots__ = ("_can_and_wants_ms", "_reader", "greeting", "state")
 
     def __init__(self, limits: Limits, *, heart_beat_send_ms: int, heart_beat_want_ms: int) -> None:
-        self._reader = FrameReader(limits, self._check)
+        self._reader = FrameReader(limits, _check_before_greeting)
         self._can_and_wants_ms = (heart_beat_send_ms, heart_beat_want_ms)
-        #: The commands that are legal now, with the headers each must have; anything else is looked into and refused.
-        self._allowed: Mapping[str, tuple[str, ...]] = {}
         self.state = State.FRESH
         self.greeting: Greeting | None = None
 
@@ -96,17 +94,6 @@ class Connection:
             headers.append(("heart-beat", "{},{}".format(*self._can_and_wants_ms)))
         return render_frame("CONNECTED", headers)
 
-    def _check(self, head: Head) -> None:
-        """Called by the reader for every head it has not met before."""
-        required = self._allowed.get(head.command)
-        if required is not None and all(name in head.headers for name in required):
-            return
-        if head.command in CLIENT_COMMANDS:
-            next_state(self.state, head.command)
-        elif self.state is State.FRESH:
-            raise PeerViolation("not connected", f"the first frame must be CONNECT or STOMP, not {head.command[:40]!r}")
-        require_headers(head, self.version)
-
     def _advance(self, last: Frame) -> None:
         """Only CONNECT and DISCONNECT change the state, and the reader stops after them: looking at the last frame
         of a batch is enough."""
@@ -114,8 +101,7 @@ class Connection:
         if last.command in ("CONNECT", "STOMP"):
             self.greeting = self._greet(last)
             self._reader.version = self.greeting.version
-            required = REQUIRED_HEADERS[self.greeting.version]
-            self._allowed = {name: required[name] for name in LEGAL[self.state] if name in required}
+            self._reader.check = _CHECKS[self.greeting.version]
 
     def _greet(self, connect: Frame) -> Greeting:
         version = choose_version(connect.headers.get("accept-version"))
@@ -134,3 +120,31 @@ class Connection:
         if version.has_heart_beats:
             heart_beats = negotiate(parse_heart_beat(headers.get("heart-beat")), self._can_and_wants_ms)
         return Greeting(version=version, heart_beats=heart_beats, headers=headers)
+
+
+def _check_before_greeting(head: Head) -> None:
+    """Raise PeerViolation unless the frame may be the first one."""
+    if head.command not in CLIENT_COMMANDS:
+        raise PeerViolation("not connected", f"the first frame must be CONNECT or STOMP, not {head.command[:40]!r}")
+    next_state(State.FRESH, head.command)
+    require_headers(head, Version.V1_0)
+
+
+def _check_of(version: Version) -> Callable[[Head], None]:
+    """What the reader calls, once this version is agreed on, for every head it has not met before. It knows no
+    connection: that keeps its reader, and the two would keep each other."""
+    required_by_command = REQUIRED_HEADERS[version]
+    allowed = {name: required_by_command[name] for name in LEGAL[State.OPEN] if name in required_by_command}
+
+    def check(head: Head) -> None:
+        required = allowed.get(head.command)
+        if required is not None and all(name in head.headers for name in required):
+            return
+        if head.command in CLIENT_COMMANDS:
+            next_state(State.OPEN, head.command)
+        require_headers(head, version)
+
+    return check
+
+
+_CHECKS: Final = {version: _check_of(version) for version in Version}

@@ -86,7 +86,6 @@ class FrameReader:
     __slots__ = (
         "_awaited_receipt",
         "_awaits",
-        "_check",
         "_failure",
         "_finds_runs",
         "_frame_bound",
@@ -95,13 +94,15 @@ class FrameReader:
         "_pieces",
         "_separator",
         "_version",
+        "check",
         "has_more",
         "pending_bytes",
     )
 
     def __init__(self, limits: Limits, check: Callable[[Head], None] = _accept_any) -> None:
         self._limits = limits
-        self._check = check
+        #: Called for every head that is not in the memo; raises PeerViolation.
+        self.check = check
         self._version: Version | None = None
         self._memo = HeadMemo()
         self._pieces: list[bytes] = []
@@ -113,6 +114,7 @@ class FrameReader:
         #: The empty line of the last head read: a client ends its lines one way, and so the search starts with that.
         self._separator = _LF_SEPARATOR
         self._finds_runs = False
+        #: What is still to be raised.
         self._failure: PeerViolation | None = None
         #: Bytes received that are not yet part of a returned frame.
         self.pending_bytes = 0
@@ -134,10 +136,10 @@ class FrameReader:
         """All frames completed by this chunk, up to MAX_FRAMES_PER_CALL; `has_more` says whether to call again.
 
         Raises PeerViolation. Frames that stood before the bad one are returned first and the violation is raised by
-        the next call, so that what was sent before a mistake still counts.
+        the next call, so that what was sent before a mistake still counts. Nothing is to be received after it.
         """
         if self._failure is not None:
-            raise self._failure
+            raise self._take_failure()
         frames: list[Frame] = []
         if chunk:
             self._keep(chunk)
@@ -155,8 +157,14 @@ class FrameReader:
         if self._failure is not None:
             self.has_more = True
             if not frames:
-                raise self._failure
+                raise self._take_failure()
         return frames
+
+    def _take_failure(self) -> PeerViolation:
+        """Not kept: its traceback holds this reader, so the two would keep each other."""
+        failure, self._failure = self._failure, None
+        assert failure is not None
+        return failure
 
     def _keep(self, chunk: bytes) -> None:
         """Put a chunk behind what is pending. Small ones are joined, or each would cost more than what is in it."""
@@ -368,7 +376,7 @@ class FrameReader:
             return head, receipt, head_end + len(separator)
         try:
             head = parse_head(block, self._version, self._limits, lines_cut=receipt is not None)
-            self._check(head)
+            self.check(head)
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipt
             raise

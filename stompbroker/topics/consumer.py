@@ -44,6 +44,10 @@ SLICE_AGAIN: Final = 128
 SLACK: Final = 64
 
 
+def _disconnect_nobody(_violation: PeerViolation) -> None:
+    """Its consumer has left: what still refers to that must not keep its connection."""
+
+
 @final
 class Credit:
     """How much a consumer may have in flight, and how much may wait for redelivery before it gets nothing new."""
@@ -178,6 +182,7 @@ class Consumer:
         self.is_open = False
         self.is_answerable = is_answerable
         self._backlog.clear()
+        self.disconnect = _disconnect_nobody
 
     @property
     def oldest_sent_ns(self) -> int | None:

@@ -202,13 +202,7 @@ class Registry:
                 topic.window.shorten()
         if topic.last_used_at_ns > unused_since_ns or topic.is_blocked or not topic.is_unused:
             return False
-        for subscription, reading in topic.readings.items():
-            if subscription.consumer is not None:
-                subscription.consumer.withdraw(reading)
-            subscription.readings.pop(topic, None)
-            reading.close()
-        topic.readings.clear()
-        topic.is_removed = True
+        topic.remove()
         del self.topics[topic.name]
         self.topics_of_dead_letters.pop(topic, None)
         self._totals.published += topic.published

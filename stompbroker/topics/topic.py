@@ -108,11 +108,11 @@ class Topic:
         self.policy = policy
         self.budget = around.budget
         self.log = Log(next_offset)
-        self.window = Window(self)
         self.readings: dict[Subscription, Reading] = {}
+        self.window = Window(self.name, self.log, self.readings, policy, self.budget)
         self.published = 0
-        #: Connections that publish here, as far as they have been noted.
-        self.publishers: dict[ConnectionId, None] = {}
+        #: Connections that publish here, as far as they have been noted, each with all topics it is noted for.
+        self.publishers: dict[ConnectionId, dict[Topic, None]] = {}
         self.published_bytes = 0
         self.last_used_at_ns = now_ns
         self.is_removed = False
@@ -199,7 +199,7 @@ class Topic:
         """It has a place in the store from now on. What the log holds by now is not there."""
         self.store_id = store_id
         self.collected_up_to = self.log.end_offset
-        self.window.note_all_unstored()
+        self.window.enter_store()
 
     def has_stored(self, offset: Offset) -> bool:
         """Whether a message that is in the log is in the store too."""
@@ -434,6 +434,19 @@ class Topic:
             # One that is only just being made has no reading yet, and a batch may be giving the topic its number.
             and not any(subscription.pattern.is_exact for subscription in self._around.durable.match(self.segments))
         )
+
+    def remove(self) -> None:
+        """It is gone: nobody reads it or is known to publish to it any more, and nothing refers to it for that."""
+        self.is_removed = True
+        for subscription, reading in self.readings.items():
+            if subscription.consumer is not None:
+                subscription.consumer.withdraw(reading)
+            subscription.readings.pop(self, None)
+            reading.close()
+        self.readings.clear()
+        for noted in self.publishers.values():
+            noted.pop(self, None)
+        self.publishers.clear()
 
     # Holding back ----------------------------------------------------------------------------------------------------
 

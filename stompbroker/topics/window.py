@@ -15,11 +15,14 @@ from stompbroker.ids import Offset
 from stompbroker.topics.policy import SlowSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from stompbroker.commitlog import Log
+    from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message import Message
+    from stompbroker.topics.policy import TopicPolicy
     from stompbroker.topics.reading import Reading
-    from stompbroker.topics.topic import Topic
+    from stompbroker.topics.subscription import Subscription
 
 __all__ = ["Window"]
 
@@ -41,10 +44,33 @@ class Window:
         what exists below the start of the log is in the store
     """
 
-    __slots__ = ("_topic", "_trim_bytes", "_trim_messages", "_unstored")
+    __slots__ = (
+        "_budget",
+        "_is_in_store",
+        "_log",
+        "_policy",
+        "_readings",
+        "_topic_name",
+        "_trim_bytes",
+        "_trim_messages",
+        "_unstored",
+    )
 
-    def __init__(self, topic: Topic) -> None:
-        self._topic = topic
+    def __init__(
+        self,
+        topic_name: str,
+        log: Log,
+        readings: Mapping[Subscription, Reading],
+        policy: TopicPolicy,
+        budget: MemoryBudget,
+    ) -> None:
+        # The parts of its topic, not the topic itself: that owns the window, and the two would keep each other.
+        self._topic_name = topic_name
+        self._log = log
+        self._readings = readings
+        self._policy = policy
+        self._budget = budget
+        self._is_in_store = False
         #: Offsets in the log that the store does not have; means nothing unless the topic is in the store.
         self._unstored = OffsetRanges()
         self._trim_messages = MIN_TRIM_MESSAGES
@@ -59,35 +85,34 @@ class Window:
     @property
     def is_overgrown(self) -> bool:
         """Whether it is time to trim."""
-        log = self._topic.log
+        log = self._log
         return log.message_count >= self._trim_messages or log.size_bytes >= self._trim_bytes
 
     def fills(self, share: float, *, part: float = 1.0) -> bool:
         """Whether the log, or a part of it, fills that share of the window."""
         max_bytes, max_messages = self._bounds()
-        log = self._topic.log
+        log = self._log
         return log.size_bytes * part >= max_bytes * share or log.message_count * part >= max_messages * share
 
     def _bounds(self) -> tuple[int, int]:
         """Bytes and messages that may be kept."""
-        policy = self._topic.policy
-        max_bytes = TIGHT_WINDOW_BYTES if self._topic.budget.is_tight else policy.window_bytes
-        return max_bytes, policy.window_messages
+        max_bytes = TIGHT_WINDOW_BYTES if self._budget.is_tight else self._policy.window_bytes
+        return max_bytes, self._policy.window_messages
 
     @property
     def lowest_unsent(self) -> Offset:
         """Where whoever has read least in the window stands."""
-        log = self._topic.log
-        if self._topic.is_in_store:
+        log = self._log
+        if self._is_in_store:
             positions = [max(reading.cursor.next_offset, log.start_offset) for reading in self.connected()]
         else:
-            positions = [reading.cursor.next_offset for reading in self._topic.readings.values()]
+            positions = [reading.cursor.next_offset for reading in self._readings.values()]
         return min(positions, default=log.end_offset)
 
     @property
     def sent_part(self) -> float:
         """Which part of the log everybody has been sent, and keeps only until it is settled."""
-        log = self._topic.log
+        log = self._log
         return (self.lowest_unsent - log.start_offset) / max(1, log.message_count)
 
     # What only the log has -------------------------------------------------------------------------------------------
@@ -101,16 +126,17 @@ class Window:
                 if not message.origin.is_persistent:
                     self._unstored.add(offset, offset + 1)
 
-    def note_all_unstored(self) -> None:
+    def enter_store(self) -> None:
         """The topic enters the store now; what the log holds does not."""
-        self._unstored.add(self._topic.log.start_offset, self._topic.log.end_offset)
+        self._is_in_store = True
+        self._unstored.add(self._log.start_offset, self._log.end_offset)
 
     def has_unstored(self, offset: Offset) -> bool:
         return offset in self._unstored
 
     def _first_unstored(self, reading: Reading) -> Offset | None:
         """The first message that only the log has and that this reading has not been sent."""
-        first = self._unstored.first_from(max(reading.cursor.next_offset, self._topic.log.start_offset))
+        first = self._unstored.first_from(max(reading.cursor.next_offset, self._log.start_offset))
         return None if first is None else Offset(first)
 
     # Making it shorter -----------------------------------------------------------------------------------------------
@@ -122,9 +148,9 @@ class Window:
         window, or when asked for, the log keeps nothing but what is unsent, and those who may need the rest hold it
         unless the store does.
         """
-        log = self._topic.log
+        log = self._log
         before_bytes = log.size_bytes
-        readings = self._topic.readings.values()
+        readings = self._readings.values()
         log.drop(log.start_offset, min([reading.lowest_needed for reading in readings], default=log.end_offset))
         if only_unsent or (self.fills(0.5) and self.fills(0.5, part=self.sent_part)):
             needed = OffsetRanges()
@@ -141,7 +167,7 @@ class Window:
 
     def drop_ranges(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Drop what nobody needs any more between what somebody does."""
-        log = self._topic.log
+        log = self._log
         before_bytes = log.size_bytes
         for start, stop in ranges:
             log.drop(start, stop)
@@ -150,7 +176,7 @@ class Window:
     def shorten(self) -> None:
         """Keep nothing but what is unsent, and while that fills the window, leave it to the store where it is there."""
         self.trim(only_unsent=True)
-        if not self._topic.is_in_store or not self.is_full:
+        if not self._is_in_store or not self.is_full:
             return
         # What only the log has must reach those who are connected.
         needed = [first for reading in self.connected() if (first := self._first_unstored(reading)) is not None]
@@ -162,10 +188,10 @@ class Window:
         self.shorten()
         if not self.is_full:
             return []
-        if self._topic.is_in_store:
+        if self._is_in_store:
             self._relieve_of_unstored()
             return []
-        match self._topic.policy.slow_subscriber:
+        match self._policy.slow_subscriber:
             case SlowSubscriber.BLOCK:
                 pass  # whoever publishes all the same is not a client, or had begun before the window was full
             case SlowSubscriber.DROP_OLDEST:
@@ -185,22 +211,22 @@ class Window:
                     PeerViolation(
                         "subscriber too slow",
                         f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
-                        f"{self._topic.name!r} with {reading.unsent} messages it has not been sent; {why}",
+                        f"{self._topic_name!r} with {reading.unsent} messages it has not been sent; {why}",
                     )
                 )
 
     def _leave_to_store(self, stop: Offset) -> None:
         """Forget what is below `stop`; whoever needs it reads it from the store."""
-        log = self._topic.log
+        log = self._log
         before_bytes = log.size_bytes
-        for reading in self._topic.readings.values():
+        for reading in self._readings.values():
             reading.hold_unsettled(log.start_offset, stop)
         log.drop(log.start_offset, stop)
         self._after_drop(before_bytes)
 
     def _after_drop(self, before_bytes: int) -> None:
-        log = self._topic.log
-        self._topic.budget.adjust(log.size_bytes - before_bytes)
+        log = self._log
+        self._budget.adjust(log.size_bytes - before_bytes)
         if self._unstored:
             self._unstored.forget_below(log.start_offset)
 
@@ -213,7 +239,7 @@ class Window:
             for reading in self.connected()
             if (first := self._first_unstored(reading)) is not None and first < first_to_keep
         }
-        match self._topic.policy.slow_subscriber:
+        match self._policy.slow_subscriber:
             case SlowSubscriber.BLOCK:
                 pass
             case SlowSubscriber.DISCONNECT:
@@ -229,21 +255,21 @@ class Window:
     def _first_to_keep(self) -> Offset:
         """What lies from there on fills KEPT_SHARE of the window."""
         max_bytes, max_messages = self._bounds()
-        log = self._topic.log
+        log = self._log
         share = KEPT_SHARE * min(max_bytes / log.size_bytes, max_messages / log.message_count)
         return Offset(log.end_offset - int(log.message_count * share))
 
     def connected(self) -> list[Reading]:
-        return [reading for reading in self._topic.readings.values() if reading.subscription.consumer is not None]
+        return [reading for reading in self._readings.values() if reading.subscription.consumer is not None]
 
     def _drop_oldest(self) -> None:
         """Drop the oldest quarter until the window is not full: one message at a time would trim at every append."""
-        log = self._topic.log
+        log = self._log
         while self.is_full:
             before = log.message_count
             start, stop = log.start_offset, log.end_offset
             target = Offset(start + max(1, (stop - start) // 4))
-            for reading in self._topic.readings.values():
+            for reading in self._readings.values():
                 reading.subscription.counters.dropped += reading.drop_oldest(target)
             self.trim(only_unsent=True)
             if log.message_count == before:
@@ -251,8 +277,8 @@ class Window:
 
     def _laggards(self) -> list[Reading]:
         """The readings that fill the window by themselves; if none does, those that have most before them."""
-        log, policy = self._topic.log, self._topic.policy
-        unsent = {reading: reading.unsent for reading in self._topic.readings.values()}
+        log, policy = self._log, self._policy
+        unsent = {reading: reading.unsent for reading in self._readings.values()}
         average_bytes = log.size_bytes / max(1, log.message_count)
         bound = min(policy.window_messages, policy.window_bytes / max(1.0, average_bytes))
         bound = min(bound, max(unsent.values()))
@@ -260,5 +286,5 @@ class Window:
 
     def check_invariants(self) -> None:
         self._unstored.check_invariants()
-        if self._topic.is_in_store:
-            assert not any(start < self._topic.log.start_offset for start, _ in self._unstored)
+        if self._is_in_store:
+            assert not any(start < self._log.start_offset for start, _ in self._unstored)
