@@ -312,7 +312,7 @@ class Session:
         except PeerViolation as violation:
             self.fail(violation)
             return None
-        if self._vital_signs.owes_heart_beat(self.outbox.put_bytes):
+        if self._vital_signs.owes_heart_beat(now_ns, self.outbox.put_bytes):
             self.outbox.put(HEART_BEAT)
         due = [self._vital_signs.next_look_ns(now_ns)]
         if (oldest := self._commands.oldest_transaction) is not None:
