@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.sessions.delivery_headers import read_ordering, read_wishes
-from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity, truth
+from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity
+from stompbroker.sessions.header_values import truth
 from stompbroker.sessions.starting_points import read_start
 from stompbroker.topics import AckMode, Credit, Pattern, parse_pattern
 
