@@ -15,6 +15,7 @@ from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.message import Message, Origin
 from stompbroker.sessions.header_values import truth
 from stompbroker.sessions.lifetimes import read_lifetime
+from stompbroker.sessions.unsupported_headers import refuse_unsupported_in_send
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 from stompbroker.topics import parse_topic_name
 
@@ -58,6 +59,7 @@ class Publishing:
 
     def _make_plan(self, head: Head, receipt: str | None) -> SendPlan:
         try:
+            refuse_unsupported_in_send(head.headers)
             is_persistent = truth("persistent", head.headers.get("persistent", "true"))
             topic = self._topic(head)
             lifetime = read_lifetime(head.headers, self._around.clock.now_ns(), topic.policy.message_ttl_ms)

@@ -14,6 +14,7 @@ from stompbroker.sessions.delivery_headers import read_ordering, read_wishes
 from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity
 from stompbroker.sessions.header_values import truth
 from stompbroker.sessions.starting_points import read_start
+from stompbroker.sessions.unsupported_headers import refuse_unsupported_in_subscribe
 from stompbroker.topics import AckMode, Credit, Pattern, parse_pattern
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def read_subscribe(
     client_id: str | None,
 ) -> SubscribeRequest:
     """Raises PeerViolation. `durable`: the durable subscriptions there are, one of which may be meant by its name."""
+    refuse_unsupported_in_subscribe(headers)
     destination = headers["destination"]
     if destination.startswith(DSUB_PREFIX):
         identity: Identity | None = find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)
