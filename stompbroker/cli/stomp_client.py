@@ -164,9 +164,9 @@ def _intervals(heart_beat: str) -> tuple[float, float]:
 
 
 def _refusal(error: Frame) -> CommandFailed:
-    summary = error.headers.get("message", "no reason given")
+    message = error.headers.get("message", "no reason given")
     detail = error.body.decode(errors="replace").strip()
-    return CommandFailed(f"The broker refused: {summary}" + (f"\n  {detail}" if detail and detail != summary else ""))
+    return CommandFailed(f"The broker refused: {message}" + (f"\n  {detail}" if detail not in message else ""))
 
 
 @asynccontextmanager

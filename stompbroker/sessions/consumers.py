@@ -80,7 +80,10 @@ class Consumers:
             )
         if _key(name, destination) in self._by_key:
             shown = _describe(name, destination)
-            raise PeerViolation("subscription exists", f"this connection has an open subscription with {shown}")
+            raise PeerViolation(
+                "subscription exists",
+                f"this connection has an open subscription with {shown}; UNSUBSCRIBE it first, or use another id",
+            )
 
     def add(self, consumer: Consumer, destination: str) -> None:
         """`destination`: as its SUBSCRIBE spelt it."""
@@ -98,7 +101,9 @@ class Consumers:
         consumer = self.find(name, destination)
         if consumer is None:
             shown = _describe(name, destination)
-            raise PeerViolation("unknown subscription", f"this connection has no open subscription with {shown}")
+            raise PeerViolation(
+                "unknown subscription", f"this connection has no open subscription with {shown}; SUBSCRIBE first"
+            )
         self.drop(consumer)
         return consumer
 
@@ -173,7 +178,10 @@ class Consumers:
                 return Named(consumer, number)
         elif consumer is None:
             if name not in self._closed_names:
-                raise PeerViolation("unknown subscription", f"this connection has no subscription with the id {name!r}")
+                raise PeerViolation(
+                    "unknown subscription",
+                    f"this connection has no subscription with the id {name!r}; use that of a MESSAGE",
+                )
             for departed in reversed(self._departed.values()):
                 number = departed.sent.number_of(message_id.encode()) if departed.subscription.name == name else None
                 if number is not None:
@@ -198,7 +206,9 @@ class Consumers:
 
     def _check_is_old(self, message_id: str) -> None:
         if not self._message_ids.was_made(message_id):
-            raise PeerViolation("unknown message id", f"{message_id!r} was never given to this connection")
+            raise PeerViolation(
+                "unknown message id", f"{message_id!r} was never given to this connection; use that of a MESSAGE"
+            )
 
 
 def _key(name: str | None, destination: str) -> tuple[str | None, str]:

@@ -329,7 +329,7 @@ class Session:
         if oldest is not None and now_ns - oldest[1] >= timeout_ns:
             raise PeerViolation(
                 "transaction open too long",
-                f"{oldest[0]!r} was neither committed nor aborted within {timeout_ns / NANOSECONDS:g} s",
+                f"{oldest[0]!r} was neither committed nor aborted within {timeout_ns / NANOSECONDS:g} s; COMMIT sooner",
             )
 
     def _check_partial_frame(self, now_ns: int) -> None:
@@ -353,7 +353,7 @@ class Session:
             raise PeerViolation(
                 "receipts are not read",
                 f"{self.outbox.size_bytes} bytes wait to be read by this client, and it took none of them for "
-                f"{self._around.settings.block_timeout_ns / NANOSECONDS:g} s",
+                f"{self._around.settings.block_timeout_ns / NANOSECONDS:g} s; read what the broker sends",
             )
         self._sent_when_stopped = self.outbox.sent_bytes
         holder, in_flight = self._commands.held_by, self._commands.consumers.in_flight
@@ -361,7 +361,8 @@ class Session:
             raise PeerViolation(
                 "held back too long",
                 f"{holder.why}, {self._parking.size_bytes} bytes of what this connection sent wait for "
-                f"it, and {in_flight} deliveries to it are not acknowledged",
+                f"it, and {in_flight} deliveries to it are not acknowledged; acknowledge them, or "
+                "publish on another connection",
             )
 
     # Ending ----------------------------------------------------------------------------------------------------------

@@ -85,7 +85,9 @@ def read_subscribe(
 
 def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool) -> None:
     if not is_durable:
-        raise PeerViolation("ordering:strict needs a durable subscription", "its order must outlive its connection")
+        raise PeerViolation(
+            "ordering:strict needs a durable subscription", "its order must outlive its connection; add durable:true"
+        )
     if ack_mode is AckMode.AUTO:
         raise PeerViolation("ordering:strict needs acknowledgements", "use ack:client or ack:client-individual")
     for name in (*_MESSAGE_CREDIT, "credit"):

@@ -130,7 +130,8 @@ class Subscribing:
             self._check_has_room()
             if any(consumer.subscription.identity == request.identity for consumer in self._consumers):
                 raise PeerViolation(
-                    "subscription exists", f"this connection has {request.identity.key!r} open under another id"
+                    "subscription exists",
+                    f"this connection has {request.identity.key!r} open under another id; UNSUBSCRIBE that first",
                 )
             return obtain(request.identity, request, self._around, self._client.peer)
         subscription = Subscription(

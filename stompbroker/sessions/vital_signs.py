@@ -61,7 +61,9 @@ class VitalSigns:
             self.last_received_ns = now_ns
         elif self._silence_ns and now_ns - self.last_received_ns >= self._silence_ns:
             raise PeerViolation(
-                "heart-beat missing", f"nothing was received for {self._silence_ns / 1e9:g} s, more than was agreed"
+                "heart-beat missing",
+                f"nothing was received for {self._silence_ns / 1e9:g} s, more than was agreed; "
+                "send line feeds, or agree on a longer interval",
             )
 
     def owes_heart_beat(self, now_ns: int, put_bytes: int) -> bool:

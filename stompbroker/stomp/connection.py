@@ -123,8 +123,8 @@ class Connection:
             supported = ",".join(known.value for known in Version)
             raise PeerViolation(
                 "no common version",
-                f"supported protocol versions are {supported}; the client accepts "
-                f"{connect.headers['accept-version']!r}",
+                f"the client accepts {connect.headers['accept-version']!r}; supported protocol versions, of which "
+                f"accept-version must name one, are {supported}",
                 headers=(("version", supported),),
             )
         headers = connect.headers

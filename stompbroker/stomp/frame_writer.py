@@ -83,7 +83,7 @@ def render_receipts(receipts: Sequence[str], version: Version) -> bytes:
 
 def render_error(violation: PeerViolation, version: Version) -> bytes:
     """The ERROR frame that tells a client what it did wrong and what is allowed."""
-    headers = [("message", violation.summary), ("content-type", "text/plain"), *violation.headers]
+    headers = [("message", violation.message), ("content-type", "text/plain"), *violation.headers]
     if violation.receipt is not None:
         headers.append(("receipt-id", violation.receipt))
     body = f"{violation.detail or violation.summary}\n".encode(errors="replace")
