@@ -187,7 +187,7 @@ class Broker:
             message_ids=message_ids,
             settings=_session_settings(settings),
             refusal_pace=RefusalPace(),
-            server=f"stompbroker/{__version__}",
+            server=settings.server_header,
         )
         #: Set to stop gracefully, and when that is done.
         self.stop = trio.Event()

@@ -57,5 +57,5 @@ class Surroundings:
     message_ids: MessageIds
     settings: SessionSettings
     refusal_pace: RefusalPace
-    #: How the broker calls itself in CONNECTED.
+    #: How the broker calls itself in CONNECTED; empty if it does not.
     server: str

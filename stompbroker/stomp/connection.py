@@ -90,8 +90,11 @@ class Connection:
         self.state = State.FAILED
 
     def render_connected(self, session: str, server: str) -> bytes:
+        """An empty `server` is not sent."""
         assert self.greeting is not None
-        headers = [("version", self.greeting.version.value), ("session", session), ("server", server)]
+        headers = [("version", self.greeting.version.value), ("session", session)]
+        if server:
+            headers.append(("server", server))
         if self.greeting.version.has_heart_beats:
             headers.append(("heart-beat", "{},{}".format(*self._can_and_wants_ms)))
         return render_frame("CONNECTED", headers)
