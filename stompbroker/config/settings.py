@@ -186,6 +186,9 @@ class Settings(BaseSettings):
         f"stompbroker/{__version__}",
         "What CONNECTED says we are; some clients choose their dialect by it. Empty sends no such header",
     )
+    trailing_lf: YesOrNo = _setting(
+        True, "Whether a line feed follows the NUL of every frame we send; PHP's extension loses messages without it"
+    )
     heart_beat_send_ms: Milliseconds = _setting(
         100, "Shortest interval at which we promise to send heart-beats", ge=1, le=HOUR_MS
     )

@@ -245,7 +245,7 @@ class Session:
         forbid_body(connect, greeting.version)
         self._commands.introduce(greeting.version, connect.headers.get("client-id"))
         self._vital_signs.connected(greeting.heart_beats, self._around.settings.heart_beat_margin)
-        self.outbox.put(self._protocol.render_connected(str(self.connection_id), self._around.server))
+        self._put_frame(self._protocol.render_connected(str(self.connection_id), self._around.server))
         self._look_at_times()
 
     def _apply(self, frames: Sequence[Frame]) -> int:
@@ -389,9 +389,12 @@ class Session:
     def _end_failed(self, violation: PeerViolation) -> None:
         if self.ending is not None:
             return
-        self.outbox.put(render_error(violation, self.version))
+        self._put_frame(render_error(violation, self.version))
         log.info("client failed", connection=self.connection_id, peer=self.peer, error=str(violation))
         self._end(Ending.FAILED)
+
+    def _put_frame(self, frame: bytes) -> None:
+        self.outbox.put(frame + self._around.settings.after_frame)
 
     def lose(self) -> None:
         """The connection is gone, or about to be: give back everything that was kept for it."""

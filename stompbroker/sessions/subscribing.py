@@ -67,6 +67,7 @@ class Subscribing:
             subscription,
             ordinal=self._consumers.next_ordinal,
             version=self._client.version,
+            after_frame=self._around.settings.after_frame,
             outbox=self._outbox,
             credit=request.credit,
             queue=registry.ready,

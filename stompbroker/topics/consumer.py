@@ -97,6 +97,7 @@ class Consumer:
         *,
         ordinal: int,
         version: Version,
+        after_frame: bytes = b"",
         outbox: Outbox,
         credit: Credit,
         queue: ReadyQueue,
@@ -131,7 +132,7 @@ class Consumer:
         #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
         self._listing = object()
         self._served: set[Reading] = set()
-        self._rendering = Rendering(subscription.name, version, ordinal=ordinal, expects_acks=expects_acks)
+        self._rendering = Rendering(subscription.name, version, after_frame, ordinal=ordinal, expects_acks=expects_acks)
 
     # Readiness -------------------------------------------------------------------------------------------------------
 

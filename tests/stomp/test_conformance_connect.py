@@ -140,7 +140,7 @@ async def test_item_21_connected_has_version_session_server_and_heart_beat(
         client.received
         == (
             f"CONNECTED\nversion:{version.value}\nsession:{client.session.connection_id}\n"
-            f"server:stompbroker/{__version__}\nheart-beat:100,1000\n\n\0"
+            f"server:stompbroker/{__version__}\nheart-beat:100,1000\n\n\0\n"
         ).encode()
     )
 

@@ -181,7 +181,7 @@ async def test_item_28_frames_sent_anyway_spare_the_heart_beat(
 
     _, chunk = await next_beat(client)
     assert chunk.count(b"RECEIPT") == 10
-    assert b"\0\n" not in chunk
+    assert b"\0\n\n" not in chunk
 
 
 @from_1_1_on

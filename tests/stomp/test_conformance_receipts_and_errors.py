@@ -53,7 +53,7 @@ async def test_item_32_every_frame_with_a_receipt_gets_exactly_one(
     for receipt in receipts:
         await client.expect_receipt(receipt)
     await client.expect_closed()
-    assert client.received[seen_before:] == b"".join(b"RECEIPT\nreceipt-id:%b\n\n\0" % r.encode() for r in receipts)
+    assert client.received[seen_before:] == b"".join(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % r.encode() for r in receipts)
 
 
 @every_answer
