@@ -192,7 +192,7 @@ class Broker:
             settings=_session_settings(settings),
             refusal_pace=RefusalPace(),
             throttle=self.throttle,
-            server=f"stompbroker/{__version__}",
+            server=settings.server_header,
         )
         #: Set to stop gracefully, and when that is done.
         self.stop = trio.Event()
@@ -421,7 +421,11 @@ async def _serve_clients(
         async with trio.open_nursery() as accepting:
             for each in listeners:
                 await accepting.start(
-                    partial(listener.run, max_connections=broker.settings.max_connections),
+                    partial(
+                        listener.run,
+                        max_connections=broker.settings.max_connections,
+                        after_frame=broker.around.settings.after_frame,
+                    ),
                     each,
                     connections,
                     broker.serve_socket,
@@ -463,6 +467,7 @@ def _session_settings(settings: Settings) -> SessionSettings:
             max_transaction_frames=settings.max_transaction_frames,
             max_transaction_bytes=settings.max_transaction_bytes,
         ),
+        after_frame=b"\n" if settings.trailing_lf else b"",
         heart_beat_send_ms=settings.heart_beat_send_ms,
         heart_beat_want_ms=settings.heart_beat_want_ms,
         heart_beat_margin=settings.heart_beat_margin,

@@ -12,11 +12,21 @@ __all__ = ["BrokerError", "InvalidDestination", "OperatorError", "PeerViolation"
 #: Characters of an error that are told and logged. Clients' own texts stand in them, and those may be long.
 MAX_SUMMARY = 200
 MAX_DETAIL = 1000
+#: Characters of an ERROR's `message` header: some clients cut longer lines off, or refuse them.
+MAX_MESSAGE = 500
 
 
 def shorten(text: str, length: int) -> str:
     """At most that many characters; that some are missing can be seen."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _without_middle(text: str, length: int) -> str:
+    """At most that many characters, of both ends: a sentence begins with what is wrong and ends with what to do."""
+    if len(text) <= length:
+        return text
+    head = (length - 1) // 2
+    return f"{text[:head]}…{text[head + 1 - length :]}"
 
 
 class BrokerError(Exception):
@@ -26,7 +36,8 @@ class BrokerError(Exception):
 class PeerViolation(BrokerError):
     """A client broke the protocol or a limit; it is told so in an ERROR frame and disconnected.
 
-    `summary` becomes the ERROR's `message` header, `detail` its body: what was wrong and what is allowed.
+    `summary` says what is wrong in a few words; `detail` says what exactly, and what is allowed or what to do instead.
+    The ERROR has both in its `message` header, and `detail` in its body.
     `receipt` is the receipt the offending frame asked for, and `headers` are further ERROR headers.
     """
 
@@ -39,10 +50,17 @@ class PeerViolation(BrokerError):
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self.summary = shorten(summary, MAX_SUMMARY)
-        self.detail = shorten(detail, MAX_DETAIL)
+        self.detail = _without_middle(detail, MAX_DETAIL)
         super().__init__(f"{self.summary}: {self.detail}" if detail else self.summary)
         self.receipt = receipt
         self.headers = headers
+
+    @property
+    def message(self) -> str:
+        """Reason and remedy in one line, for clients that show nothing else of an ERROR."""
+        # Not a colon between them: it would be escaped, and some clients show headers as they come.
+        said = f"{self.summary} - {self.detail}" if self.detail else self.summary
+        return _without_middle(" ".join(said.replace("\0", " ").splitlines()), MAX_MESSAGE)
 
 
 class InvalidDestination(BrokerError):

@@ -227,6 +227,8 @@ def test_a_wrong_value_is_named_with_its_flag() -> None:
         ('retain_bytes = "65 TiB"', "from 0 B to 64 TiB"),
         ("idle_delete_unsettled = 1", "true or false"),
         ('idle_delete_unsettled = "yes"', "true or false"),
+        ('server_header = "x\\ny"', 'or "" for no such header'),
+        (f'server_header = "{"x" * 256}"', "up to 255 printable characters"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_the_file_and_what_is_allowed(line: str, allowed: str) -> None:
@@ -711,7 +713,8 @@ def test_the_edges_of_every_range_are_allowed_and_what_lies_beyond_is_not(key: s
     high = next((item.le for item in metadata if hasattr(item, "le")), None)
     if low is None or high is None:
         words = {"slow_subscriber", "when_used_up", "idle_delete_unsettled", "log_level", "log_format"}
-        assert key in words | {"http_enabled", "http_host", "http_token", "http_token_file"}, "every number has a range"
+        words |= {"http_enabled", "http_host", "http_token", "http_token_file", "server_header", "trailing_lf"}
+        assert key in words, "every number has a range"
         return
     # Wide enough that the edges do not contradict anything else.
     room = {"memory_limit": "64 TiB", "default_prefetch": 1, "max_prefetch": 1_000_000, "slow_subscriber": "disconnect"}

@@ -35,12 +35,15 @@ async def run(
     throttle: LogThrottle,
     *,
     max_connections: int,
+    after_frame: bytes,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Accept until cancelled; connections live in the nursery given."""
+    """Accept until cancelled; connections live in the nursery given. `after_frame` is sent behind an ERROR."""
+    reason = PeerViolation("too many connections", f"the broker serves {max_connections} at a time; try again later")
+    refusal = render_error(reason, Version.V1_0) + after_frame
     task_status.started()
     async with trio.open_nursery() as refusals:
-        await _accept(listener, connections, refusals, serve, throttle, max_connections)
+        await _accept(listener, connections, refusals, serve, throttle, max_connections, refusal)
 
 
 async def _accept(
@@ -50,13 +53,14 @@ async def _accept(
     serve: Callable[[trio.SocketStream], Awaitable[None]],
     throttle: LogThrottle,
     max_connections: int,
+    refusal: bytes,
 ) -> None:
     while True:
         stream = await accept(listener, "stomp", throttle)
         if len(connections.child_tasks) < max_connections:
             connections.start_soon(_serve_tuned, serve, stream)
         elif len(refusals.child_tasks) < MAX_REFUSALS:
-            refusals.start_soon(_refuse, stream, max_connections)
+            refusals.start_soon(_refuse, stream, refusal)
         else:
             await trio.aclose_forcefully(stream)
 
@@ -71,11 +75,10 @@ async def _serve_tuned(serve: Callable[[trio.SocketStream], Awaitable[None]], st
     await serve(stream)
 
 
-async def _refuse(stream: trio.SocketStream, max_connections: int) -> None:
-    violation = PeerViolation("too many connections", f"the broker serves {max_connections} at a time; try again later")
+async def _refuse(stream: trio.SocketStream, refusal: bytes) -> None:
     try:
         with trio.move_on_after(REFUSAL_S):
-            await stream.send_all(render_error(violation, Version.V1_0))
+            await stream.send_all(refusal)
             await close_gently(stream)
     except trio.BrokenResourceError:
         pass

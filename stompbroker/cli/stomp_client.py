@@ -165,10 +165,10 @@ def _intervals(heart_beat: str) -> tuple[float, float]:
 
 
 def _refusal(error: Frame) -> CommandFailed:
-    summary = readable(error.headers.get("message", "no reason given"))
+    message = readable(error.headers.get("message", "no reason given"))
     detail = readable(error.body.decode(errors="replace").strip(), keeps_lines=True)
-    lines = [] if detail == summary else detail.split("\n")
-    return CommandFailed("\n  ".join([f"The broker refused: {summary}", *filter(None, lines)]))
+    lines = [] if detail in message else detail.split("\n")
+    return CommandFailed("\n  ".join([f"The broker refused: {message}", *filter(None, lines)]))
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from stompbroker.errors import InvalidDestination
-from stompbroker.topics import Pattern, parse_topic_name
+from stompbroker.topics import Pattern, parse_shown_topic
 
 __all__ = ["read_origin", "read_topic"]
 
@@ -31,6 +31,6 @@ def read_origin(given: str) -> str:
 
 def _parse(given: str) -> Pattern:
     try:
-        return parse_topic_name(given)
+        return parse_shown_topic(given)
     except InvalidDestination as error:
         raise typer.BadParameter(str(error), param_hint="TOPIC") from None

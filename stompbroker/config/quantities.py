@@ -44,6 +44,7 @@ __all__ = [
     "LakePlace",
     "Milliseconds",
     "Seconds",
+    "ServerHeader",
     "Token",
     "YesOrNo",
     "allowed",
@@ -174,6 +175,22 @@ Token = Annotated[
     Kind(
         f"at least {MIN_TOKEN} printable ASCII characters without blanks", conceal=lambda value: "***" if value else ""
     ),
+]
+
+
+def _read_server_header(value: str) -> str:
+    """CONNECTED is not escaped: a line end would begin another header."""
+    if not value.isprintable() or len(value) > MAX_SERVER_HEADER:
+        raise ValueError("not one line of printable text")
+    return value
+
+
+#: Longer than any broker's, and short beside everything else in CONNECTED.
+MAX_SERVER_HEADER = 255
+ServerHeader = Annotated[
+    str,
+    AfterValidator(_read_server_header),
+    Kind(f'up to {MAX_SERVER_HEADER} printable characters, such as "RabbitMQ/3.13.0", or "" for no such header'),
 ]
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from stompbroker import __version__
 from stompbroker.config.contradictions import Contradicting, contradictions
 from stompbroker.config.database import EMBEDDED
 from stompbroker.config.lake_place import IN_DATA_DIRECTORY, lake_place
@@ -38,6 +39,7 @@ from stompbroker.config.quantities import (
     LakePlace,
     Milliseconds,
     Seconds,
+    ServerHeader,
     Token,
     YesOrNo,
 )
@@ -180,6 +182,13 @@ class Settings(BaseSettings):
         10.0, "Time a new connection has for its CONNECT before it is closed", ge=0.1, le=HOUR_S
     )
 
+    server_header: ServerHeader = _setting(
+        f"stompbroker/{__version__}",
+        "What CONNECTED says we are; some clients choose their dialect by it. Empty sends no such header",
+    )
+    trailing_lf: YesOrNo = _setting(
+        True, "Whether a line feed follows the NUL of every frame we send; PHP's extension loses messages without it"
+    )
     heart_beat_send_ms: Milliseconds = _setting(
         100, "Shortest interval at which we promise to send heart-beats", ge=1, le=HOUR_MS
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stompbroker.control.errors import ControlError
 from stompbroker.errors import InvalidDestination
-from stompbroker.topics import Pattern, parse_topic_name
+from stompbroker.topics import Pattern, parse_shown_topic
 
 __all__ = ["named_topic", "number", "optional_text"]
 
@@ -29,6 +29,6 @@ def named_topic(value: object) -> Pattern:
     if not isinstance(value, str):
         raise ControlError(f"topic is the name of one, such as orders, not {value!r}")
     try:
-        return parse_topic_name(value)
+        return parse_shown_topic(value)
     except InvalidDestination as error:
         raise ControlError(str(error)) from None

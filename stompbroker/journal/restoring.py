@@ -15,8 +15,8 @@ from stompbroker.topics import (
     Failure,
     Identity,
     IdentityKind,
+    Pattern,
     Subscription,
-    parse_pattern,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
     topics: dict[int, Topic] = {}
     for row, first_stored in kept.topics:
         start = row.next_offset if first_stored is None else first_stored
-        topic = registry.restore_topic(parse_pattern(row.name), row.id, start, row.next_offset, now_ns)
+        topic = registry.restore_topic(Pattern.named(row.name), row.id, start, row.next_offset, now_ns)
         topics[row.id] = topic
         for subscription in registry.durable_for(topic):
             assert subscription.durability is not None
@@ -56,7 +56,7 @@ def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:
     subscription = Subscription(
         name=row.name,
         destination=row.destination,
-        pattern=parse_pattern(row.pattern),
+        pattern=Pattern.named(row.pattern),
         ack_mode=AckMode(row.ack_mode),
         is_no_local=row.is_no_local,
         is_ordered=row.is_ordered,

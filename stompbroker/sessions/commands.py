@@ -376,7 +376,7 @@ class Commands:
 
     def _give_receipts(self, receipts: list[str]) -> None:
         if receipts:
-            self._outbox.put(render_receipts(receipts, self._client.version))
+            self._outbox.put(render_receipts(receipts, self._client.version, self._around.settings.after_frame))
 
     def _give_last_receipts(self, receipts: list[str]) -> None:
         self._give_receipts(receipts)

@@ -79,7 +79,10 @@ class Consumers:
             )
         if _key(name, destination) in self._by_key:
             shown = _describe(name, destination)
-            raise PeerViolation("subscription exists", f"this connection has an open subscription with {shown}")
+            raise PeerViolation(
+                "subscription exists",
+                f"this connection has an open subscription with {shown}; UNSUBSCRIBE it first, or use another id",
+            )
 
     def add(self, consumer: Consumer, destination: str) -> None:
         """`destination`: as its SUBSCRIBE spelt it."""
@@ -97,7 +100,9 @@ class Consumers:
         consumer = self.find(name, destination)
         if consumer is None:
             shown = _describe(name, destination)
-            raise PeerViolation("unknown subscription", f"this connection has no open subscription with {shown}")
+            raise PeerViolation(
+                "unknown subscription", f"this connection has no open subscription with {shown}; SUBSCRIBE first"
+            )
         self.drop(consumer)
         return consumer
 
@@ -167,7 +172,10 @@ class Consumers:
     def _by_subscription(self, name: str, message_id: str) -> Named | None:
         consumer = self._by_key.get(_key(name, ""))
         if consumer is None and name not in self._closed_names:
-            raise PeerViolation("unknown subscription", f"this connection has no subscription with the id {name!r}")
+            raise PeerViolation(
+                "unknown subscription",
+                f"this connection has no subscription with the id {name!r}; use that of a MESSAGE",
+            )
         candidates = [each for each in reversed(self._departed.values()) if each.name == name]
         if consumer is not None:
             # An earlier subscription of the same id is not meant, unless this one resumes it.
@@ -198,7 +206,9 @@ class Consumers:
 
     def _check_is_old(self, message_id: str) -> None:
         if not self._message_ids.was_made(message_id):
-            raise PeerViolation("unknown message id", f"{message_id!r} was never given to this connection")
+            raise PeerViolation(
+                "unknown message id", f"{message_id!r} was never given to this connection; use that of a MESSAGE"
+            )
 
 
 def _key(name: str | None, destination: str) -> tuple[str | None, str]:

@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stompbroker.errors import PeerViolation, shorten
-from stompbroker.sessions.durable_headers import refuse_nul, truth
-from stompbroker.sessions.header_values import decimal_number, malformed, whole_number
+from stompbroker.sessions.durable_headers import refuse_nul
+from stompbroker.sessions.header_values import decimal_number, malformed, truth, whole_number
 from stompbroker.topics import DeliveryWishes, Refusal, WhenUsedUp
 
 if TYPE_CHECKING:

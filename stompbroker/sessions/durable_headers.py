@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.errors import PeerViolation
+from stompbroker.sessions.header_values import truth
 from stompbroker.topics import Identity, IdentityKind
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ __all__ = [
     "is_named",
     "read_identity",
     "refuse_nul",
-    "truth",
 ]
 
 #: What other brokers' clients call the name of a durable subscription.
@@ -44,12 +44,6 @@ DSUB_PREFIX: Final = "/dsub/"
 MAX_NAME_BYTES: Final = 255
 #: There is no login yet.
 _OWNER: Final = ""
-
-
-def truth(name: str, value: str) -> bool:
-    if value not in ("true", "false"):
-        raise PeerViolation(f"malformed header {name!r}", f"{value!r} is neither true nor false")
-    return value == "true"
 
 
 def refuse_nul(header: str, value: str) -> None:

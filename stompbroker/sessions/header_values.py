@@ -11,7 +11,7 @@ from typing import Final
 
 from stompbroker.errors import PeerViolation, shorten
 
-__all__ = ["decimal_number", "malformed", "whole_number"]
+__all__ = ["decimal_number", "malformed", "shown", "truth", "whole_number"]
 
 #: Characters of a wrong value that are told: what is allowed stands behind it, and must not be cut off.
 _MAX_SHOWN: Final = 100
@@ -20,9 +20,24 @@ _WHOLE: Final = re.compile(r"(-?)[0-9]{1,19}", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,17})?", re.ASCII)
 
 
+def shown(value: str) -> str:
+    """A client's text as it is told to it: in quotes, and not all of it if it is long."""
+    return repr(shorten(value, _MAX_SHOWN))
+
+
 def malformed(header: str, value: str, allowed: str) -> PeerViolation:
     """To be raised; `allowed` completes the sentence "it is not …"."""
-    return PeerViolation(f"malformed header {header!r}", f"{shorten(value, _MAX_SHOWN)!r} is not {allowed}")
+    return PeerViolation(f"malformed header {header!r}", f"{shown(value)} is not {allowed}")
+
+
+def truth(header: str, value: str) -> bool:
+    """Any letter case: many clients write Python's `True`."""
+    match value.lower():
+        case "true":
+            return True
+        case "false":
+            return False
+    raise malformed(header, value, "true or false")
 
 
 def whole_number(header: str, value: str, low: int, high: int, noun: str = "a whole number") -> int:

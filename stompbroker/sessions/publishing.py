@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.message import Message, Origin
+from stompbroker.sessions.header_values import truth
 from stompbroker.sessions.lifetimes import read_lifetime
+from stompbroker.sessions.unsupported_headers import refuse_unsupported_in_send
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 from stompbroker.topics import parse_topic_name
 
 if TYPE_CHECKING:
     from stompbroker.sessions.batch import Batch
     from stompbroker.sessions.client import Client
-    from stompbroker.sessions.lifetimes import Lifetime
     from stompbroker.sessions.surroundings import Surroundings
     from stompbroker.stomp import Head, SendRun
     from stompbroker.topics import Topic
@@ -34,17 +35,10 @@ class SendPlan:
 
     __slots__ = ("origin", "tail_template", "topic")
 
-    def __init__(self, head: Head, topic: Topic, message_id_prefix: bytes, publisher: str, lifetime: Lifetime) -> None:
-        passed_through = render_passed_through(head.headers, Version.V1_2)
+    def __init__(self, topic: Topic, tail_template: bytes, origin: Origin) -> None:
         self.topic = topic
-        self.tail_template = message_tail_template(message_id_prefix, passed_through)
-        self.origin = Origin(
-            publisher,
-            is_plain=b"\\r" not in passed_through,
-            is_persistent=head.headers.get("persistent") != "false",
-            lifetime_ns=lifetime.lifetime_ns,
-            expires_at_ns=lifetime.expires_at_ns,
-        )
+        self.tail_template = tail_template
+        self.origin = origin
 
 
 @final
@@ -64,17 +58,26 @@ class Publishing:
         return plan
 
     def _make_plan(self, head: Head, receipt: str | None) -> SendPlan:
-        topic = self._topic(head, receipt)
         try:
+            refuse_unsupported_in_send(head.headers)
+            is_persistent = truth("persistent", head.headers.get("persistent", "true"))
+            topic = self._topic(head)
             lifetime = read_lifetime(head.headers, self._around.clock.now_ns(), topic.policy.message_ttl_ms)
         except PeerViolation as violation:
             violation.receipt = receipt
             raise
-        plan = SendPlan(head, topic, self._around.message_ids.prefix, self._client.name, lifetime)
+        passed_through = render_passed_through(head.headers, Version.V1_2)
+        origin = Origin(
+            self._client.name,
+            is_plain=b"\\r" not in passed_through,
+            is_persistent=is_persistent,
+            lifetime_ns=lifetime.lifetime_ns,
+            expires_at_ns=lifetime.expires_at_ns,
+        )
         self._client.note_publishing(topic)
-        if plan.origin.can_expire:
+        if origin.can_expire:
             topic.is_choosy = True
-        return plan
+        return SendPlan(topic, message_tail_template(self._around.message_ids.prefix, passed_through), origin)
 
     def gather(self, run: SendRun, batch: Batch, now_ns: int) -> None:
         """Make each body a message on its topic's run."""
@@ -94,12 +97,9 @@ class Publishing:
         if run.receipts:
             batch.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
 
-    def _topic(self, head: Head, receipt: str | None) -> Topic:
+    def _topic(self, head: Head) -> Topic:
         try:
             name = parse_topic_name(head.headers["destination"])
-            return self._around.registry.topic(name, self._around.clock.now_ns())
         except InvalidDestination as error:
-            raise PeerViolation("invalid destination", str(error), receipt=receipt) from None
-        except PeerViolation as violation:
-            violation.receipt = receipt
-            raise
+            raise PeerViolation("invalid destination", str(error)) from None
+        return self._around.registry.topic(name, self._around.clock.now_ns())

@@ -28,7 +28,8 @@ def find_start(request: SubscribeRequest, around: Surroundings) -> Replay | None
     if not request.pattern.is_exact:
         raise PeerViolation(
             "replay needs one topic",
-            f"{request.destination!r} is a pattern; only of one topic it can be said where to begin (`from`)",
+            f"{request.destination!r} is a pattern; only of one topic it can be said where to begin (`from`); "
+            "leave that out",
         )
     now_ns = around.clock.now_ns()
     topic = around.registry.topic(request.pattern, now_ns)
@@ -46,7 +47,8 @@ def find_start(request: SubscribeRequest, around: Surroundings) -> Replay | None
             if start.offset > topic.log.end_offset:
                 raise PeerViolation(
                     "offset not reached yet",
-                    f"the next message of {topic.name!r} gets offset {topic.log.end_offset}, not {start.offset}",
+                    f"the next message of {topic.name!r} gets offset {topic.log.end_offset}, not {start.offset}; "
+                    "begin there at the latest",
                 )
             return Replay(Offset(max(start.offset, kept_from)), asked_for=Offset(start.offset))
         case _:

@@ -239,7 +239,7 @@ class Session:
         forbid_body(connect, greeting.version)
         self._commands.introduce(greeting.version, connect.headers.get("client-id"))
         self._vital_signs.connected(greeting.heart_beats, self._around.settings.heart_beat_margin)
-        self.outbox.put(self._protocol.render_connected(str(self.connection_id), self._around.server))
+        self._put_frame(self._protocol.render_connected(str(self.connection_id), self._around.server))
         self._look_at_times()
 
     def _apply(self, frames: Sequence[Frame]) -> int:
@@ -306,7 +306,7 @@ class Session:
         except PeerViolation as violation:
             self.fail(violation)
             return None
-        if self._vital_signs.owes_heart_beat(self.outbox.put_bytes):
+        if self._vital_signs.owes_heart_beat(now_ns, self.outbox.put_bytes):
             self.outbox.put(HEART_BEAT)
         due = [self._vital_signs.next_look_ns(now_ns)]
         if (oldest := self._commands.oldest_transaction) is not None:
@@ -323,7 +323,7 @@ class Session:
         if oldest is not None and now_ns - oldest[1] >= timeout_ns:
             raise PeerViolation(
                 "transaction open too long",
-                f"{oldest[0]!r} was neither committed nor aborted within {timeout_ns / NANOSECONDS:g} s",
+                f"{oldest[0]!r} was neither committed nor aborted within {timeout_ns / NANOSECONDS:g} s; COMMIT sooner",
             )
 
     def _check_partial_frame(self, now_ns: int) -> None:
@@ -347,7 +347,7 @@ class Session:
             raise PeerViolation(
                 "receipts are not read",
                 f"{self.outbox.size_bytes} bytes wait to be read by this client, and it took none of them for "
-                f"{self._around.settings.block_timeout_ns / NANOSECONDS:g} s",
+                f"{self._around.settings.block_timeout_ns / NANOSECONDS:g} s; read what the broker sends",
             )
         self._sent_when_stopped = self.outbox.sent_bytes
         holder, in_flight = self._commands.held_by, self._commands.consumers.in_flight
@@ -355,7 +355,8 @@ class Session:
             raise PeerViolation(
                 "held back too long",
                 f"{holder.why}, {self._parking.size_bytes} bytes of what this connection sent wait for "
-                f"it, and {in_flight} deliveries to it are not acknowledged",
+                f"it, and {in_flight} deliveries to it are not acknowledged; acknowledge them, or "
+                "publish on another connection",
             )
 
     # Ending ----------------------------------------------------------------------------------------------------------
@@ -382,7 +383,7 @@ class Session:
     def _end_failed(self, violation: PeerViolation) -> None:
         if self.ending is not None:
             return
-        self.outbox.put(render_error(violation, self.version))
+        self._put_frame(render_error(violation, self.version))
         self._around.throttle.log(
             "info",
             "client failed",
@@ -392,6 +393,9 @@ class Session:
             error=str(violation),
         )
         self._end(Ending.FAILED)
+
+    def _put_frame(self, frame: bytes) -> None:
+        self.outbox.put(frame + self._around.settings.after_frame)
 
     def lose(self) -> None:
         """The connection is gone, or about to be: give back everything that was kept for it."""

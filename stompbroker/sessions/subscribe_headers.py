@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.sessions.delivery_headers import read_ordering, read_wishes
-from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity, truth
+from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity
+from stompbroker.sessions.header_values import truth
 from stompbroker.sessions.starting_points import read_start
+from stompbroker.sessions.unsupported_headers import refuse_unsupported_in_subscribe
 from stompbroker.topics import AckMode, Credit, Pattern, parse_pattern
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def read_subscribe(
     client_id: str | None,
 ) -> SubscribeRequest:
     """Raises PeerViolation. `durable`: the durable subscriptions there are, one of which may be meant by its name."""
+    refuse_unsupported_in_subscribe(headers)
     destination = headers["destination"]
     if destination.startswith(DSUB_PREFIX):
         identity: Identity | None = find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)
@@ -82,7 +85,9 @@ def read_subscribe(
 
 def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool) -> None:
     if not is_durable:
-        raise PeerViolation("ordering:strict needs a durable subscription", "its order must outlive its connection")
+        raise PeerViolation(
+            "ordering:strict needs a durable subscription", "its order must outlive its connection; add durable:true"
+        )
     if ack_mode is AckMode.AUTO:
         raise PeerViolation("ordering:strict needs acknowledgements", "use ack:client or ack:client-individual")
     for name in (*_MESSAGE_CREDIT, "credit"):

@@ -65,6 +65,7 @@ class Subscribing:
             subscription,
             ordinal=self._consumers.next_ordinal,
             version=self._client.version,
+            after_frame=self._around.settings.after_frame,
             outbox=self._outbox,
             credit=request.credit,
             queue=registry.ready,
@@ -128,7 +129,8 @@ class Subscribing:
             self._check_has_room()
             if any(consumer.subscription.identity == request.identity for consumer in self._consumers):
                 raise PeerViolation(
-                    "subscription exists", f"this connection has {request.identity.key!r} open under another id"
+                    "subscription exists",
+                    f"this connection has {request.identity.key!r} open under another id; UNSUBSCRIBE that first",
                 )
             return obtain(request.identity, request, self._around, self._client.peer)
         subscription = Subscription(

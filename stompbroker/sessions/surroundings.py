@@ -28,6 +28,8 @@ class SessionSettings:
     """What the operator decided about single connections."""
 
     limits: Limits
+    #: What is sent behind the NUL of every frame.
+    after_frame: bytes
     heart_beat_send_ms: int
     heart_beat_want_ms: int
     #: A client is given up when it was silent this many times the agreed interval.
@@ -59,5 +61,5 @@ class Surroundings:
     settings: SessionSettings
     refusal_pace: RefusalPace
     throttle: LogThrottle
-    #: How the broker calls itself in CONNECTED.
+    #: How the broker calls itself in CONNECTED; empty if it does not.
     server: str

@@ -88,8 +88,11 @@ class Connection:
         self.state = State.FAILED
 
     def render_connected(self, session: str, server: str) -> bytes:
+        """An empty `server` is not sent."""
         assert self.greeting is not None
-        headers = [("version", self.greeting.version.value), ("session", session), ("server", server)]
+        headers = [("version", self.greeting.version.value), ("session", session)]
+        if server:
+            headers.append(("server", server))
         if self.greeting.version.has_heart_beats:
             headers.append(("heart-beat", "{},{}".format(*self._can_and_wants_ms)))
         return render_frame("CONNECTED", headers)
@@ -109,8 +112,8 @@ class Connection:
             supported = ",".join(known.value for known in Version)
             raise PeerViolation(
                 "no common version",
-                f"supported protocol versions are {supported}; the client accepts "
-                f"{connect.headers['accept-version']!r}",
+                f"the client accepts {connect.headers['accept-version']!r}; supported protocol versions, of which "
+                f"accept-version must name one, are {supported}",
                 headers=(("version", supported),),
             )
         headers = connect.headers

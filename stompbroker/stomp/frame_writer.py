@@ -37,7 +37,6 @@ __all__ = [
 HEART_BEAT: Final = b"\n"
 
 _NEEDS_ESCAPE: Final = re.compile(r"[\r\n:\\]")
-_BETWEEN_RECEIPTS: Final = "\n\n\0RECEIPT\nreceipt-id:"
 
 #: Headers of SEND that do not reach the subscriber: they concern the publisher's connection alone, or are the
 #: broker's to set and must not be forged (`content-length` is stated anew from the body itself).
@@ -74,16 +73,18 @@ def render_frame(
     return "\n".join([command, *lines, "\n"]).encode() + body + b"\0"
 
 
-def render_receipts(receipts: Sequence[str], version: Version) -> bytes:
-    """One RECEIPT frame for each, in order. Hot path: with a receipt per SEND this is half of what a publisher gets."""
+def render_receipts(receipts: Sequence[str], version: Version, after_frame: bytes = b"") -> bytes:
+    """One RECEIPT frame for each, in order, with `after_frame` behind it. Hot path: with a receipt per SEND this is
+    half of what a publisher gets."""
     if _NEEDS_ESCAPE.search("".join(receipts)):
         receipts = [escape(receipt, version) for receipt in receipts]
-    return f"RECEIPT\nreceipt-id:{_BETWEEN_RECEIPTS.join(receipts)}\n\n\0".encode()
+    begin, end = "RECEIPT\nreceipt-id:", f"\n\n\0{after_frame.decode()}"
+    return f"{begin}{f'{end}{begin}'.join(receipts)}{end}".encode()
 
 
 def render_error(violation: PeerViolation, version: Version) -> bytes:
     """The ERROR frame that tells a client what it did wrong and what is allowed."""
-    headers = [("message", violation.summary), ("content-type", "text/plain"), *violation.headers]
+    headers = [("message", violation.message), ("content-type", "text/plain"), *violation.headers]
     if violation.receipt is not None:
         headers.append(("receipt-id", violation.receipt))
     body = f"{violation.detail or violation.summary}\n".encode(errors="replace")

@@ -78,7 +78,8 @@ def _decoded(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise PeerViolation(
-            "headers are not UTF-8", f"byte {error.object[error.start]:#04x} at position {error.start} of the headers"
+            "headers are not UTF-8",
+            f"byte {error.object[error.start]:#04x} at position {error.start} of the headers is not; encode them so",
         ) from None
 
 

@@ -57,7 +57,8 @@ class Transactions:
     def begin(self, transaction: str) -> None:
         if transaction in self._open:
             raise PeerViolation(
-                "transaction already open", f"{transaction!r} has been begun and neither committed nor aborted"
+                "transaction already open",
+                f"{transaction!r} has been begun and neither committed nor aborted; use another name",
             )
         if len(self._open) >= self._limits.max_transactions:
             raise PeerViolation(
@@ -73,12 +74,13 @@ class Transactions:
         if len(gathered.frames) >= self._limits.max_transaction_frames:
             raise PeerViolation(
                 "transaction too long",
-                f"{transaction!r} holds {len(gathered.frames)} frames, which is all a transaction may hold",
+                f"{transaction!r} holds {len(gathered.frames)} frames, which is all a transaction may hold; "
+                "COMMIT more often",
             )
         if gathered.size_bytes + size_bytes > self._limits.max_transaction_bytes:
             raise PeerViolation(
                 "transaction too large",
-                f"{transaction!r} would hold more than {self._limits.max_transaction_bytes} bytes",
+                f"{transaction!r} would hold more than {self._limits.max_transaction_bytes} bytes; COMMIT more often",
             )
         gathered.frames.append(frame)
         gathered.size_bytes += size_bytes

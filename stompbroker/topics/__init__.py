@@ -8,7 +8,7 @@ from stompbroker.topics.accounting import account_of, party_of
 from stompbroker.topics.consumer import Consumer, Credit
 from stompbroker.topics.dead_letters import DeadLetters
 from stompbroker.topics.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
-from stompbroker.topics.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_topic_name
+from stompbroker.topics.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_shown_topic, parse_topic_name
 from stompbroker.topics.dispatch import Dispatch
 from stompbroker.topics.failure import Failure, Refusal
 from stompbroker.topics.identity import Identity, IdentityKind
@@ -84,6 +84,7 @@ __all__ = [
     "WhenUsedUp",
     "account_of",
     "parse_pattern",
+    "parse_shown_topic",
     "parse_topic_name",
     "party_of",
     "provenance_of",

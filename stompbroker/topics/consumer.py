@@ -103,6 +103,7 @@ class Consumer:
         *,
         ordinal: int,
         version: Version,
+        after_frame: bytes = b"",
         outbox: Outbox,
         credit: Credit,
         queue: ReadyQueue,
@@ -141,7 +142,7 @@ class Consumer:
         #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
         self._listing = object()
         self._served: set[Reading] = set()
-        self._rendering = Rendering(self.name, version, ordinal=ordinal, expects_acks=self.expects_acks)
+        self._rendering = Rendering(self.name, version, after_frame, ordinal=ordinal, expects_acks=self.expects_acks)
 
     # Readiness -------------------------------------------------------------------------------------------------------
 

@@ -164,7 +164,7 @@ class DeadLetters:
                 PeerViolation(
                     "subscription evicted",
                     f"{subscription.key!r} has failed {attempts} times over a message of topic {reading.topic.name!r}, "
-                    "and its policy says evict (when-used-up)",
+                    "and its policy says evict; subscribe with another when-used-up to keep it",
                 )
             )
         self._remove(subscription)

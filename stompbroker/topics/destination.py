@@ -3,6 +3,9 @@
 Law: pure text. `/topic/NAME` and a bare `NAME` are the same; `.` and `/` separate segments alike; leading, doubled and
 trailing separators do not count. A segment that *is* `*` stands for one segment, one that is `**`, `#` or `>` for
 zero or more, anywhere; elsewhere those are ordinary characters.
+
+What looks like a destination of another broker, or like a slip, is refused with what to write instead. Taken for a
+topic, it would part publishers from their subscribers without a word, or deliver to all what is meant for one.
 """
 
 from __future__ import annotations
@@ -12,9 +15,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
 
-from stompbroker.errors import InvalidDestination
+from stompbroker.errors import InvalidDestination, shorten
 
-__all__ = ["ANY_NUMBER", "ANY_ONE", "DEAD_LETTERS", "Pattern", "parse_pattern", "parse_topic_name"]
+__all__ = [
+    "ANY_NUMBER",
+    "ANY_ONE",
+    "DEAD_LETTERS",
+    "Pattern",
+    "parse_pattern",
+    "parse_shown_topic",
+    "parse_topic_name",
+]
 
 #: Bytes of UTF-8 in a name, separators included.
 MAX_NAME_BYTES: Final = 255
@@ -33,12 +44,53 @@ _ANY_NUMBER_SPELLINGS: Final = frozenset({"**", "#", ">"})
 #: everything does not want what others could not digest.
 DEAD_LETTERS: Final = "DLQ"
 
+#: Characters of a refused destination that are told: what to write instead stands behind it, and must not be cut off.
+_MAX_SHOWN: Final = 100
 _TOPIC_PREFIX: Final = "/topic/"
-_DSUB_PREFIX: Final = "/dsub/"
-#: Destinations of other brokers whose meaning is not that of a topic. Taking one for a topic would deliver every
-#: message to everybody where the client expects it to reach one.
-_NOT_YET: Final = ("queue", "temp-queue", "temp-topic", "reply-queue", "exchange", "amq")
-_NOT_YET_PREFIX: Final = re.compile(rf"/({'|'.join(_NOT_YET)})(?:/|$)")
+_QUEUE: Final = "{destination!r} means a queue, and queues are not supported yet; use /topic/NAME or a bare NAME"
+_TEMPORARY: Final = (
+    "{destination!r} means a temporary destination, and those are not supported yet; use a topic with a name that "
+    "nobody else has, such as /topic/replies.NAME"
+)
+#: What is refused and why; the first that matches counts.
+_LOOK_ALIKES: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE | re.DOTALL), text)
+    for pattern, text in (
+        (
+            r"\s|.*\s\Z",
+            "{destination!r} begins or ends with a blank, which is part of a header's value in STOMP 1.1 and 1.2; "
+            "leave it out",
+        ),
+        (
+            r".*,\s*(?:/|(?:topic|queue)s?[:/])",
+            "{destination!r} means several destinations; send, or subscribe, to each of them for itself",
+        ),
+        (
+            r".*\?[\w.]+=",
+            "{destination!r} has options behind a question mark; write them as headers of the frame, such as "
+            "prefetch-count:10",
+        ),
+        (r"/topic/?\Z", "{destination!r} names no topic; use /topic/NAME or a bare NAME"),
+        (
+            r"(?!(?-i:/topic/))/+topics?(?:[./:]|\Z)|topics?[/:]|/?jms[./]topic[./]|/?dynamicTopics/",
+            "{destination!r} is not how a topic is written; use /topic/NAME or a bare NAME",
+        ),
+        (r"/+queues?(?:[./:]|\Z)|queues?[/:]|/?jms[./]queue[./]|/?dynamicQueues/", _QUEUE),
+        (r"/amq(?:/|\Z)|amq/queue/", _QUEUE),
+        (
+            r"/?(?:(?:remote-)?temp-(?:queue|topic)|reply-queue)[/:]|/(?:temp-queue|temp-topic|reply-queue)\Z",
+            _TEMPORARY,
+        ),
+        (
+            r"/exchange(?:/|\Z)",
+            "{destination!r} means an exchange, and those are not supported yet; use /topic/NAME or a bare NAME",
+        ),
+        (
+            r"/?dsub/|/dsub\Z",
+            "{destination!r} is no topic: /dsub/ID means a durable subscription, in SUBSCRIBE and UNSUBSCRIBE only",
+        ),
+    )
+)
 _SEPARATORS: Final = re.compile(r"[./]+")
 
 
@@ -66,6 +118,11 @@ class Pattern:
     def dead_letters(self) -> Pattern:
         """The topic of what dies in this one; dead letters that die stay where they are."""
         return self if self.is_of_dead_letters else Pattern((DEAD_LETTERS, *self.segments))
+
+    @staticmethod
+    def named(name: str) -> Pattern:
+        """The one that has this `name`."""
+        return Pattern(tuple(name.split(".")))
 
     def matches(self, name: tuple[str, ...]) -> bool:
         """Whether a topic of these segments is meant."""
@@ -113,17 +170,13 @@ def _is_meant(wanted: str, segment: str) -> bool:
 @lru_cache(maxsize=4096)
 def parse_pattern(destination: str) -> Pattern:
     """What a SUBSCRIBE, or a `[[topics]]` table, names. Raises InvalidDestination."""
-    if not_yet := _NOT_YET_PREFIX.match(destination):
-        raise InvalidDestination(
-            f"destinations under /{not_yet[1]}/ are not supported yet: {destination!r}; use /topic/NAME or a bare NAME"
-        )
-    if destination.startswith(_DSUB_PREFIX) or f"{destination}/" == _DSUB_PREFIX:
-        raise InvalidDestination(
-            f"{destination!r} is no topic: /dsub/ID means a durable subscription, in SUBSCRIBE and UNSUBSCRIBE only"
-        )
-    name = destination[len(_TOPIC_PREFIX) :] if destination.startswith(_TOPIC_PREFIX) else destination
+    shown = shorten(destination, _MAX_SHOWN)
+    for look_alike, text in _LOOK_ALIKES:
+        if look_alike.match(destination):
+            raise InvalidDestination(text.format(destination=shown))
+    name = destination.removeprefix(_TOPIC_PREFIX)
     if "\0" in name:
-        raise InvalidDestination(f"a topic name must not contain NUL: {destination!r}")
+        raise InvalidDestination(f"a topic name must not contain NUL: {shown!r}")
     segments = tuple(segment for segment in _SEPARATORS.split(name) if segment)
     if segments[:1] == (DEAD_LETTERS,):
         # A topic's dead letters can be named if the topic can.
@@ -132,14 +185,14 @@ def parse_pattern(destination: str) -> Pattern:
     if size_bytes > MAX_NAME_BYTES:
         raise InvalidDestination(f"a topic name may have {MAX_NAME_BYTES} bytes; this one has {size_bytes}")
     if not segments:
-        raise InvalidDestination(f"{destination!r} names no topic; use /topic/NAME or a bare NAME")
+        raise InvalidDestination(f"{shown!r} names no topic; use /topic/NAME or a bare NAME")
     if len(segments) > MAX_SEGMENTS + (segments[0] == DEAD_LETTERS):
         raise InvalidDestination(f"a topic name may have {MAX_SEGMENTS} segments; this one has {len(segments)}")
     canonical = _canonical(segments)
     if canonical.count(ANY_NUMBER) > MAX_ANY_NUMBER:
         raise InvalidDestination(
             f"a pattern may hold {MAX_ANY_NUMBER} separate wildcards for any number of segments (**, # or >); "
-            f"{destination!r} holds {canonical.count(ANY_NUMBER)}"
+            f"{shown!r} holds {canonical.count(ANY_NUMBER)}"
         )
     return Pattern(canonical)
 
@@ -161,6 +214,12 @@ def parse_topic_name(destination: str) -> Pattern:
     pattern = parse_pattern(destination)
     if not pattern.is_exact:
         raise InvalidDestination(
-            f"{destination!r} is a pattern; a message is sent to one topic, only SUBSCRIBE may use *, **, # and >"
+            f"{shorten(destination, _MAX_SHOWN)!r} is a pattern; a message is sent to one topic, only SUBSCRIBE may "
+            "use *, **, # and >"
         )
     return pattern
+
+
+def parse_shown_topic(given: str) -> Pattern:
+    """What an operator names: a topic as it is shown to him, or as in a SEND. Raises InvalidDestination."""
+    return parse_topic_name(given if given.startswith("/") else _TOPIC_PREFIX + given)

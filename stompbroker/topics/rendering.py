@@ -24,11 +24,16 @@ __all__ = ["Rendering"]
 
 @final
 class Rendering:
-    __slots__ = ("_ack_prefix", "_prefix", "_subscription_name", "_version")
+    __slots__ = ("_ack_prefix", "_after_frame", "_prefix", "_subscription_name", "_version")
 
-    def __init__(self, subscription_name: str | None, version: Version, *, ordinal: int, expects_acks: bool) -> None:
+    def __init__(
+        self, subscription_name: str | None, version: Version, after_frame: bytes, *, ordinal: int, expects_acks: bool
+    ) -> None:
+        """`after_frame` is sent behind every frame. It is no part of a tail, which ends in NUL whatever is set: tails
+        are stored."""
         self._subscription_name = subscription_name
         self._version = version
+        self._after_frame = after_frame
         self._prefix = delivery_prefix(subscription_name, version)
         self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and version is Version.V1_2 else None
 
@@ -87,6 +92,6 @@ class Rendering:
         else:
             tails = [translate_tail(message.tail, self._version) for message in messages]
         if self._ack_prefix is None:
-            return prefix + prefix.join(tails)
-        prefix += self._ack_prefix
-        return b"".join([b"%b%d\n%b" % (prefix, number, tail) for number, tail in enumerate(tails, first_number)])
+            return b"".join((prefix, (self._after_frame + prefix).join(tails), self._after_frame))
+        template = (prefix + self._ack_prefix).replace(b"%", b"%%") + b"%d\n%b" + self._after_frame
+        return b"".join([template % numbered for numbered in enumerate(tails, first_number)])

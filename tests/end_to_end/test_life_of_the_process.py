@@ -240,7 +240,7 @@ def test_those_who_were_turned_away_take_no_room(tmp_path: Path) -> None:
         first, _ = (crowd.enter_context(RawClient.connected(broker.address)) for _ in range(2))
         turned_away = [crowd.enter_context(RawClient(broker.address)) for _ in range(10)]
         for each in turned_away:
-            assert each.next_frame().headers["message"] == "too many connections"
+            assert each.next_frame().headers["message"].startswith("too many connections")
 
         # They have not closed, and the broker waits a moment for them to do so.
         first.close()

@@ -67,7 +67,7 @@ async def publish_to_all(address: Address) -> list[bytes]:
 
     async def receive(stream: trio.SocketStream) -> None:
         message = await receive_frames(stream, 1)
-        bodies.append(message.removesuffix(b"\0").partition(b"\n\n")[2])
+        bodies.append(message.partition(b"\0")[0].partition(b"\n\n")[2])
 
     with trio.fail_after(HARD_TIMEOUT_S):
         try:

@@ -6,7 +6,7 @@ It is long because it goes through the whole protocol with one broker.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -505,9 +505,40 @@ def test_a_mistake_is_answered_with_an_error_that_names_the_receipt(
 
         error = client.inbox.wait_error()
 
-        assert error.headers["message"] == "invalid destination"
+        assert error.headers["message"].startswith("invalid destination - ")
         assert error.headers["receipt-id"] == "sent"
         assert error.headers["content-type"] == "text/plain"
         assert b"is a pattern" in error.body
         client.inbox.wait_disconnected()
         assert client.inbox.receipts == []
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("destination", "headers", "said"),
+    [
+        ("queue/a", {}, "means a queue"),
+        ("/topics/a", {}, "use /topic/NAME"),
+        ("/topic/a", {"selector": "price > 10"}, "unsupported header 'selector'"),
+        ("/topic/a", {"browser": True}, "unsupported header 'browser'"),
+        ("/topic/a", {"no-local": "perhaps"}, "true or false"),
+    ],
+)
+def test_a_subscription_that_would_not_be_what_was_meant_is_an_error_whose_message_says_so(
+    broker: BrokerProcess, version: str, destination: str, headers: dict[str, Any], said: str
+) -> None:
+    with connected(broker.address, version) as client:
+        client.stomp.subscribe(destination, id="0", headers=headers)
+
+        assert said in client.inbox.wait_error().headers["message"]
+
+
+@every_version
+def test_pythons_true_and_false_are_understood(broker: BrokerProcess, topic: str, version: str) -> None:
+    with connected(broker.address, version) as client:
+        client.subscribe(topic, no_local="False", exclusive="False")
+
+        client.stomp.send(topic, "x", headers={"persistent": False})
+
+        (message,) = client.inbox.wait_messages(1)
+        assert message.headers["persistent"] == "False"

@@ -182,3 +182,15 @@ async def test_a_nul_in_a_durable_name_is_an_error_that_names_its_header(
     await client.expect_error(f"'{header}'", "NUL")
     assert await is_alive(durable_broker)
     assert durable_broker.look("SELECT name FROM subscriptions") == [("alive",)]
+
+
+async def test_a_topic_whose_name_looks_like_a_queue_outlives_the_broker(store_directory: Path) -> None:
+    """Its name alone is no destination any more."""
+    async with running_broker(store_in=store_directory) as broker:
+        await (await broker.durable_subscriber("/topic/jms.queue.a")).vanish()
+        await broker.store_messages(b"kept", destination="/topic/jms.queue.a")
+
+    async with running_broker(store_in=store_directory) as broker:
+        subscriber = await broker.durable_subscriber("/topic/jms.queue.a")
+
+        assert [message.body for message in await broker.rest_for(subscriber)] == [b"kept"]

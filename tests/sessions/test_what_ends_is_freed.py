@@ -428,7 +428,8 @@ async def test_requests_to_the_management_endpoint_leave_nothing(store_directory
     async with a_world(store_directory) as world, trio.open_nursery() as nursery:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         port = listeners[0].socket.getsockname()[1]
-        await nursery.start(Management(world.broker.parts.control, Access("127.0.0.1", None), listeners).run)
+        parts = world.broker.parts
+        await nursery.start(Management(parts.control, Access("127.0.0.1", None), listeners, parts.throttle).run)
         for _ in range(WARM_UP):
             await ask(port)
         await wait_all_tasks_blocked()

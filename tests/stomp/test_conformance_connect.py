@@ -13,6 +13,7 @@ from stompbroker.transport.tcp import LINGER_S
 from tests.stomp.mock_time import pass_time
 from tests.stomp.reading import connection
 from tests.stomp.versions import V1_0, every_version, from_1_1_on
+from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -139,7 +140,7 @@ async def test_item_21_connected_has_version_session_server_and_heart_beat(
         client.received
         == (
             f"CONNECTED\nversion:{version.value}\nsession:{client.session.connection_id}\n"
-            f"server:stompbroker/{__version__}\nheart-beat:100,1000\n\n\0"
+            f"server:stompbroker/{__version__}\nheart-beat:100,1000\n\n\0\n"
         ).encode()
     )
 
@@ -161,6 +162,19 @@ async def test_item_21_the_server_is_a_name_and_a_version(autojump_clock: MockCl
     connected = await client.connect()
 
     assert re.fullmatch(r"[^/\s]+/[^/\s]+( .*)?", connected.headers["server"])
+
+
+@every_version
+@pytest.mark.parametrize(("name", "sent"), [("RabbitMQ/3.13.0", "RabbitMQ/3.13.0"), ("a: b\\c", "a: b\\c"), ("", None)])
+async def test_item_21_an_operator_may_give_the_server_another_name_or_none(
+    autojump_clock: MockClock, version: Version, name: str, sent: str | None
+) -> None:
+    async with running_broker(server_header=name) as broker:
+        client = await broker.open()
+
+        connected = await client.connect(version)
+
+        assert connected.headers.get("server") == sent
 
 
 async def test_item_21_two_sessions_have_two_ids(autojump_clock: MockClock, broker: BrokerUnderTest) -> None:

@@ -33,7 +33,7 @@ async def test_item_53_everything_before_disconnect_counts_and_nothing_behind_it
     await client.expect_receipt("1")
     await client.expect_receipt("2")
     await client.expect_closed()
-    assert client.received[seen_before:].endswith(b"RECEIPT\nreceipt-id:2\n\n\0")
+    assert client.received[seen_before:].endswith(b"RECEIPT\nreceipt-id:2\n\n\0\n")
     assert (await subscriber.next_message()).body == b"before"
     await subscriber.expect_nothing()
 
@@ -129,7 +129,7 @@ async def test_item_54_a_message_looks_like_this_on_the_wire(
     message = await client.next_message()
     assert client.received[seen_before:] == (
         b"MESSAGE\nsubscription:0\nredelivered:false\ndelivery-count:1\nmessage-id:%b\ncontent-length:5\n"
-        b"destination:/topic/a\nfoo:bar\n\nhello\0" % message.headers["message-id"].encode()
+        b"destination:/topic/a\nfoo:bar\n\nhello\0\n" % message.headers["message-id"].encode()
     )
 
 

@@ -312,7 +312,7 @@ async def test_item_06_receipt_and_connected_have_no_body(
     await client.send("BEGIN", transaction="t", receipt="r")
 
     await client.expect_receipt("r")
-    connected, receipt, rest = client.received.split(b"\0")
+    connected, receipt, rest = client.received.split(b"\0\n")
     assert connected.endswith(b"\n\n")
     assert receipt == b"RECEIPT\nreceipt-id:r\n\n"
     assert rest == b""
@@ -405,7 +405,7 @@ async def test_item_09_every_message_states_its_content_length(
 
     sent = await next_message_bytes(subscriber)
     assert re.findall(rb"^content-length[:]\s*([0-9]+)", sent, re.MULTILINE) == [b"%d" % len(body)]
-    assert sent.endswith(b"\n\n" + body + b"\0")
+    assert sent.endswith(b"\n\n" + body + b"\0\n")
 
 
 @every_version
@@ -421,7 +421,7 @@ async def test_item_09_every_error_states_its_content_length(
     sent = client.received[seen_before:]
     assert b"content-length:%d" % len(error.body) in header_lines(sent)
     assert len(error.body) > 0
-    assert sent.endswith(b"\n\n" + error.body + b"\0")
+    assert sent.endswith(b"\n\n" + error.body + b"\0\n")
 
 
 @every_version
@@ -518,7 +518,7 @@ async def test_item_12_a_receipt_is_escaped_both_ways(
     await client.send_raw(b"BEGIN\ntransaction:t\nreceipt:a\\cb\\\\n\n\n\0")
 
     await client.expect_receipt("a:b\\n")
-    assert client.received[seen_before:] == b"RECEIPT\nreceipt-id:a\\cb\\\\n\n\n\0"
+    assert client.received[seen_before:] == b"RECEIPT\nreceipt-id:a\\cb\\\\n\n\n\0\n"
 
 
 async def test_item_12_in_1_0_a_backslash_is_a_backslash(autojump_clock: MockClock, broker: BrokerUnderTest) -> None:

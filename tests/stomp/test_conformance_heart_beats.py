@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: The margin of the default settings: a client counts as lost after twice the agreed interval.
 MARGIN = 2
 HOUR_S = 3600.0
+#: The part of the agreed interval after which the broker sends a heart-beat.
+BEAT_AT = 0.75
 
 
 async def next_beat(client: Client) -> tuple[float, bytes]:
@@ -179,7 +181,7 @@ async def test_item_28_frames_sent_anyway_spare_the_heart_beat(
 
     _, chunk = await next_beat(client)
     assert chunk.count(b"RECEIPT") == 10
-    assert b"\0\n" not in chunk
+    assert b"\0\n\n" not in chunk
 
 
 @from_1_1_on
@@ -325,4 +327,33 @@ async def test_item_28_heart_beats_to_many_clients_do_not_disturb_each_other(
     for client, interval in zip(clients, intervals_ms, strict=True):
         _, chunk = await next_beat(client)
         assert chunk == b"\n" * len(chunk)
-        assert 21_000 / interval <= len(chunk) <= 3 * 21_000 / interval + 1
+        assert 21_000 / interval <= len(chunk) <= 21_000 / (BEAT_AT * interval) + 1
+
+
+async def test_item_28_an_idle_client_gets_no_more_heart_beats_than_it_needs(
+    autojump_clock: MockClock, broker: BrokerUnderTest
+) -> None:
+    client = await broker.client(heart_beat="0,1000")
+    connected_at = trio.current_time()
+
+    first_at, _ = await next_beat(client)
+    assert first_at - connected_at == pytest.approx(BEAT_AT)
+    await pass_time(HOUR_S)
+
+    _, chunk = await next_beat(client)
+    assert len(chunk) == pytest.approx(HOUR_S / BEAT_AT, abs=1)
+
+
+async def test_item_28_what_else_has_a_time_limit_makes_no_heart_beats(
+    autojump_clock: MockClock, broker: BrokerUnderTest
+) -> None:
+    """A transaction has the broker look at its client when it begins."""
+    client = await broker.client(heart_beat="0,10000")
+
+    for number in range(60):
+        await client.send("BEGIN", transaction=str(number))
+        await client.send("ABORT", transaction=str(number))
+        await pass_time(1.0)
+
+    _, chunk = await next_beat(client)
+    assert len(chunk) == 60 / (BEAT_AT * 10)

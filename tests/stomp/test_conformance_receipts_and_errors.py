@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
+from stompbroker.errors import PeerViolation
 from stompbroker.topics import Gate
 from tests.stomp.versions import V1_0, answer, every_answer, every_version, from_1_1_on
 from tests.support.broker_under_test import Client, running_broker
@@ -52,7 +53,7 @@ async def test_item_32_every_frame_with_a_receipt_gets_exactly_one(
     for receipt in receipts:
         await client.expect_receipt(receipt)
     await client.expect_closed()
-    assert client.received[seen_before:] == b"".join(b"RECEIPT\nreceipt-id:%b\n\n\0" % r.encode() for r in receipts)
+    assert client.received[seen_before:] == b"".join(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % r.encode() for r in receipts)
 
 
 @every_answer
@@ -181,7 +182,8 @@ async def test_item_33_a_failed_frame_gets_an_error_instead_of_its_receipt_and_t
     await client.send(command, receipt="what:failed", **headers)
 
     error = await client.expect_error(said)
-    assert error.headers["message"]
+    assert said in error.headers["message"]
+    assert error.body.decode().strip() in error.headers["message"]
     assert error.headers["receipt-id"] == "what:failed"
     assert error.headers["content-type"] == "text/plain"
     assert error.headers["content-length"] == str(len(error.body))
@@ -224,6 +226,34 @@ async def test_item_33_the_headers_of_an_error_are_escaped(
     await client.expect_error()
     shown = b"a:b" if version is V1_0 else b"a\\cb"
     assert b"\nreceipt-id:" + shown + b"\n" in client.received[seen_before:]
+
+
+@every_version
+async def test_item_33_the_message_of_an_error_is_one_line_of_bounded_length_that_ends_with_what_is_allowed(
+    autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
+) -> None:
+    client = await broker.client(version)
+    seen_before = len(client.received)
+
+    await client.send("SUBSCRIBE", id="0", destination="/topic/a", ack="on\r\na:\\rainy" * 1000 + " day")
+
+    error = await client.expect_error("unknown ack mode")
+    message = error.headers["message"]
+    assert message.startswith("unknown ack mode - ack:on")
+    assert message.endswith("day is not one of auto, client, client-individual")
+    assert len(message) <= 500
+    head, _, _ = client.received[seen_before:].partition(b"\n\n")
+    assert [line.partition(b":")[0] for line in head.split(b"\n")] == [
+        *(b"ERROR", b"message", b"content-type", b"content-length")
+    ]
+    assert b"\r" not in head
+
+
+def test_item_33_the_message_of_an_error_holds_nothing_that_ends_a_line_or_a_frame() -> None:
+    violation = PeerViolation("no", "first\nsecond\r\nthird\0fourth\x85fifth")
+
+    assert violation.message == "no - first second third fourth fifth"
+    assert PeerViolation("no").message == "no"
 
 
 @every_version

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import MAX_FRAMES_PER_CALL, AnswerRun, FrameReader, Limits, SendRun, Version, one_by_one
 from tests.stomp.reading import Outcome, Seen, connection, cuts, flattened, outcome, read_stream, reader
+from tests.support.work import lines_run
+
+if TYPE_CHECKING:
+    from stompbroker.stomp import Frame
 
 V1_0, V1_1, V1_2 = Version
 
@@ -307,6 +311,11 @@ SAMPLES: Final = {
         b"".join(b"ACK\nid:1-%d\n\n\0" % number for number in range(1, 6)),
         [Seen("ACK", {"id": f"1-{number}"}) for number in range(1, 6)],
     ),
+    "empty lines of both kinds between frames": Sample(
+        b"\n\r\nSEND\n\na\0\r\n\r\n\n\n\r\nSEND\n\nb\0\r\n",
+        [Seen("SEND", {}, b"a"), Seen("SEND", {}, b"b")],
+        (None, V1_0, V1_2),
+    ),
     "bare ACKs with line feeds": Sample(
         b"".join(b"ACK\nid:%d-7\n\n\0\n" % number for number in range(1, 5)),
         [Seen("ACK", {"id": f"{number}-7"}) for number in range(1, 5)],
@@ -539,6 +548,19 @@ def test_a_call_returns_a_bounded_number_of_frames(frame: bytes, bound: int) -> 
 
     assert len(list(one_by_one(frames))) == bound
     assert under_test.has_more
+
+
+@pytest.mark.parametrize("lines", [b"\n" * 2**20, b"\r\n" * 2**19, b"\n\r\n\n" * 2**18], ids=["LF", "CR LF", "both"])
+@pytest.mark.parametrize("frame", [b"", b"SEND\n\n\0", b"SEND\ncontent-length:0\n\n\0"], ids=["alone", "SEND", "run"])
+def test_a_mebibyte_of_empty_lines_costs_few_lines_of_python(lines: bytes, frame: bytes) -> None:
+    under_test = reader(V1_2)
+    received: list[Frame] = []
+
+    lines_of_python = lines_run(lambda: received.extend(under_test.receive(frame + lines + frame)))
+
+    assert lines_of_python < 500
+    assert len(list(one_by_one(received))) == 2 * bool(frame)
+    assert under_test.pending_bytes == 0
 
 
 def test_equal_header_blocks_share_one_head_whatever_their_receipts() -> None:

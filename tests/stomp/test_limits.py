@@ -407,5 +407,5 @@ async def test_connections(tmp_path: Path) -> None:
 
             running.stop.set()
 
-    assert answered.startswith(b"ERROR\nmessage:too many connections\n")
+    assert answered.startswith(b"ERROR\nmessage:too many connections - ")
     assert b"serves 2 at a time" in answered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompbroker.errors import InvalidDestination
-from stompbroker.topics import parse_pattern, parse_topic_name
+from stompbroker.topics import Pattern, parse_pattern, parse_shown_topic, parse_topic_name
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,10 @@ def test_spellings_of_one_topic(spelling: str) -> None:
     assert parse_topic_name(spelling).name == "a.b"
 
 
-def test_only_a_leading_topic_prefix_is_one() -> None:
-    assert parse_topic_name("topic/a").name == "topic.a"
+def test_what_follows_the_prefix_is_a_name_whatever_it_looks_like() -> None:
     assert parse_topic_name("/topic/topic/a").name == "topic.a"
-    assert parse_topic_name("/topics/a").name == "topics.a"
+    assert parse_topic_name("/topic/queue/a").name == "queue.a"
+    assert parse_topic_name("/topic/jms.queue.a").name == "jms.queue.a"
 
 
 @pytest.mark.parametrize("prefix", ["queue", "temp-queue", "temp-topic", "reply-queue", "exchange", "amq"])
@@ -27,8 +27,79 @@ def test_destinations_of_other_kinds_are_not_yet_supported(prefix: str) -> None:
         with pytest.raises(InvalidDestination, match="not supported yet"):
             parse_pattern(destination)
     # A word that merely begins like one, or stands elsewhere, is an ordinary name.
-    assert parse_topic_name(f"/{prefix}s/a").name == f"{prefix}s.a"
+    assert parse_topic_name(f"/{prefix}ing/a").name == f"{prefix}ing.a"
     assert parse_topic_name(f"/topic/{prefix}/a").name == f"{prefix}.a"
+    assert parse_topic_name(f"a/{prefix}/b").name == f"a.{prefix}.b"
+
+
+@pytest.mark.parametrize(
+    ("destinations", "instead"),
+    [
+        (["topic/a", "topic://a", "topic:a", "/topics/a", "topics/a", "/topics", "/Topic/a"], "use /topic/NAME"),
+        (["/TOPIC/a", "//topic/a", "/topic.a", "/topic:a", "jms.topic.a", "/jms/topic/a"], "use /topic/NAME"),
+        (["dynamicTopics/a"], "use /topic/NAME"),
+        (["/topic", "/topic/"], "names no topic; use /topic/NAME"),
+        (["queue/a", "queue://a", "queue:a", "/queues/a", "queues/a", "/queues", "/Queue/a"], "means a queue"),
+        (["//queue/a", "/queue.a", "jms.queue.a", "/jms.queue.a", "dynamicQueues/a", "amq/queue/a"], "means a queue"),
+        (["temp-queue/a", "temp-queue://a", "/temp-topic/a", "/remote-temp-queue/a", "reply-queue/a"], "temporary"),
+        (["/topic/a,/topic/b", "/queue/a, /topic/b", "a,topic/b", "topic://a,topic://b"], "each of them for itself"),
+        (["/topic/a?consumer.retroactive=true", "a?x=1"], "write them as headers"),
+        ([" /topic/a", "/topic/a ", "\ta", "a\n"], "leave it out"),
+        (["dsub/a"], "/dsub/ID means a durable subscription"),
+    ],
+)
+def test_a_look_alike_is_refused_with_what_to_write_instead(destinations: list[str], instead: str) -> None:
+    for destination in destinations:
+        for parse in (parse_pattern, parse_topic_name):
+            with pytest.raises(InvalidDestination) as raised:
+                parse(destination)
+            assert repr(destination) in str(raised.value)
+            assert instead in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        "a/b",
+        "topic",
+        "topic.a",
+        "topics.a",
+        "queue",
+        "queue.a",
+        "dsub",
+        "temp-queue",
+        "topical/a",
+        "a,b",
+        "a?",
+        "a?b",
+        "a b",
+        "a::b",
+    ],
+)
+def test_what_merely_reminds_of_one_is_a_topic(destination: str) -> None:
+    assert parse_topic_name(destination).name == destination.replace("/", ".")
+
+
+def test_a_long_destination_does_not_hide_what_to_write_instead() -> None:
+    with pytest.raises(InvalidDestination) as raised:
+        parse_topic_name("topic/" + "a" * 30_000)
+
+    assert len(str(raised.value)) < 500
+    assert "use /topic/NAME" in str(raised.value)
+
+
+def test_an_operator_may_name_a_topic_as_it_is_shown() -> None:
+    for name in ("topic.a", "jms.queue.a", "DLQ.topics.a"):
+        assert parse_shown_topic(name).name == parse_shown_topic(f"/topic/{name}").name == name
+    with pytest.raises(InvalidDestination, match="means a queue"):
+        parse_shown_topic("/queue/a")
+
+
+@pytest.mark.parametrize("destination", ["a", "/topic/jms.queue.a", "a.*.>", "DLQ.a"])
+def test_a_pattern_is_found_again_by_its_name(destination: str) -> None:
+    pattern = parse_pattern(destination)
+
+    assert Pattern.named(pattern.name) == pattern
 
 
 def test_the_address_of_a_durable_subscription_is_no_topic() -> None:
