@@ -17,6 +17,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.message import tails_bytes
+from stompbroker.storage.errors import StoreFailing
 from stompbroker.storage.log_file import LogFile
 from stompbroker.storage.sqlite_engine import BEGIN_WRITING, connect_file
 
@@ -84,6 +85,20 @@ class Checkpoints:
         self._due_bytes = CHECKPOINT_BYTES
         self._lacks_room = False
         self._note_free_pages()
+        # SQLite has opened its log by now, and keeps this very file as long as our connection is open.
+        self._log_identity = self._log_file.identity()
+
+    def check_log(self) -> None:
+        """Raises StoreFailing if the log was deleted or replaced. SQLite goes on writing to the file it has opened,
+        which ends with our process. So what it holds is copied to the database file while we can still read it."""
+        if self._log_file.identity() == self._log_identity:
+            return
+        with self._running, self._writing:
+            self._checkpoint("PASSIVE")
+        raise StoreFailing(
+            f"The write-ahead log {self._log_file.where} was deleted or replaced while the broker ran. What was "
+            "confirmed has been copied to the database file, and nothing is confirmed any more. Restart the broker."
+        )
 
     @property
     def is_due(self) -> bool:

@@ -51,6 +51,8 @@ class SqliteBackend:
         self._checkpoints = Checkpoints(file, self._writing)
 
     def connect(self) -> Connection:
+        # A new connection would begin a new log where there is none, beside those that still use the old one.
+        self._checkpoints.check_log()
         return self._writers.connect()
 
     def reading(self) -> AbstractContextManager[Connection]:
@@ -73,8 +75,10 @@ class SqliteBackend:
     def free_bytes(self) -> int:
         """What the file system has left for us, and what is free inside the file.
 
-        SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. Raises OSError.
+        SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. That holds for its
+        log as well. Raises OSError or StoreFailing.
         """
+        self._checkpoints.check_log()
         found = os.stat(self.where)
         if (found.st_dev, found.st_ino) != self._file_id:
             raise OSError(errno.ESTALE, "another file has taken its place", self.where)
