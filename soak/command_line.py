@@ -19,6 +19,7 @@ import trio
 from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
+from soak.damage_run import DamageOutcome, run_damages
 from soak.database import OWN_POSTGRES, Database, opened_database
 from soak.kill_plan import Moment
 from soak.ledger_run import SETTINGS, run_ledger
@@ -39,6 +40,7 @@ _KILLS: Final = 25
 _MESSAGES: Final = 20_000
 _LONG_MESSAGES: Final = 5_000_000
 _THROUGH_MESSAGES: Final = 10_000_000
+_DAMAGES: Final = 200
 _MEBIBYTE: Final = 1024 * 1024
 #: Seconds between two lines of progress.
 _SHOW_S: Final = 1.0
@@ -54,6 +56,8 @@ class Options:
     is_long: bool
     #: Kills with an eye on the ledger, and nothing else.
     is_ledger_alone: bool
+    #: Trials of the run that damages the database file, and nothing else; None: no such run.
+    damages: int | None
     #: Messages of the run that looks at the files; None: no such run.
     through: int | None
     #: Nothing else is run.
@@ -91,6 +95,14 @@ def parse(arguments: Sequence[str]) -> Options:
     without_kills.add_argument(
         "--ledger", action="store_true", help="kill it while it exports, and see that each record is there once"
     )
+    without_kills.add_argument(
+        "--damage",
+        metavar="N",
+        type=_positive,
+        nargs="?",
+        const=_DAMAGES,
+        help=f"damage the database file at random N times (default {_DAMAGES}), and see that none goes unnoticed",
+    )
     parsed = parser.parse_args(arguments)
     if parsed.kill_database and parsed.database != OWN_POSTGRES:
         parser.error(f"--kill-database needs --database {OWN_POSTGRES}: another one is not ours to kill")
@@ -98,6 +110,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--long kills nothing")
     if parsed.ledger and parsed.database:
         parser.error("--ledger looks into the embedded database")
+    if parsed.damage and parsed.database:
+        parser.error("--damage damages the file of the embedded database")
     if parsed.through and parsed.database:
         parser.error("--through looks at the files of the embedded database")
     return Options(
@@ -108,6 +122,7 @@ def parse(arguments: Sequence[str]) -> Options:
         kills_database=parsed.kill_database,
         is_long=parsed.long,
         is_ledger_alone=parsed.ledger,
+        damages=parsed.damage,
         through=_THROUGH_MESSAGES if not arguments else parsed.through,
         is_through_alone=parsed.through is not None,
     )
@@ -132,6 +147,8 @@ def main(arguments: Sequence[str]) -> int:
             exit_codes.append(_run_long(options, directory, database))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
+        elif options.damages is not None:
+            exit_codes.append(_run_damages(options.damages, options.seed, directory))
         elif not options.is_through_alone:
             exit_codes.append(_run_crashes(options, directory, database))
         if options.through is not None:
@@ -210,6 +227,30 @@ def _run_ledger(options: Options, directory: Path) -> int:
         print(complaint)
     print("BROKEN" if complaints else "Each delivery that was confirmed has one record, and none has two.")
     return 1 if complaints else 0
+
+
+# Damage --------------------------------------------------------------------------------------------------------------
+
+
+def _run_damages(trials: int, seed: int, directory: Path) -> int:
+    print(f"seed {seed}", flush=True)
+    line = ProgressLine()
+    started_at = time.monotonic()
+    outcome = run_damages(directory, trials=trials, seed=seed, show=line.show)
+    line.end()
+    print(f"{trials} damages in {time.monotonic() - started_at:.0f} s")
+    for text in damage_lines(outcome):
+        print(text)
+    return 1 if outcome.complaints else 0
+
+
+def damage_lines(outcome: DamageOutcome) -> list[str]:
+    return [
+        *(f"{count:>4}  {kind}: {result.value}" for (kind, result), count in sorted(outcome.results.items(), key=str)),
+        f"{outcome.delivered:,} messages delivered; {outcome.kept_back:,} kept back where damage was told",
+        *outcome.complaints,
+        "BROKEN" if outcome.complaints else "No damage went unnoticed, and nothing was delivered altered.",
+    ]
 
 
 # A long run ----------------------------------------------------------------------------------------------------------

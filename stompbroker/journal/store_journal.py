@@ -428,11 +428,14 @@ class StoreJournal:
         return len(self._backlog)
 
     def statistics(self) -> JournalStatistics:
+        state, reason, since_ns = self.health.shown()
         return JournalStatistics(
             engine=self._engine,
-            state=self.health.state,
-            reason=self.health.reason,
-            since_ns=self.health.since_ns,
+            state=state,
+            reason=reason,
+            since_ns=since_ns,
+            damages=self.health.damages,
+            check=self.health.check,
             backlog_units=self.pending_units,
             backlog_bytes=self._backlog.size_bytes,
             batches=self.batches,

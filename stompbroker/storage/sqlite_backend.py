@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
 from stompbroker.storage.checkpoints import Checkpoints
 from stompbroker.storage.failures import Failures
+from stompbroker.storage.schema import gaps, ledger_batches, messages
 from stompbroker.storage.sqlite_engine import BEGIN_WRITING, reading_engine, writing_engine
 from stompbroker.storage.sqlite_paging import SqlitePageReader
 from stompbroker.storage.turns import Turns
@@ -35,6 +36,7 @@ class SqliteBackend:
     """Opens the file, which must exist and be migrated."""
 
     begin = BEGIN_WRITING
+    checked_tables: Final = [messages.name, gaps.name, ledger_batches.name]
 
     def __init__(self, file: Path) -> None:
         self._directory = str(file.parent)
