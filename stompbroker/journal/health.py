@@ -40,6 +40,7 @@ class Health:
         "check",
         "damages",
         "gate",
+        "is_out_of_room",
         "reason",
         "since_ns",
         "state",
@@ -50,6 +51,8 @@ class Health:
         self._min_free_bytes = min_free_bytes
         self._is_backlog_long = False
         self.gate = Gate()
+        #: Whether nothing may be stored until consumers have made room: only what is kept for deletions is left.
+        self.is_out_of_room = False
         self.state = StoreState.OK
         #: Why it is not ok, and since when.
         self.reason: str | None = None
@@ -83,9 +86,10 @@ class Health:
 
     def note_room(self, free_bytes: int | None) -> None:
         """The store works, and there is that much room left."""
+        self.is_out_of_room = free_bytes is not None and free_bytes < 0
         low_mark = self._min_free_bytes * (ROOM_MARGIN if self.state is StoreState.LOW_SPACE else 1)
         if free_bytes is not None and free_bytes < low_mark:
-            self._change(StoreState.LOW_SPACE, f"only {free_bytes} bytes are free where the database is")
+            self._change(StoreState.LOW_SPACE, f"only {max(0, free_bytes)} bytes are free where the database is")
         else:
             self._change(StoreState.OK, None)
 

@@ -26,10 +26,15 @@ __all__ = ["Failures"]
 _REFUSING_CLASSES: Final = ("21", "54")
 #: What Python itself says to a value that no column takes: a lone surrogate, an integer of more than 64 bits.
 _REFUSING_VALUES: Final = (UnicodeError, OverflowError, struct.error)
-#: What says that the database itself is damaged: SQLite's codes for a malformed file, for one that is none, and for one
-#: that is too short, and the only words it has for a text that is none; PostgreSQL's for a table and an index.
+#: What says that the database itself is damaged: SQLite's codes for a malformed file and for one that is none, and its
+#: words, where it has no code, for values and a schema that are not ours; PostgreSQL's codes for a table and an index.
 _DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_DAMAGED_TEXTS: Final = ("Could not decode to UTF-8", "JSON cannot hold BLOB values", "string or blob too big")
+_DAMAGED_TEXTS: Final = (
+    "Could not decode to UTF-8",
+    "JSON cannot hold BLOB values",
+    "no such table",
+    "no such column",
+)
 _DAMAGED_STATES: Final = ("XX001", "XX002")
 
 
@@ -94,4 +99,6 @@ def _is_damage(error: Exception) -> bool:
         getattr(driver_error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED_CODES
         or getattr(driver_error, "sqlstate", None) in _DAMAGED_STATES
         or str(driver_error).startswith(_DAMAGED_TEXTS)
+        # What we write is encoded, so this is something that was read.
+        or isinstance(driver_error, UnicodeDecodeError)
     )

@@ -61,6 +61,11 @@ class LogFile:
         except FileNotFoundError:
             return 0
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether more than a few messages were stored: many a broker stores one now and then."""
+        return self.length_bytes() > FIRST_BYTES
+
     def free_bytes(self) -> int:
         """What is left on the disk. Raises OSError."""
         system = os.statvfs(self._directory)

@@ -75,7 +75,8 @@ class SqliteBackend:
         self._checkpoints.note_commit(batch, free_pages)
 
     def free_bytes(self) -> int:
-        """What the file system has left for us, and what is free inside the file.
+        """What the file system has left for us, and what is free inside the file, without what is kept for deletions;
+        negative if deletions have to make room first.
 
         SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. That holds for its
         log as well. Raises OSError or StoreFailing.
@@ -85,7 +86,8 @@ class SqliteBackend:
         if (found.st_dev, found.st_ino) != self._file_id:
             raise OSError(errno.ESTALE, "another file has taken its place", self.where)
         system = os.statvfs(self._directory)
-        return system.f_bavail * system.f_frsize + self._checkpoints.free_pages_bytes
+        free_bytes = system.f_bavail * system.f_frsize + self._checkpoints.free_pages_bytes
+        return free_bytes - self._checkpoints.owed_bytes
 
     def stored_bytes(self) -> int:
         return self._checkpoints.stored_bytes()
