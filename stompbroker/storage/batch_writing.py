@@ -137,11 +137,12 @@ def message_insertion(dialect: Dialect) -> MessageWriter:
     def write(cursor: DBAPICursor, runs: Sequence[MessageRun]) -> None:
         values: list[Any] = []
         limited: list[Any] = []
-        for *row, expires_at_ns, only_for, found in message_rows(runs):
-            if expires_at_ns is None and only_for is None:
-                values += (*row, found)
+        for row in message_rows(runs):
+            if row[6] is None and row[7] is None:
+                values += row[:6]
+                values.append(row[8])
             else:
-                limited += (*row, expires_at_ns, only_for, found)
+                limited += row
         if values:
             plain_rows.run(cursor, values)
         if limited:

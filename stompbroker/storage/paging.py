@@ -100,12 +100,15 @@ def lost_of(connection: Connection, topic_id: int, absent: list[tuple[int, int]]
     To be asked after the page was read, and of the same database: what was deleted since is explained by then.
     """
     first, last = absent[0][0], absent[-1][1]
-    found = connection.execute(select(topics.c.whole_from).where(topics.c.id == topic_id)).scalar_one_or_none()
-    if found is None:
+    bounds = select(topics.c.whole_from, topics.c.next_offset).where(topics.c.id == topic_id)
+    whole_from, next_offset = connection.execute(bounds).one_or_none() or (None, 0)
+    if whole_from is None:
         return None  # a topic from before this was written down, or one that is gone
     explained = OffsetRanges()
-    if found > 0:
-        explained.add(0, found)
+    if whole_from > 0:
+        explained.add(0, whole_from)
+    if next_offset < last:
+        explained.add(next_offset, last)
     rows = connection.execute(select(gaps).where(gaps.c.topic_id == topic_id, gaps.c.stop > first, gaps.c.start < last))
     for _, stop, start in checked(gaps.name, rows):
         explained.add(start, stop)
