@@ -21,6 +21,7 @@ from benchmarks.disk_directory import disk_directory
 from soak.chaos_run import CONNECTIONS, run_chaos
 from soak.churn_run import ChurnSettings, run_churn
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
+from soak.damage_run import DamageOutcome, run_damages
 from soak.database import OWN_POSTGRES, Database, opened_database
 from soak.kill_plan import Moment
 from soak.ledger_run import SETTINGS, run_ledger
@@ -45,6 +46,7 @@ _CHAOS_FRAMES: Final = 1_000_000
 _CHURN_S: Final = 120
 _CHURN_CONNECTIONS: Final = 500
 _CHURN_TOPICS: Final = 2_000
+_DAMAGES: Final = 200
 _MEBIBYTE: Final = 1024 * 1024
 #: Seconds between two lines of progress.
 _SHOW_S: Final = 1.0
@@ -62,6 +64,8 @@ class Options:
     is_ledger_alone: bool
     #: Random frames of the run with all invariants checked; None: no such run.
     chaos: int | None
+    #: Trials of the run that damages the database file, and nothing else; None: no such run.
+    damages: int | None
     #: Messages of the run that looks at the files; None: no such run.
     through: int | None
     #: Nothing else is run.
@@ -102,6 +106,14 @@ def parse(arguments: Sequence[str]) -> Options:
         "--ledger", action="store_true", help="kill it while it exports, and see that each record is there once"
     )
     without_kills.add_argument(
+        "--damage",
+        metavar="N",
+        type=_positive,
+        nargs="?",
+        const=_DAMAGES,
+        help=f"damage the database file at random N times (default {_DAMAGES}), and see that none goes unnoticed",
+    )
+    without_kills.add_argument(
         "--chaos",
         metavar="N",
         type=_positive,
@@ -140,6 +152,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--ledger looks into the embedded database")
     if parsed.chaos and parsed.database:
         parser.error("--chaos looks into the embedded database")
+    if parsed.damage and parsed.database:
+        parser.error("--damage damages the file of the embedded database")
     if parsed.through and parsed.database:
         parser.error("--through looks at the files of the embedded database")
     if parsed.churn and parsed.database:
@@ -156,6 +170,7 @@ def parse(arguments: Sequence[str]) -> Options:
         is_long=parsed.long,
         is_ledger_alone=parsed.ledger,
         chaos=parsed.chaos,
+        damages=parsed.damage,
         through=_THROUGH_MESSAGES if not arguments else parsed.through,
         is_through_alone=parsed.through is not None,
         churn=churn if parsed.churn else None,
@@ -185,6 +200,8 @@ def main(arguments: Sequence[str]) -> int:
             exit_codes.append(_run_ledger(options, directory))
         elif options.chaos is not None:
             exit_codes.append(_run_chaos(options.chaos, options.seed, directory))
+        elif options.damages is not None:
+            exit_codes.append(_run_damages(options.damages, options.seed, directory))
         elif not options.is_through_alone:
             exit_codes.append(_run_crashes(options, directory, database))
         if options.through is not None:
@@ -284,6 +301,30 @@ def _run_chaos(frames: int, seed: int, directory: Path) -> int:
         print(complaint)
     print("BROKEN" if outcome.complaints else "No ERROR, no broken invariant, no traceback, each record once.")
     return 1 if outcome.complaints else 0
+
+
+# Damage --------------------------------------------------------------------------------------------------------------
+
+
+def _run_damages(trials: int, seed: int, directory: Path) -> int:
+    print(f"seed {seed}", flush=True)
+    line = ProgressLine()
+    started_at = time.monotonic()
+    outcome = run_damages(directory, trials=trials, seed=seed, show=line.show)
+    line.end()
+    print(f"{trials} damages in {time.monotonic() - started_at:.0f} s")
+    for text in damage_lines(outcome):
+        print(text)
+    return 1 if outcome.complaints else 0
+
+
+def damage_lines(outcome: DamageOutcome) -> list[str]:
+    return [
+        *(f"{count:>4}  {kind}: {result.value}" for (kind, result), count in sorted(outcome.results.items(), key=str)),
+        f"{outcome.delivered:,} messages delivered; {outcome.kept_back:,} kept back where damage was told",
+        *outcome.complaints,
+        "BROKEN" if outcome.complaints else "No damage went unnoticed, and nothing was delivered altered.",
+    ]
 
 
 # A long run ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
     store           the database, its lock
-      services      journal, page reader, upkeep, exporter, snapshots, distributor, garbage collector, sampler,
+      services      journal, page reader, upkeep, checker, exporter, snapshots, distributor, garbage collector, sampler,
                     pacemaker, log throttle, control listener, management endpoint
         connections one worker per client
           accepting one listener per address
@@ -39,6 +39,7 @@ import trio
 
 from stompbroker import __version__
 from stompbroker.actors import (
+    checker,
     control_listener,
     distributor,
     exporter,
@@ -67,7 +68,7 @@ from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message_ids import MessageIds
 from stompbroker.sessions import RefusalPace, Rhythm, Session, SessionSettings, Surroundings
 from stompbroker.stomp import Limits
-from stompbroker.storage import Kept, Ownership, Store, WritingProcess, open_store
+from stompbroker.storage import Kept, Ownership, Store, WritingProcess, open_store, recognise
 from stompbroker.store_writer import ProcessWriter, StoreWriter, ThreadWriter
 from stompbroker.stretches import StretchGauge
 from stompbroker.topics import DeadLetters, Dispatch, IdleSubscriptions, MemoryJournal, Records, Registry
@@ -208,8 +209,12 @@ class Broker:
         topic_idle_ns = int(self.settings.topic_idle_s * NANOSECONDS)
         if self.opened is not None and isinstance(self.journal, StoreJournal):
             await nursery.start(journal.run, self.journal, self.opened.writer, self.dispatch, self.stretches)
-            await nursery.start(page_reader.run, self.registry.pages, self.opened.store)
-            await nursery.start(upkeep.run, self.registry, self.journal, self.opened.store, self.clock)
+            await nursery.start(page_reader.run, self.registry.pages, self.opened.store, self.journal.health)
+            await nursery.start(
+                upkeep.run, self.registry, self.journal, self.opened.store, self.clock, self.journal.health
+            )
+            if not self.opened.ownership.was_closed:
+                await nursery.start(checker.run, self.registry, self.opened.store, self.journal.health)
             if self.exports is not None and self.rounds is not None:
                 await nursery.start(
                     exporter.run, self.exports, self.rounds, self._lake(), self.clock, self.journal.wait_idle
@@ -363,7 +368,10 @@ async def opened_store(settings: Settings, writing: WritingProcess | None = None
     description = f"process {os.getpid()} on {socket.gethostname()}, since {started_at}"
 
     def take(store: Store) -> tuple[Ownership, Kept]:
-        return store.take_ownership(description), store.load()
+        ownership, kept = store.take_ownership(description), store.load()
+        if settings.database == EMBEDDED:
+            recognise(settings.data, ownership.store_id)
+        return ownership, kept
 
     store = await trio.to_thread.run_sync(open_store, settings.database, settings.data)
     writer: StoreWriter = ThreadWriter(store)

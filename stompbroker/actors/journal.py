@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from stompbroker.storage import StoreFailing, StoreRefused
+from stompbroker.storage import StoreDamaged, StoreFailing, StoreRefused
 from stompbroker.topics import StoreState
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ async def _write(formed: Formed, journal: StoreJournal, writer: StoreWriter) -> 
         except StoreFailing as failure:
             is_outcome_known, refusal = False, None
             journal.note_answer()
+            if isinstance(failure, StoreDamaged):
+                journal.health.note_damage(f"it cannot be written to: {failure}")
             if journal.health.note_failing(str(failure)):
                 log.error("the store fails; publishers to stored topics wait", reason=str(failure))
             await trio.sleep(delay_s)

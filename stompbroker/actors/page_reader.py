@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from stompbroker.storage import StoreFailing
+from stompbroker.storage import StoreDamaged, StoreFailing
 
 if TYPE_CHECKING:
     from stompbroker.commitlog import Log
+    from stompbroker.journal import Health
     from stompbroker.storage import Store
     from stompbroker.topics import PageRequest, Pages
 
@@ -28,7 +29,9 @@ MAX_AT_ONCE: Final = 16
 log = structlog.get_logger()
 
 
-async def run(pages: Pages, store: Store, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def run(
+    pages: Pages, store: Store, health: Health, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     """Read until cancelled."""
     limiter = trio.CapacityLimiter(1)
     is_failing = False
@@ -52,16 +55,24 @@ async def run(pages: Pages, store: Store, *, task_status: trio.TaskStatus[None] 
             is_failing = False
             log.info("the store can be read again")
         for request, page in zip(requests, found, strict=True):
-            pages.put(request, page)
+            if isinstance(page, StoreDamaged):
+                health.note_damage(f"topic {request.topic.name}: {page}")
+                pages.abandon(request)
+            else:
+                pages.put(request, page)
 
 
-def _read(store: Store, requests: list[PageRequest]) -> list[Log]:
-    """Each page, or if there is nothing on it, one that reaches to the next messages there are."""
-    found = []
+def _read(store: Store, requests: list[PageRequest]) -> list[Log | StoreDamaged]:
+    """Each page, or if there is nothing on it, one that reaches to the next messages there are; or that it is lost,
+    which is no reason for the others to wait."""
+    found: list[Log | StoreDamaged] = []
     for topic, start, stop in requests:
         assert topic.store_id is not None
-        page = store.read_page(topic.store_id, start, stop)
-        if not page.message_count and stop < topic.log.end_offset:
-            page = store.read_page(topic.store_id, start, topic.log.end_offset)
-        found.append(page)
+        try:
+            page = store.read_page(topic.store_id, start, stop)
+            if not page.message_count and page.end_offset == stop < topic.log.end_offset:
+                page = store.read_page(topic.store_id, start, topic.log.end_offset)
+            found.append(page)
+        except StoreDamaged as damage:
+            found.append(damage)
     return found

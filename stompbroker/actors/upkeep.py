@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from stompbroker.storage import StoreFailing
+from stompbroker.storage import StoreDamaged, StoreFailing
 from stompbroker.topics import Mark, Unit
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.ids import Offset
+    from stompbroker.journal import Health
     from stompbroker.message import Message
     from stompbroker.storage import Store, Stretch
     from stompbroker.topics import Journal, Registry, Topic
@@ -36,6 +37,7 @@ async def run(
     journal: Journal,
     store: Store,
     clock: Clock,
+    health: Health,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -47,7 +49,9 @@ async def run(
             for topic in list(registry.topics.values()):
                 if topic.retained is not None and not topic.retained.is_counted and not topic.is_removed:
                     await _count(topic, store, clock, limiter)
-            await _expire(registry, journal, store, clock, limiter)
+            await _expire(registry, journal, store, clock, limiter, health)
+        except StoreDamaged as damage:
+            health.note_damage(str(damage))
         except StoreFailing as failure:
             log.debug("the store cannot be looked into", reason=str(failure))
         await trio.sleep(ROUND_S)
@@ -74,7 +78,7 @@ async def _count(topic: Topic, store: Store, clock: Clock, limiter: trio.Capacit
 
 
 async def _expire(
-    registry: Registry, journal: Journal, store: Store, clock: Clock, limiter: trio.CapacityLimiter
+    registry: Registry, journal: Journal, store: Store, clock: Clock, limiter: trio.CapacityLimiter, health: Health
 ) -> None:
     """Give up what has expired, and have it deleted unless somebody still works on it."""
     if not any(topic.is_in_store for topic in registry.topics.values()):
@@ -91,7 +95,10 @@ async def _expire(
         now_ns = clock.now_ns()
         for _, topic_id, offset, message in found:
             topic = by_id.get(topic_id)
-            if topic is not None and topic.expire(offset, message, now_ns):
+            if message is None:
+                where = "" if topic is None else f"topic {topic.name}: "
+                health.note_damage(f"{where}the message at offset {offset} is not as it was written")
+            elif topic is not None and topic.expire(offset, message, now_ns):
                 purged.setdefault(topic, {})[offset] = message
         if purged:
             await _purge(purged, journal)

@@ -61,6 +61,8 @@ def _store(store: Mapping[str, Any]) -> Text:
     parts = [f"{store['engine']} {state}", f"{store['batches']:,} batches"]
     if store["stored_bytes"] is not None:
         parts.append(f"{bytes_as_text(store['stored_bytes'])} stored")
+    if store["check"] == "running":
+        parts.append("being checked")
     if store["backlog_units"]:
         parts.append(f"{store['backlog_units']:,} to be written ({bytes_as_text(store['backlog_bytes'])})")
     return shown(f"store      {', '.join(parts)}", "" if is_well else "bold red")

@@ -228,4 +228,6 @@ class Control:
             "backlog_bytes": statistics.backlog_bytes,
             "batches": statistics.batches,
             "stored_bytes": statistics.stored_bytes,
+            "damages": statistics.damages,
+            "check": statistics.check,
         }

@@ -81,11 +81,21 @@ class Backlog:
         if self.size_bytes >= MAX_BACKLOG_BYTES:
             self._health.note_backlog(is_long=True)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `hand_out` has something."""
+        return bool(self._waiting) and not self._waits_for_room(self._waiting[0])
+
+    def _waits_for_room(self, unit: Unit) -> bool:
+        return self._health.is_out_of_room and bool(unit.publications)
+
     def hand_out(self) -> list[Unit]:
         """The units of the next batch, perhaps none."""
         units: list[Unit] = []
         size_bytes = work = 0
         while self._waiting and size_bytes < MAX_BATCH_BYTES and work < MAX_BATCH_UNITS:
+            if self._waits_for_room(self._waiting[0]):
+                break
             if _is_published_to(self._waiting[0].removed, units):
                 break  # What goes with it is known when these are completed.
             unit = self._waiting.popleft()

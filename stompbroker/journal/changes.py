@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
-from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
-from stompbroker.storage import CursorRow, Deletion, TopicRow
+from stompbroker.journal.rows import add_topic, cursor_row, redelivery_key, redelivery_row, subscription_row
+from stompbroker.storage import CursorRow, Deletion, Gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -143,7 +143,12 @@ def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, i
             stop = min(stop, start + left)
             assert topic.store_id is not None
             batch.deletions.append(Deletion(topic.store_id, start, stop))
+            is_from_the_start = start <= topic.collected_up_to
             topic.note_collected(start, stop)
+            if is_from_the_start:
+                add_topic(batch, topic, topic.store_id, topic.log.end_offset)
+            else:
+                batch.gaps.append(Gap(topic.store_id, stop, start))
             left -= stop - start
             ranges_left -= 1
             if not left or not ranges_left:
@@ -181,5 +186,5 @@ def find_positions(subscription: Subscription, registry: Registry, found: Positi
             continue
         if subscription.pattern.matches(topic.segments):
             # The stored end may lag, if the topic was not stored for a while; no cursor may be ahead of it.
-            found.topics.append(TopicRow(topic_id, topic.name, end))
+            found.topics.append((topic, end))
             found.cursors.append(CursorRow(subscription_id, topic_id, end, (), end))

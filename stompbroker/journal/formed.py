@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, final
 from stompbroker.commitlog import Cursor
 from stompbroker.ids import Offset
 from stompbroker.journal.changes import add_moved_since
-from stompbroker.journal.rows import cursor_row, redelivery_key, redelivery_row, subscription_row
+from stompbroker.journal.rows import add_topic, cursor_row, redelivery_key, redelivery_row, subscription_row
 from stompbroker.outcome import Outcome
-from stompbroker.storage import CursorRow, Deletion, MessageRun, TopicRow
+from stompbroker.storage import CursorRow, Deletion, Gap, MessageRun
 from stompbroker.topics import Verdict
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Positions:
     __slots__ = ("cursors", "topics")
 
     def __init__(self) -> None:
-        self.topics: list[TopicRow] = []
+        self.topics: list[tuple[Topic, Offset]] = []
         self.cursors: list[CursorRow] = []
 
 
@@ -107,6 +107,10 @@ class Formed:
         for topic, topic_id in self._new_ids.items():
             if topic_id in written:
                 topic.enter_store(topic_id)
+        for row in self.batch.topics:
+            stored = self._registry.topics.get(row.name)
+            if stored is not None and stored.store_id == row.id:
+                stored.stored_end = max(stored.stored_end, row.next_offset)
 
 
 @final
@@ -167,12 +171,13 @@ class _Proposal:
         for topic, offsets in unit.purged.items():
             if topic.store_id is not None and not topic.is_removed:
                 self._batch.deletions += [Deletion(topic.store_id, offset, offset + 1) for offset in offsets]
+                self._batch.gaps += [Gap(topic.store_id, offset + 1, offset) for offset in offsets]
 
     def finish(self) -> None:
         """Write down where all of it leaves topics and cursors. Of several rows for one thing the last counts."""
         batch = self._batch
         for topic, next_offset in self._next_offsets.items():
-            batch.topics.append(TopicRow(self._id_of(topic), topic.name, next_offset))
+            add_topic(batch, topic, self._id_of(topic), next_offset)
         batch.cursors += [cursor_row(reading, cursor) for reading, cursor in self._cursors.items()]
         if self._done_with:
             batch.redeliveries = [row for row in batch.redeliveries if row[:3] not in self._done_with]
@@ -202,6 +207,8 @@ class _Proposal:
         for offset, message in enumerate(messages, first):
             if message.origin.is_persistent:
                 self._batch.messages.append(MessageRun(topic_id, Offset(offset), [message]))
+            else:
+                self._batch.gaps.append(Gap(topic_id, offset + 1, offset))
 
     def _create(self, subscription: Subscription) -> None:
         """No cursor means that everything there is is unsettled: it needs one where something was stored before it, in
@@ -210,7 +217,8 @@ class _Proposal:
         self._batch.subscriptions.append(row)
         positions = self._positions.get(subscription)
         if positions is not None:
-            self._batch.topics += positions.topics
+            for topic, end in positions.topics:
+                add_topic(self._batch, topic, self._id_of(topic), end)
             self._batch.cursors += positions.cursors
         for topic in self._topics_named_by(subscription.pattern):
             offset = self._next_offset(topic)

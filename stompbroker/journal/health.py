@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+import structlog
+
+from stompbroker.storage import REMEDY
 from stompbroker.topics import Gate, StoreState
 
 if TYPE_CHECKING:
@@ -17,27 +20,76 @@ __all__ = ["Health"]
 
 #: Publishers go on when there is this much more room than the mark at which they were stopped.
 ROOM_MARGIN: Final = 1.1
+#: Damages that are told one by one. Who repeats one of the others counts it again.
+MAX_KNOWN: Final = 100
+
+log = structlog.get_logger()
 
 
 @final
 class Health:
-    __slots__ = ("_clock", "_is_backlog_long", "_min_free_bytes", "gate", "reason", "since_ns", "state")
+    """What is damaged stays so: it is told once, and shown while the store does not also fail or fill up. The gate
+    stays open, since what is published now can be stored."""
+
+    __slots__ = (
+        "_clock",
+        "_damaged_since_ns",
+        "_is_backlog_long",
+        "_known_damages",
+        "_min_free_bytes",
+        "check",
+        "damages",
+        "gate",
+        "is_out_of_room",
+        "reason",
+        "since_ns",
+        "state",
+    )
 
     def __init__(self, clock: Clock, min_free_bytes: int) -> None:
         self._clock = clock
         self._min_free_bytes = min_free_bytes
         self._is_backlog_long = False
         self.gate = Gate()
+        #: Whether nothing may be stored until consumers have made room: only what is kept for deletions is left.
+        self.is_out_of_room = False
         self.state = StoreState.OK
         #: Why it is not ok, and since when.
         self.reason: str | None = None
         self.since_ns: int | None = None
 
+        #: Damages that were told, the first ones; and how many were met.
+        self._known_damages: dict[str, None] = {}
+        self.damages = 0
+        self._damaged_since_ns: int | None = None
+        #: "running" or "done" if the store is checked after an end that was none.
+        self.check: str | None = None
+
+    def shown(self) -> tuple[StoreState, str | None, int | None]:
+        """For people: the state, why it is not ok, and since when."""
+        if self.state is not StoreState.OK or not self.damages:
+            return self.state, self.reason, self.since_ns
+        first = next(iter(self._known_damages))
+        others = f" (and {self.damages - 1} more)" if self.damages > 1 else ""
+        return StoreState.DAMAGED, f"{first}{others}. {REMEDY}", self._damaged_since_ns
+
+    def note_damage(self, what: str) -> None:
+        """Something that was stored is altered or lost. Nothing is settled for that; whoever needs it stops there."""
+        if what in self._known_damages:
+            return
+        self.damages += 1
+        if self._damaged_since_ns is None:
+            self._damaged_since_ns = self._clock.now_ns()
+        if len(self._known_damages) < MAX_KNOWN:
+            self._known_damages[what] = None
+            log.error("the store is damaged; whoever needs what is lost stops there", what=what, remedy=REMEDY)
+
     def note_room(self, free_bytes: int | None) -> None:
         """The store works, and there is that much room left."""
+        self.is_out_of_room = free_bytes is not None and free_bytes < 0
         low_mark = self._min_free_bytes * (ROOM_MARGIN if self.state is StoreState.LOW_SPACE else 1)
         if free_bytes is not None and free_bytes < low_mark:
-            self._change(StoreState.LOW_SPACE, f"only {free_bytes} bytes are free where the database is")
+            self._change(StoreState.LOW_SPACE, f"only {max(0, free_bytes)} bytes are free where the database is")
         else:
             self._change(StoreState.OK, None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
+from stompbroker.errors import OperatorError
 from stompbroker.journal.rows import ATTACHED, read_wishes
 from stompbroker.topics import (
     AckMode,
@@ -35,8 +36,11 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
     cursors = {(row.subscription_id, row.topic_id): row for row in kept.cursors}
     topics: dict[int, Topic] = {}
     for row, first_stored in kept.topics:
-        start = row.next_offset if first_stored is None else first_stored
-        topic = registry.restore_topic(Pattern.named(row.name), row.id, start, row.next_offset, now_ns)
+        whole_from = row.next_offset if row.whole_from is None else row.whole_from
+        # Where the topic is whole its first messages may be lost, and must be missed.
+        start = whole_from if first_stored is None else min(first_stored, whole_from)
+        name = Pattern.named(row.name)
+        topic = registry.restore_topic(name, row.id, start, row.next_offset, now_ns, whole_from=whole_from)
         topics[row.id] = topic
         for subscription in registry.durable_for(topic):
             assert subscription.durability is not None
@@ -83,7 +87,12 @@ def _cursor(row: CursorRow | None, first_stored: Offset) -> Cursor:
 def _restore_failure(
     row: RedeliveryRow, subscriptions: dict[int, Subscription], topics: dict[int, Topic], registry: Registry
 ) -> None:
-    subscription, topic = subscriptions[row.subscription_id], topics[row.topic_id]
+    subscription, topic = subscriptions.get(row.subscription_id), topics.get(row.topic_id)
+    if subscription is None or topic is None or topic not in subscription.readings:
+        raise OperatorError(
+            f"The store is damaged: a message of topic {row.topic_id} has failed for subscription "
+            f"{row.subscription_id}, and one of them is not there. Restore it from one backup, as a whole."
+        )
     reading = subscription.readings[topic]
     failure = Failure(
         row.attempts,

@@ -8,15 +8,25 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.storage import CursorRow, RedeliveryKey, RedeliveryRow, SubscriptionRow
+from stompbroker.storage import CursorRow, Gap, RedeliveryKey, RedeliveryRow, SubscriptionRow, TopicRow
 from stompbroker.topics import DeliveryWishes, Replay
 
 if TYPE_CHECKING:
     from stompbroker.commitlog import Cursor
     from stompbroker.ids import Offset
-    from stompbroker.topics import Failure, Reading, Subscription
+    from stompbroker.storage import Batch
+    from stompbroker.topics import Failure, Reading, Subscription, Topic
 
-__all__ = ["ATTACHED", "Numbers", "cursor_row", "read_wishes", "redelivery_key", "redelivery_row", "subscription_row"]
+__all__ = [
+    "ATTACHED",
+    "Numbers",
+    "add_topic",
+    "cursor_row",
+    "read_wishes",
+    "redelivery_key",
+    "redelivery_row",
+    "subscription_row",
+]
 
 
 #: Stands for the time when a subscription was last seen while somebody is attached to it: if we are killed then, it was
@@ -73,6 +83,18 @@ def read_wishes(text: str) -> tuple[DeliveryWishes, Replay | None]:
     wishes = json.loads(text or "{}")
     starts_at = wishes.pop("starts_at", None)
     return DeliveryWishes.from_plain(wishes), None if starts_at is None else Replay(*starts_at)
+
+
+def add_topic(batch: Batch, topic: Topic, topic_id: int, next_offset: Offset) -> None:
+    """Write down where a topic stands; `next_offset` is the end of its log, or behind that if the batch publishes."""
+    end = topic.log.end_offset
+    if topic.store_id is None:
+        whole_from = end
+    else:
+        whole_from = max(topic.whole_from, topic.collected_up_to)
+        if max(topic.stored_end, whole_from) < end:  # it was not stored for a while
+            batch.gaps.append(Gap(topic_id, end, topic.stored_end))
+    batch.topics.append(TopicRow(topic_id, topic.name, next_offset, whole_from))
 
 
 def redelivery_key(reading: Reading, offset: Offset) -> RedeliveryKey:

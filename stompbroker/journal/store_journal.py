@@ -205,7 +205,7 @@ class StoreJournal:
     async def wait_for_work(self) -> None:
         """Until there is something to write: at once for units, after a moment for what can wait for company."""
         unsaved = self._registry.unsaved
-        while not self._backlog and not self._has_exports:
+        while not self._backlog.is_ready and not self._has_exports:
             if not unsaved:
                 if self._flushing and self._registry.records:
                     return
@@ -223,7 +223,7 @@ class StoreJournal:
                 return
             else:
                 with trio.move_on_after(self._company_for_s) as waiting:
-                    while not (self._backlog or self._flushing or unsaved.is_pressing or self._has_exports):
+                    while not (self._backlog.is_ready or self._flushing or unsaved.is_pressing or self._has_exports):
                         await self._changed.wait()
                 if waiting.cancelled_caught:
                     return
@@ -266,7 +266,7 @@ class StoreJournal:
         In short steps. Its units are chosen in the first one: what they have changed is in the batch then, whatever is
         submitted between the others. They are given their offsets in the last, all at once.
         """
-        is_idle = not self._backlog
+        is_idle = not self._backlog.is_ready
         self._was_busy = not is_idle
         units = self._backlog.hand_out()
         self._writing_since_ns = self._clock.now_ns()
@@ -428,11 +428,14 @@ class StoreJournal:
         return len(self._backlog)
 
     def statistics(self) -> JournalStatistics:
+        state, reason, since_ns = self.health.shown()
         return JournalStatistics(
             engine=self._engine,
-            state=self.health.state,
-            reason=self.health.reason,
-            since_ns=self.health.since_ns,
+            state=state,
+            reason=reason,
+            since_ns=since_ns,
+            damages=self.health.damages,
+            check=self.health.check,
             backlog_units=self.pending_units,
             backlog_bytes=self._backlog.size_bytes,
             batches=self.batches,

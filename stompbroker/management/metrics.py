@@ -126,6 +126,7 @@ def _broker(seen: Seen, sample: Sample) -> Iterator[Metric]:
         states.add_metric([state.value], float(state is store.state))
     yield states
     yield CounterMetricFamily("stompbroker_store_batches", "Batches written.", store.batches)
+    yield CounterMetricFamily("stompbroker_store_damages", "Damages of the store that were met.", store.damages)
 
 
 def _ledger(seen: Seen) -> Iterator[Metric]:

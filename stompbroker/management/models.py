@@ -72,13 +72,17 @@ class EventLoop(Model):
 
 class Store(Model):
     engine: Literal["memory", "sqlite", "postgresql"]
-    state: Literal["ok", "low-space", "failing"]
+    state: Literal["ok", "low-space", "failing", "damaged"]
     reason: str | None
     since: str | None
     backlog_units: int
     backlog_bytes: int
     batches: int
     stored_bytes: int | None
+    damages: int = Field(description="Damages that were met since the start.")
+    check: Literal["running", "done"] | None = Field(
+        description="Whether the store is checked, since its last broker did not close it."
+    )
 
 
 class Ledger(Model):

@@ -11,6 +11,7 @@ from stompbroker.storage.batch import (
     Deletion,
     ExportedBatches,
     ExportRow,
+    Gap,
     Gathered,
     Kept,
     LedgerRow,
@@ -21,9 +22,9 @@ from stompbroker.storage.batch import (
     TopicRow,
 )
 from stompbroker.storage.batch_wire import Encoded, encode
-from stompbroker.storage.errors import StoreFailing, StoreRefused, StoreTaken
+from stompbroker.storage.errors import REMEDY, StoreDamaged, StoreFailing, StoreRefused, StoreTaken
 from stompbroker.storage.ledger_reading import read_ledger
-from stompbroker.storage.opening import current_revision, head_revision, migrate, open_store
+from stompbroker.storage.opening import current_revision, head_revision, migrate, open_store, recognise
 from stompbroker.storage.ownership import Ownership
 from stompbroker.storage.store import Store
 from stompbroker.storage.surveys import Expired, Extent, Stretch
@@ -38,6 +39,7 @@ from stompbroker.storage.writing_process import (
 
 __all__ = [
     "HEAD",
+    "REMEDY",
     "Batch",
     "CursorRow",
     "Deletion",
@@ -46,6 +48,7 @@ __all__ = [
     "ExportRow",
     "ExportedBatches",
     "Extent",
+    "Gap",
     "Gathered",
     "Kept",
     "LedgerRow",
@@ -55,6 +58,7 @@ __all__ = [
     "RedeliveryKey",
     "RedeliveryRow",
     "Store",
+    "StoreDamaged",
     "StoreFailing",
     "StoreRefused",
     "StoreTaken",
@@ -71,4 +75,5 @@ __all__ = [
     "open_store",
     "question",
     "read_ledger",
+    "recognise",
 ]

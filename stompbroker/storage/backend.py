@@ -61,6 +61,10 @@ class Backend(Protocol):
     def note_written(self, cursor: DBAPICursor, batch: Batch) -> None:
         """The batch stands in the transaction, about to be committed."""
 
+    @property
+    def checked_tables(self) -> list[str]:
+        """Those whose structure can be checked, beyond the rows themselves."""
+
     def free_bytes(self) -> int | None: ...
 
     def stored_bytes(self) -> int: ...

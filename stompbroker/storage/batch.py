@@ -21,6 +21,7 @@ __all__ = [
     "Deletion",
     "ExportRow",
     "ExportedBatches",
+    "Gap",
     "Gathered",
     "Kept",
     "LedgerRow",
@@ -37,6 +38,16 @@ class TopicRow(NamedTuple):
     name: str
     #: The offset its next message gets. Above every offset that is stored, and not below any stored cursor.
     next_offset: Offset
+    #: Every offset from it on and below `next_offset` has a message or lies in a gap. None: nothing is known.
+    whole_from: Offset | None = None
+
+
+class Gap(NamedTuple):
+    """Offsets start <= o < stop of a topic have no message, and that is right."""
+
+    topic_id: int
+    stop: int
+    start: int
 
 
 class MessageRun(NamedTuple):
@@ -193,6 +204,8 @@ class Batch:
     settled_redeliveries: list[RedeliveryKey] = field(default_factory=list)
     redeliveries: list[RedeliveryRow] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
+    #: Where there is no message from now on; neighbours become one row. Those below `whole_from` go with a deletion.
+    gaps: list[Gap] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     #: New ones, and those that have been written since.
     exports: list[ExportRow] = field(default_factory=list)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 from sqlalchemy import bindparam
 
 from stompbroker.storage import settled_ranges
+from stompbroker.storage.checksums import checksum, message_checksum, origin_checksum, with_checksum
 from stompbroker.storage.schema import (
     cursors,
+    gaps,
     ledger_batches,
     ledger_exports,
     messages,
@@ -24,22 +26,23 @@ from stompbroker.storage.schema import (
 from stompbroker.storage.statements import deletion, insertion, upsert
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sqlalchemy import Column, ColumnElement, Dialect
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-    from stompbroker.storage.batch import Batch, CursorRow, LedgerRow, MessageRun
+    from stompbroker.storage.batch import Batch, CursorRow, Gap, LedgerRow, MessageRun
 
     MessageWriter = Callable[[DBAPICursor, Sequence[MessageRun]], None]
 
-__all__ = ["BatchWriter", "message_insertion"]
+__all__ = ["BatchWriter", "message_insertion", "message_rows"]
 
 _IN_RANGE: Final = (
     messages.c.topic_id == bindparam("topic_id"),
     messages.c.offset >= bindparam("start"),
     messages.c.offset < bindparam("stop"),
 )
+_NOT_NEEDED: Final = (gaps.c.topic_id == bindparam("topic_id"), gaps.c.stop <= bindparam("whole_from"))
 _EXPORTED: Final = (
     ledger_batches.c.kind == bindparam("kind"),
     ledger_batches.c.day == bindparam("day"),
@@ -60,6 +63,8 @@ class BatchWriter:
         self._redeliveries = upsert(redeliveries, dialect)
         self._settled_redeliveries = deletion(redeliveries, _equal(*redeliveries.primary_key), dialect)
         self._deletions = deletion(messages, _IN_RANGE, dialect)
+        self._gaps = upsert(gaps, dialect)
+        self._closed_gaps = deletion(gaps, _NOT_NEEDED, dialect)
         self._ledger = insertion(ledger_batches, dialect)
         self._exports = upsert(ledger_exports, dialect)
         self._exported = deletion(ledger_batches, _EXPORTED, dialect)
@@ -67,7 +72,13 @@ class BatchWriter:
         # A topic or a subscription goes after what belongs to it.
         self._removals_of_topics = [
             deletion(column.table, _equal(column), dialect)
-            for column in (messages.c.topic_id, cursors.c.topic_id, redeliveries.c.topic_id, topics.c.id)
+            for column in (
+                messages.c.topic_id,
+                gaps.c.topic_id,
+                cursors.c.topic_id,
+                redeliveries.c.topic_id,
+                topics.c.id,
+            )
         ]
         self._removals_of_subscriptions = [
             deletion(column.table, _equal(column), dialect)
@@ -83,9 +94,9 @@ class BatchWriter:
             for removal in self._removals_of_subscriptions:
                 removal.run(cursor, batch.removed_subscriptions)
         if batch.topics:
-            self._topics.run(cursor, _flat_last_of_each(batch.topics, 1))
+            self._topics.run(cursor, _flat_last_of_each(map(with_checksum, batch.topics), 1))
         if batch.subscriptions:
-            self._subscriptions.run(cursor, _flat_last_of_each(batch.subscriptions, 1))
+            self._subscriptions.run(cursor, _flat_last_of_each(map(with_checksum, batch.subscriptions), 1))
         if batch.messages:
             self._write_messages(cursor, batch.messages)
         if batch.cursors:
@@ -93,13 +104,19 @@ class BatchWriter:
         if batch.settled_redeliveries:
             self._settled_redeliveries.run(cursor, list(chain.from_iterable(batch.settled_redeliveries)))
         if batch.redeliveries:
-            self._redeliveries.run(cursor, _flat_last_of_each(batch.redeliveries, 3))
+            self._redeliveries.run(cursor, _flat_last_of_each(map(with_checksum, batch.redeliveries), 3))
         if batch.deletions:
             self._deletions.run(cursor, list(chain.from_iterable(batch.deletions)))
+            deleted_from = {deleted.topic_id for deleted in batch.deletions}
+            closed = [(row.id, row.whole_from) for row in batch.topics if row.id in deleted_from and row.whole_from]
+            if closed:
+                self._closed_gaps.run(cursor, list(chain.from_iterable(closed)))
+        if batch.gaps:
+            self._gaps.run(cursor, list(chain.from_iterable(map(with_checksum, _merged(batch.gaps)))))
         if batch.ledger:
             self._ledger.run(cursor, list(chain.from_iterable(map(_with_payload, batch.ledger))))
         if batch.exports:
-            self._exports.run(cursor, _flat_last_of_each(batch.exports, 1))
+            self._exports.run(cursor, _flat_last_of_each(map(with_checksum, batch.exports), 1))
         if batch.exported:
             self._exported.run(cursor, list(chain.from_iterable(batch.exported)))
         if batch.finished_exports:
@@ -114,33 +131,48 @@ def message_insertion(dialect: Dialect) -> MessageWriter:
     Those for all and ever, which most are, leave out the columns that say otherwise: Python's SQLite takes 0.4 µs to
     bind a None, where all the rest of a row takes 1.5.
     """
-    rows = insertion(messages, dialect, left_out=("expires_at_ns", "only_for"))
+    plain_rows = insertion(messages, dialect, left_out=("expires_at_ns", "only_for"))
     limited_rows = insertion(messages, dialect)
 
     def write(cursor: DBAPICursor, runs: Sequence[MessageRun]) -> None:
         values: list[Any] = []
         limited: list[Any] = []
-        for topic_id, first_offset, run in runs:
-            for offset, message in enumerate(run, first_offset):
-                origin = message.origin
-                row = (
-                    topic_id,
-                    offset,
-                    message.published_at_ns,
-                    origin.publisher,
-                    message.body_bytes,
-                    message.tail,
-                )
-                if origin.is_for_all_and_ever:
-                    values += row
-                else:
-                    limited += (*row, message.expires_at_ns, origin.only_for)
+        for row in message_rows(runs):
+            if row[6] is None and row[7] is None:
+                values += row[:6]
+                values.append(row[8])
+            else:
+                limited += row
         if values:
-            rows.run(cursor, values)
+            plain_rows.run(cursor, values)
         if limited:
             limited_rows.run(cursor, limited)
 
     return write
+
+
+def message_rows(runs: Iterable[MessageRun]) -> Iterator[tuple[Any, ...]]:
+    """Rows of `messages`, all columns in their order."""
+    for topic_id, first_offset, run in runs:
+        origin, begins_with = None, 0
+        for offset, message in enumerate(run, first_offset):
+            if message.origin is not origin:
+                origin = message.origin
+                publisher, only_for = origin.publisher, origin.only_for
+                begins_with = origin_checksum(publisher, only_for)
+            published_at_ns, body_bytes, tail = message.published_at_ns, message.body_bytes, message.tail
+            expires_at_ns = message.expires_at_ns if origin.can_expire else None
+            yield (
+                topic_id,
+                offset,
+                published_at_ns,
+                publisher,
+                body_bytes,
+                tail,
+                expires_at_ns,
+                only_for,
+                message_checksum(begins_with, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail),
+            )
 
 
 def _flat_last_of_each(rows: Iterable[tuple[Any, ...]], key_width: int) -> list[Any]:
@@ -148,13 +180,26 @@ def _flat_last_of_each(rows: Iterable[tuple[Any, ...]], key_width: int) -> list[
     return list(chain.from_iterable({row[:key_width]: row for row in rows}.values()))
 
 
+def _merged(gaps: Iterable[Gap]) -> list[Gap]:
+    """Those that touch are one: of many messages in a row each may be a gap."""
+    merged: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: (gap.topic_id, gap.start)):
+        last = merged[-1] if merged else None
+        if last is not None and last.topic_id == gap.topic_id and gap.start <= last.stop:
+            merged[-1] = last._replace(stop=max(last.stop, gap.stop))
+        else:
+            merged.append(gap)
+    return merged
+
+
 def _packed(row: CursorRow) -> tuple[Any, ...]:
     settled = settled_ranges.pack(row.settled)
-    return row.subscription_id, row.topic_id, row.ack_floor, settled, row.sent_up_to, row.generation
+    return with_checksum((*row[:3], settled, *row[4:]))
 
 
 def _with_payload(row: LedgerRow) -> tuple[Any, ...]:
-    return row.id, row.kind, row.day, row.records, row.made_at_ns, row.payload()
+    payload = row.payload()
+    return (*row[:-1], payload, checksum(tuple(row[:-1]), payload))
 
 
 def _equal(*columns: Column[Any]) -> list[ColumnElement[bool]]:

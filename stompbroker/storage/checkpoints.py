@@ -17,7 +17,9 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.message import tails_bytes
+from stompbroker.storage.errors import StoreFailing
 from stompbroker.storage.log_file import LogFile
+from stompbroker.storage.reserve import Reserve
 from stompbroker.storage.sqlite_engine import BEGIN_WRITING, connect_file
 
 if TYPE_CHECKING:
@@ -83,11 +85,27 @@ class Checkpoints:
         self._file_bytes_before = self._log_file.length_bytes()
         self._due_bytes = CHECKPOINT_BYTES
         self._lacks_room = False
+        self._reserve = Reserve(file)
+        self._lacks_reserve = False
         self._note_free_pages()
+        # SQLite has opened its log by now, and keeps this very file as long as our connection is open.
+        self._log_identity = self._log_file.identity()
+
+    def check_log(self) -> None:
+        """Raises StoreFailing if the log was deleted or replaced. SQLite goes on writing to the file it has opened,
+        which ends with our process. So what it holds is copied to the database file while we can still read it."""
+        if self._log_file.identity() == self._log_identity:
+            return
+        with self._running, self._writing:
+            self._checkpoint("PASSIVE")
+        raise StoreFailing(
+            f"The write-ahead log {self._log_file.where} was deleted or replaced while the broker ran. What was "
+            "confirmed has been copied to the database file, and nothing is confirmed any more. Restart the broker."
+        )
 
     @property
     def is_due(self) -> bool:
-        return self._has_many_free or self._lacks_room or self._is_long
+        return self._has_many_free or self._lacks_room or self._lacks_reserve or self._is_long
 
     @property
     def _is_long(self) -> bool:
@@ -103,11 +121,17 @@ class Checkpoints:
         """As of the last commit."""
         return self._free_pages * self._page_bytes
 
+    @property
+    def owed_bytes(self) -> int:
+        """What has to be free before messages may be stored again: deletions have used the room kept for them."""
+        return self._reserve.owed_bytes
+
     def note_commit(self, batch: Batch, free_pages: int) -> None:
         """A batch has been written and will be committed now, and the file has this many free pages then."""
         with suppress(OSError):
             free_bytes = self._log_file.free_bytes()
             self._lacks_room = self._wants_room(free_bytes)
+            self._lacks_reserve = self._log_file.is_in_use and self._reserve.is_wanted(free_bytes)
             self._due_bytes = min(CHECKPOINT_BYTES, max(free_bytes // SHARE_OF_FREE, LEAST_CHECKPOINT_BYTES))
         self._estimated_bytes += (
             COMMIT_BYTES
@@ -127,6 +151,11 @@ class Checkpoints:
             self._running.release()
 
     def _run(self, *, truncate: bool) -> None:
+        if self._lacks_reserve:
+            self._lacks_reserve = False
+            self._reserve.make()
+        if truncate:
+            self._reserve.use(self._log_file.free_bytes())
         gives_back, makes_room = self._has_many_free, self._lacks_room
         # Not every time that pages are given back or room is made, which is many times: it makes the disk wait.
         if truncate or self._is_long or not (gives_back or makes_room):

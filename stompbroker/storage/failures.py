@@ -6,6 +6,7 @@ a statement, which holds what clients sent, and never a password.
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, final
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from stompbroker.errors import MAX_SUMMARY, OperatorError, shorten
-from stompbroker.storage.errors import StoreFailing, StoreRefused
+from stompbroker.storage.errors import RESTORE, StoreDamaged, StoreFailing, StoreRefused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -25,6 +26,16 @@ __all__ = ["Failures"]
 _REFUSING_CLASSES: Final = ("21", "54")
 #: What Python itself says to a value that no column takes: a lone surrogate, an integer of more than 64 bits.
 _REFUSING_VALUES: Final = (UnicodeError, OverflowError, struct.error)
+#: What says that the database itself is damaged: SQLite's codes for a malformed file and for one that is none, and its
+#: words, where it has no code, for values and a schema that are not ours; PostgreSQL's codes for a table and an index.
+_DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED_TEXTS: Final = (
+    "Could not decode to UTF-8",
+    "JSON cannot hold BLOB values",
+    "no such table",
+    "no such column",
+)
+_DAMAGED_STATES: Final = ("XX001", "XX002")
 
 
 @final
@@ -53,10 +64,18 @@ class Failures:
         try:
             yield
         except self._errors as error:
+            if _is_damage(error):
+                raise OperatorError(
+                    f"{what} {self._where}, which is damaged: {self._reason(error)}. {RESTORE}"
+                ) from None
             raise OperatorError(f"{what} {self._where}: {self._reason(error)}.") from None
+        except StoreDamaged as damage:
+            raise OperatorError(f"{what} {self._where}, which is damaged: {damage}. {RESTORE}") from None
 
     def _blamed(self, error: Exception) -> StoreRefused | StoreFailing:
         driver_error = _of_driver(error)
+        if _is_damage(error):
+            return StoreDamaged(self._reason(error))
         state = getattr(driver_error, "sqlstate", None) or ""
         if isinstance(driver_error, self._refusing) or state.startswith(_REFUSING_CLASSES):
             return StoreRefused(f"The store refuses what it was given: {self._reason(error)}.")
@@ -72,3 +91,14 @@ class Failures:
 
 def _of_driver(error: BaseException) -> BaseException:
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+
+
+def _is_damage(error: Exception) -> bool:
+    driver_error = _of_driver(error)
+    return (
+        getattr(driver_error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED_CODES
+        or getattr(driver_error, "sqlstate", None) in _DAMAGED_STATES
+        or str(driver_error).startswith(_DAMAGED_TEXTS)
+        # What we write is encoded, so this is something that was read.
+        or isinstance(driver_error, UnicodeDecodeError)
+    )

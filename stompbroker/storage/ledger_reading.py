@@ -8,12 +8,14 @@ would keep the write-ahead log from being shortened.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select
 
 from stompbroker.storage import postgres_engine, sqlite_engine
 from stompbroker.storage.address import database_file, passwords_in, server_url, shown
+from stompbroker.storage.checksums import checksum
+from stompbroker.storage.errors import StoreDamaged
 from stompbroker.storage.failures import Failures
 from stompbroker.storage.schema import ledger_batches
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Row
 
     from stompbroker.storage.batch import ExportRow
 
@@ -38,7 +40,7 @@ def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[t
         after = export.after_batch
         while True:
             page = (
-                select(ledger_batches.c.id, ledger_batches.c.payload)
+                select(ledger_batches)
                 .where(
                     ledger_batches.c.kind == export.kind,
                     ledger_batches.c.day == export.day,
@@ -49,13 +51,20 @@ def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[t
                 .limit(PAGE)
             )
             with failures.translated_for_operator("Cannot read the ledger in"), engine.begin() as connection:
-                found = [(row.id, bytes(row.payload)) for row in connection.execute(page)]
+                found = [_checked(row) for row in connection.execute(page)]
             yield from found
             if len(found) < PAGE:
                 return
             after = found[-1][0]
     finally:
         engine.dispose()
+
+
+def _checked(row: Row[Any]) -> tuple[int, bytes]:
+    *values, payload, found = tuple(row)
+    if found is not None and found != checksum(tuple(values), payload):
+        raise StoreDamaged(f"the ledger's batch {row.id} is not as it was written")
+    return row.id, bytes(payload)
 
 
 def _engine(database: str, directory: Path) -> tuple[Engine, Failures]:

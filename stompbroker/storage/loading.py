@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, and_, cast, func, select
 
-from stompbroker.errors import OperatorError
 from stompbroker.storage import settled_ranges
 from stompbroker.storage.batch import CursorRow, ExportRow, Gathered, Kept, RedeliveryRow, SubscriptionRow, TopicRow
+from stompbroker.storage.checking import check_structure
+from stompbroker.storage.checksums import checked
+from stompbroker.storage.errors import StoreDamaged
 from stompbroker.storage.schema import (
     cursors,
     ledger_batches,
@@ -24,49 +26,46 @@ from stompbroker.storage.schema import (
 )
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+    from collections.abc import Iterator
 
-__all__ = ["load", "topics_with_first_offset"]
+    from sqlalchemy import Connection, Select, Table
+
+__all__ = ["first_offsets_of_topics", "load"]
 
 #: Batches of the ledger that are told of as one, of which there may be a hundred thousand.
 GATHERED_BATCHES: Final = 16
 
 
-def load(connection: Connection, where: str) -> Kept:
-    """Raises OperatorError if a cursor is ahead of its topic: messages to come would be taken for settled."""
+def load(connection: Connection) -> Kept:
+    """Raises StoreDamaged if anything is not as it was written, or rows contradict each other: with a cursor ahead of
+    its topic messages to come would be taken for settled."""
+    if connection.dialect.name == "sqlite":
+        for table in (topics, subscriptions, cursors, redeliveries, ledger_exports):
+            damage = check_structure(connection, table.name)
+            if damage is not None:
+                raise StoreDamaged(damage)
+    first_offsets = {row[0]: row[1] for row in connection.execute(first_offsets_of_topics())}
     kept = Kept(
-        topics=[
-            (TopicRow(row.id, row.name, row.next_offset), row.first_offset)
-            for row in connection.execute(topics_with_first_offset())
-        ],
-        subscriptions=[
-            SubscriptionRow(*row) for row in connection.execute(select(subscriptions).order_by(subscriptions.c.id))
-        ],
+        topics=[(TopicRow(*row), first_offsets.get(row[0])) for row in _rows(connection, topics)],
+        subscriptions=[SubscriptionRow(*row) for row in _rows(connection, subscriptions)],
         cursors=[
-            CursorRow(
-                row.subscription_id,
-                row.topic_id,
-                row.ack_floor,
-                settled_ranges.unpack(row.settled),
-                row.sent_up_to,
-                row.generation,
-            )
-            for row in connection.execute(select(cursors).order_by(cursors.c.subscription_id, cursors.c.topic_id))
+            CursorRow._make((*row[:3], settled_ranges.unpack(row[3]), *row[4:])) for row in _rows(connection, cursors)
         ],
-        redeliveries=[
-            RedeliveryRow(*row)
-            for row in connection.execute(select(redeliveries).order_by(*redeliveries.primary_key.columns))
-        ],
-        exports=[ExportRow(*row) for row in connection.execute(select(ledger_exports).order_by(ledger_exports.c.id))],
+        redeliveries=[RedeliveryRow(*row) for row in _rows(connection, redeliveries)],
+        exports=[ExportRow(*row) for row in _rows(connection, ledger_exports)],
         gathered=[Gathered(*row) for row in connection.execute(gathered_batches())],
     )
-    _check_cursors(kept, where)
+    _check_cursors(kept)
     return kept
 
 
-def topics_with_first_offset() -> Select[Any]:
+def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
+    return checked(table.name, connection.execute(select(table).order_by(*table.primary_key.columns)))
+
+
+def first_offsets_of_topics() -> Select[Any]:
     first_offset = select(func.min(messages.c.offset)).where(messages.c.topic_id == topics.c.id).scalar_subquery()
-    return select(topics, first_offset.label("first_offset")).order_by(topics.c.id)
+    return select(topics.c.id, first_offset)
 
 
 def gathered_batches() -> Select[Any]:
@@ -102,19 +101,17 @@ def gathered_batches() -> Select[Any]:
     )
 
 
-def _check_cursors(kept: Kept, where: str) -> None:
+def _check_cursors(kept: Kept) -> None:
     named = {topic.id: topic for topic, _ in kept.topics}
     for cursor in kept.cursors:
         topic = named.get(cursor.topic_id)
         if topic is None:
-            raise OperatorError(
-                f"The store {where} is damaged: subscription {cursor.subscription_id} has a cursor in a topic "
-                f"{cursor.topic_id} that is not there. Restore it from one backup, as a whole."
+            raise StoreDamaged(
+                f"subscription {cursor.subscription_id} has a cursor in a topic {cursor.topic_id} that is not there"
             )
         reached = max(cursor.ack_floor, cursor.sent_up_to, cursor.settled[-1][1] if cursor.settled else 0)
         if reached > topic.next_offset:
-            raise OperatorError(
-                f"The store {where} is damaged: the cursor of subscription {cursor.subscription_id} in the topic "
-                f"{topic.name} stands at {reached}, but the next message there gets offset {topic.next_offset}. "
-                "Restore it from one backup, as a whole."
+            raise StoreDamaged(
+                f"the cursor of subscription {cursor.subscription_id} in the topic {topic.name} stands at {reached}, "
+                f"but the next message there gets offset {topic.next_offset}"
             )

@@ -43,11 +43,28 @@ class LogFile:
         self._file = str(database.with_name(f"{database.name}-wal"))
         self._directory = str(database.parent)
 
+    @property
+    def where(self) -> str:
+        return self._file
+
+    def identity(self) -> tuple[int, int] | None:
+        """Tells this file from any other that has its name; None if there is none."""
+        try:
+            found = os.stat(self._file)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
     def length_bytes(self) -> int:
         try:
             return os.stat(self._file).st_size
         except FileNotFoundError:
             return 0
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether more than a few messages were stored: many a broker stores one now and then."""
+        return self.length_bytes() > FIRST_BYTES
 
     def free_bytes(self) -> int:
         """What is left on the disk. Raises OSError."""

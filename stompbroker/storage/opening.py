@@ -7,11 +7,12 @@ the command that says so. A database that a newer release has changed is never o
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import postgres_engine, sqlite_engine, standing
 from stompbroker.storage.address import database_file, passwords_in, server_url, shown
+from stompbroker.storage.errors import RESTORE
 from stompbroker.storage.failures import Failures
 from stompbroker.storage.postgres_backend import PostgresBackend
 from stompbroker.storage.sqlite_backend import SqliteBackend
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-__all__ = ["current_revision", "head_revision", "migrate", "open_store"]
+__all__ = ["current_revision", "head_revision", "migrate", "open_store", "recognise"]
+
+#: Says which store a data directory has, so that one that is lost is not mistaken for the first start.
+MARKER_NAME: Final = "store.id"
 
 head_revision = standing.head_revision
 
@@ -52,10 +56,43 @@ def open_store(database: str, directory: Path) -> Store:
 
 def migrate(database: str, directory: Path) -> list[str]:
     """Bring a database up to date; returns the revisions applied, oldest first. Raises OperatorError."""
+    if not database:
+        _refuse_lost(directory)
     engine, failures = _migrating_engine(database, directory)
     with failures.translated_for_operator("Cannot migrate the database"), engine.begin() as connection:
         _usable_standing(connection, _shown(database, directory))
         return standing.bring_up_to_date(connection)
+
+
+def recognise(directory: Path, store_id: str) -> None:
+    """Remember which store the directory has, or make sure that it is still that one. Raises OperatorError."""
+    marker = directory / MARKER_NAME
+    try:
+        if not marker.exists():
+            marker.write_text(f"{store_id}\n")
+        known = marker.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorError(f"The file {marker}, which says whose store it is, cannot be used: {error}.") from error
+    if known != store_id:
+        raise OperatorError(
+            f"The store in {directory} is {store_id}, but the directory had the store {known}. If the database file "
+            f"was replaced on purpose, remove {marker} first."
+        )
+
+
+def _refuse_lost(directory: Path) -> None:
+    """SQLite takes an empty file, or none, for a new database. Raises OperatorError if there was one before."""
+    file, marker = database_file(directory), directory / MARKER_NAME
+    try:
+        is_empty = file.stat().st_size == 0
+        what = "is empty"
+    except FileNotFoundError:
+        is_empty, what = True, "is gone"
+    if is_empty and marker.exists():
+        raise OperatorError(
+            f"The database file {file} {what}, although the directory had a store. {RESTORE} "
+            f"To begin with an empty one instead, remove {marker}."
+        )
 
 
 def current_revision(database: str, directory: Path) -> str | None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from sqlalchemy import bindparam, insert, select, update
 
-from stompbroker.storage.errors import StoreFailing, StoreTaken
+from stompbroker.storage.checksums import checksum
+from stompbroker.storage.errors import StoreDamaged, StoreFailing, StoreTaken
 from stompbroker.storage.schema import journal_state
 from stompbroker.storage.statements import text_of
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Insert, Update
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-__all__ = ["Fence", "Ownership", "holder_of", "take"]
+__all__ = ["Fence", "Ownership", "holder_of", "note_closed", "take"]
 
 
 @final
@@ -37,6 +38,8 @@ class Ownership:
     start_number: int
     #: The number of the last batch that was written; 0 before the first.
     batch: int
+    #: Whether whoever had it before has closed it, or nobody had.
+    was_closed: bool = True
 
 
 def holder_of(connection: Connection) -> str | None:
@@ -47,16 +50,38 @@ def holder_of(connection: Connection) -> str | None:
 def take(connection: Connection, owner: str, description: str) -> Ownership:
     """Write `owner` in as the owner. The caller holds the lock and a transaction."""
     row = connection.execute(select(journal_state).with_for_update()).one_or_none()
+    if (
+        row is not None
+        and row.checksum is not None
+        and row.checksum != checksum((row.store_id, row.owner, row.owner_description, row.start_number))
+    ):
+        raise StoreDamaged("the row that says whose store it is is not as it was written")
     if row is None:
         ownership = Ownership(store_id=secrets.token_hex(4), start_number=1, batch=0)
         statement: Insert | Update = insert(journal_state).values(id=1, store_id=ownership.store_id, batch=0)
     else:
-        ownership = Ownership(store_id=row.store_id, start_number=row.start_number + 1, batch=row.batch)
+        ownership = Ownership(
+            store_id=row.store_id,
+            start_number=row.start_number + 1,
+            batch=row.batch,
+            was_closed=row.was_closed,
+        )
         statement = update(journal_state)
     connection.execute(
-        statement.values(owner=owner, owner_description=description, start_number=ownership.start_number)
+        statement.values(
+            owner=owner,
+            owner_description=description,
+            start_number=ownership.start_number,
+            was_closed=False,
+            checksum=checksum((ownership.store_id, owner, description, ownership.start_number)),
+        )
     )
     return ownership
+
+
+def note_closed(connection: Connection, owner: str) -> None:
+    """`owner` has nothing more to write. The caller holds a transaction."""
+    connection.execute(update(journal_state).values(was_closed=True).where(journal_state.c.owner == owner))
 
 
 @final

@@ -1,7 +1,8 @@
 """Pages: stored messages for those who lag behind memory.
 
-Law: turns the rows that a page reader found into a log that says up to which offset it is complete; what is missing in
-between is a gap. How rows are read quickly differs per engine (`sqlite_paging.py`, `postgres_paging.py`).
+Law: turns the rows that a page reader found into a log that says up to which offset it is complete. Each must fit its
+checksum, and what is missing in between must be explained: by `whole_from`, or a gap that was written down. How
+rows are read quickly differs per engine (`sqlite_paging.py`, `postgres_paging.py`).
 
 Hot path: a returning subscriber reads all it missed this way.
 """
@@ -10,16 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from stompbroker.commitlog import Log
+from sqlalchemy import select
+
+from stompbroker.commitlog import Log, OffsetRanges
 from stompbroker.ids import Offset
 from stompbroker.message import Message, Origin
+from stompbroker.storage.checksums import checked, message_checksum, origin_checksum
+from stompbroker.storage.errors import StoreDamaged
+from stompbroker.storage.schema import gaps, topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sqlalchemy import Connection
 
-__all__ = ["MAX_PAGE_BYTES", "MAX_PAGE_ROWS", "PageLimits", "PageReader", "Rows", "page_of"]
+__all__ = ["MAX_PAGE_BYTES", "MAX_PAGE_ROWS", "PageLimits", "PageReader", "Rows", "lost_of", "page_of"]
 
 #: A page is the unit that is read, shared and charged to the memory budget.
 MAX_PAGE_ROWS: Final = 1000
@@ -34,8 +40,8 @@ class PageLimits(NamedTuple):
 
 
 class Rows(NamedTuple):
-    #: Offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for; by rising offset.
-    rows: Iterable[tuple[int, int, str, int, bytes, int | None, int | None]]
+    #: Offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for, checksum; by rising offset.
+    rows: Iterable[tuple[int, int, str, int, bytes, int | None, int | None, int | None]]
     #: Whether a limit was reached, so that there may be more.
     is_cut: bool
 
@@ -45,18 +51,32 @@ class PageReader(Protocol):
         """The messages of a topic at offsets start <= o < stop."""
 
 
-def page_of(found: Rows, start: int, stop: int) -> Log:
+def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, list[tuple[int, int]]]:
+    """The page, and the ranges of it where no message was found. Raises StoreDamaged if one is not as it was written,
+    or TypeError, ValueError or struct.error if it is of no use at all."""
     log = Log(Offset(start))
+    absent: list[tuple[int, int]] = []
+    begins_with: dict[tuple[str, int | None], int] = {}
     origins: dict[tuple[str, bool, int | None, int | None], Origin] = {}
     run: list[Message] = []
     expected = start
-    for offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for in found.rows:
+    for offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for, checksum in found.rows:
         if offset != expected:
             if run:
                 log.append(run)
                 run = []
+            absent.append((expected, offset))
             log.skip(offset - expected)
         expected = offset + 1
+        if checksum is not None:
+            source = publisher, only_for
+            if source not in begins_with:
+                begins_with[source] = origin_checksum(publisher, only_for)
+            origin_part = begins_with[source]
+            if checksum != message_checksum(
+                origin_part, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail
+            ):
+                raise StoreDamaged(f"the message at offset {offset} is not as it was written")
         # The two characters \r: a carriage return in a header, which STOMP 1.1 cannot escape.
         is_plain = tail.find(b"\\r", 0, -1 - body_bytes) < 0
         lifetime_ns = None if expires_at_ns is None else expires_at_ns - published_at_ns
@@ -68,5 +88,28 @@ def page_of(found: Rows, start: int, stop: int) -> Log:
     if run:
         log.append(run)
     if not found.is_cut:
+        if expected < stop:
+            absent.append((expected, stop))
         log.skip(stop - log.end_offset)
-    return log
+    return log, absent
+
+
+def lost_of(connection: Connection, topic_id: int, absent: list[tuple[int, int]]) -> int | None:
+    """The lowest of these offsets that has no message although it should; None if all are explained.
+
+    To be asked after the page was read, and of the same database: what was deleted since is explained by then.
+    """
+    first, last = absent[0][0], absent[-1][1]
+    bounds = select(topics.c.whole_from, topics.c.next_offset).where(topics.c.id == topic_id)
+    whole_from, next_offset = connection.execute(bounds).one_or_none() or (None, 0)
+    if whole_from is None:
+        return None  # a topic from before this was written down, or one that is gone
+    explained = OffsetRanges()
+    if whole_from > 0:
+        explained.add(0, whole_from)
+    if next_offset < last:
+        explained.add(next_offset, last)
+    rows = connection.execute(select(gaps).where(gaps.c.topic_id == topic_id, gaps.c.stop > first, gaps.c.start < last))
+    for _, stop, start in checked(gaps.name, rows):
+        explained.add(start, stop)
+    return next((lost for start, stop in absent for lost, _ in explained.gaps(start, stop)), None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from sqlalchemy import func, literal, select
 
 from stompbroker.storage.address import passwords_in, shown
-from stompbroker.storage.batch_writing import BatchWriter
+from stompbroker.storage.batch_writing import BatchWriter, message_rows
 from stompbroker.storage.failures import Failures
 from stompbroker.storage.locking import SessionLock
 from stompbroker.storage.postgres_engine import reading_engine, writing_engine
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresBackend"]
 
 #: Of the columns of `messages`, in their order; binary COPY converts nothing.
-_COPIED_TYPES: Final = ("int8", "int8", "int8", "text", "int8", "bytea", "int8", "int8")
+_COPIED_TYPES: Final = ("int8", "int8", "int8", "text", "int8", "bytea", "int8", "int8", "int8")
 
 
 @final
@@ -38,6 +38,8 @@ class PostgresBackend:
     """Connects when first used."""
 
     begin = ""
+    #: The server looks after that, and says so when it finds something.
+    checked_tables: Final[list[str]] = []
 
     def __init__(self, url: URL) -> None:
         self.where = shown(url)
@@ -98,18 +100,5 @@ class PostgresBackend:
         with cursor.copy(self._copy) as copy:
             copy.set_types(_COPIED_TYPES)
             write_row = copy.write_row
-            for topic_id, first_offset, run in runs:
-                for offset, message in enumerate(run, first_offset):
-                    origin = message.origin
-                    write_row(
-                        (
-                            topic_id,
-                            offset,
-                            message.published_at_ns,
-                            origin.publisher,
-                            message.body_bytes,
-                            message.tail,
-                            message.expires_at_ns if origin.can_expire else None,
-                            origin.only_for,
-                        )
-                    )
+            for row in message_rows(runs):
+                write_row(row)

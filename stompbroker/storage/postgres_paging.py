@@ -50,6 +50,7 @@ class PostgresPageReader:
                 columns.tail,
                 columns.expires_at_ns,
                 columns.only_for,
+                columns.checksum,
             )
             .where(columns.bytes_before < bindparam("bytes"))
             .order_by(columns.offset),

@@ -30,6 +30,7 @@ from sqlalchemy import (
 __all__ = [
     "REVISION",
     "cursors",
+    "gaps",
     "journal_state",
     "ledger_batches",
     "ledger_exports",
@@ -42,7 +43,7 @@ __all__ = [
 
 #: The step of `migrations/` that leads to these tables: the last one, which a test makes sure of. Said here so that a
 #: start need not ask Alembic (`standing.py`).
-REVISION: Final = "0003"
+REVISION: Final = "0004"
 
 #: Without names of its own making, a migration could not name what it drops.
 NAMING_CONVENTION: Final = {
@@ -60,6 +61,12 @@ _EXPIRES: Final = text("expires_at_ns IS NOT NULL")
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
+
+def _checksum() -> Column[int]:
+    """Of what stands before it in the row (`checksums.py`); NULL in rows from before there was one."""
+    return Column("checksum", BigInteger)
+
+
 #: One row: whose store this is, and which batch was the last one written.
 journal_state = Table(
     "journal_state",
@@ -74,6 +81,10 @@ journal_state = Table(
     #: 1 for the first start.
     Column("start_number", BigInteger, nullable=False),
     Column("batch", BigInteger, nullable=False),
+    #: Whether the last owner has closed the store; otherwise the next one has it checked.
+    Column("was_closed", Boolean, nullable=False, server_default=false()),
+    #: Of store id, owner, description and start number: what changes with each batch is not worth guarding.
+    _checksum(),
 )
 
 topics = Table(
@@ -82,6 +93,10 @@ topics = Table(
     Column("id", _Id, primary_key=True, autoincrement=False),
     Column("name", Text, nullable=False),
     Column("next_offset", BigInteger, nullable=False),
+    #: Every offset from it on and below the next one has a message or lies in a gap; so what has neither is lost. NULL
+    #: in rows from before: nothing is known.
+    Column("whole_from", BigInteger),
+    _checksum(),
     UniqueConstraint("name"),
 )
 
@@ -102,8 +117,21 @@ messages = Table(
     Column("expires_at_ns", BigInteger),
     #: The one durable subscription it is for; NULL: for everybody.
     Column("only_for", BigInteger),
+    _checksum(),
     #: For whoever looks for what has expired: holds all that is asked for, in the order in which it is asked for.
     Index(None, "expires_at_ns", "topic_id", "offset", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
+)
+
+#: Offsets start <= o < stop of a topic that have no message for a reason: they were never stored, or were deleted
+#: although something below them is kept.
+gaps = Table(
+    "gaps",
+    metadata,
+    Column("topic_id", BigInteger, primary_key=True, autoincrement=False),
+    #: First, so that those behind a place are found by the index.
+    Column("stop", BigInteger, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
+    _checksum(),
 )
 
 subscriptions = Table(
@@ -123,6 +151,7 @@ subscriptions = Table(
     Column("is_ordered", Boolean, nullable=False, server_default=false()),
     #: What the subscriber wishes otherwise than the broker's settings have it, as JSON; empty: nothing.
     Column("delivery", Text, nullable=False, server_default=""),
+    _checksum(),
     UniqueConstraint("owner", "kind", "scope", "name"),
 )
 
@@ -137,6 +166,7 @@ cursors = Table(
     Column("sent_up_to", BigInteger, nullable=False),
     #: How often it was moved to another place.
     Column("generation", BigInteger, nullable=False, server_default=text("0")),
+    _checksum(),
     #: For the removal of a topic.
     Index(None, "topic_id"),
 )
@@ -157,6 +187,7 @@ redeliveries = Table(
     Column("is_final", Boolean, nullable=False, server_default=false()),
     #: How many of the attempts were refused.
     Column("nacks", BigInteger, nullable=False, server_default=text("0")),
+    _checksum(),
     Index(None, "topic_id"),
 )
 
@@ -172,6 +203,7 @@ ledger_batches = Table(
     Column("made_at_ns", BigInteger, nullable=False),
     #: As `stompbroker.ledger` packs them.
     Column("payload", LargeBinary, nullable=False),
+    _checksum(),
     #: For the export of a day, in the order in which it was written.
     Index(None, "kind", "day", "id"),
 )
@@ -192,4 +224,5 @@ ledger_exports = Table(
     Column("planned_at_ns", BigInteger, nullable=False),
     #: The file is there. From now on it must not be written again: batches it holds may be deleted.
     Column("is_written", Boolean, nullable=False),
+    _checksum(),
 )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
 from stompbroker.storage.checkpoints import Checkpoints
 from stompbroker.storage.failures import Failures
+from stompbroker.storage.schema import gaps, ledger_batches, messages
 from stompbroker.storage.sqlite_engine import BEGIN_WRITING, reading_engine, writing_engine
 from stompbroker.storage.sqlite_paging import SqlitePageReader
 from stompbroker.storage.turns import Turns
@@ -35,6 +36,7 @@ class SqliteBackend:
     """Opens the file, which must exist and be migrated."""
 
     begin = BEGIN_WRITING
+    checked_tables: Final = [messages.name, gaps.name, ledger_batches.name]
 
     def __init__(self, file: Path) -> None:
         self._directory = str(file.parent)
@@ -51,6 +53,8 @@ class SqliteBackend:
         self._checkpoints = Checkpoints(file, self._writing)
 
     def connect(self) -> Connection:
+        # A new connection would begin a new log where there is none, beside those that still use the old one.
+        self._checkpoints.check_log()
         return self._writers.connect()
 
     def reading(self) -> AbstractContextManager[Connection]:
@@ -71,15 +75,19 @@ class SqliteBackend:
         self._checkpoints.note_commit(batch, free_pages)
 
     def free_bytes(self) -> int:
-        """What the file system has left for us, and what is free inside the file.
+        """What the file system has left for us, and what is free inside the file, without what is kept for deletions;
+        negative if deletions have to make room first.
 
-        SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. Raises OSError.
+        SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. That holds for its
+        log as well. Raises OSError or StoreFailing.
         """
+        self._checkpoints.check_log()
         found = os.stat(self.where)
         if (found.st_dev, found.st_ino) != self._file_id:
             raise OSError(errno.ESTALE, "another file has taken its place", self.where)
         system = os.statvfs(self._directory)
-        return system.f_bavail * system.f_frsize + self._checkpoints.free_pages_bytes
+        free_bytes = system.f_bavail * system.f_frsize + self._checkpoints.free_pages_bytes
+        return free_bytes - self._checkpoints.owed_bytes
 
     def stored_bytes(self) -> int:
         return self._checkpoints.stored_bytes()

@@ -41,6 +41,7 @@ class Tails(NamedTuple):
     tails: Sequence[bytes]
     expires_at_ns: Sequence[int | None]
     only_for: Sequence[int | None]
+    checksums: Sequence[int | None]
 
 
 @final
@@ -58,10 +59,10 @@ class SqlitePageReader:
         listed = heads.limit(bindparam("rows")).offset(literal_column("0")).subquery()
         self._heads, names = text_of(select(*map(func.json_group_array, listed.columns)), dialect)
         assert names == ("topic_id", "start", "stop", "rows")
-        tails = _rows(messages.c.tail, messages.c.expires_at_ns, messages.c.only_for)
-        tail, expires_at_ns, only_for = tails.subquery().columns
+        tails = _rows(messages.c.tail, messages.c.expires_at_ns, messages.c.only_for, messages.c.checksum)
+        tail, *rest = tails.subquery().columns
         joined = cast(func.group_concat(tail, literal_column("''")), LargeBinary)
-        numbers = map(func.json_group_array, (expires_at_ns, only_for))
+        numbers = map(func.json_group_array, rest)
         self._joined_tails, _ = text_of(select(joined, *numbers), dialect)
         self._single_tails, _ = text_of(tails, dialect)
 
@@ -82,9 +83,8 @@ class SqlitePageReader:
             joined, *numbers = connection.exec_driver_sql(self._joined_tails, rows).one()
             # SQLite joins texts, and does not say what becomes of a NUL among them. Before 3.39 it was the end.
             if len(joined) == ends[-1]:
-                expires_at_ns, only_for = map(json.loads, numbers)
                 tails = [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-                return Tails(tails, expires_at_ns, only_for)
+                return Tails(tails, *map(json.loads, numbers))
         return Tails(*zip(*connection.exec_driver_sql(self._single_tails, rows), strict=True))
 
 

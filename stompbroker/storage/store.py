@@ -8,15 +8,17 @@ backend. Everything here waits for a disk or a network, so it is called from thr
 from __future__ import annotations
 
 import secrets
+import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import surveys
-from stompbroker.storage.errors import StoreFailing, StoreRefused
+from stompbroker.storage.checking import check_batches, check_structure
+from stompbroker.storage.errors import StoreDamaged, StoreFailing, StoreRefused
 from stompbroker.storage.loading import load
-from stompbroker.storage.ownership import Fence, Ownership, holder_of, take
-from stompbroker.storage.paging import MAX_PAGE_BYTES, MAX_PAGE_ROWS, PageLimits, page_of
+from stompbroker.storage.ownership import Fence, Ownership, holder_of, note_closed, take
+from stompbroker.storage.paging import MAX_PAGE_BYTES, MAX_PAGE_ROWS, PageLimits, lost_of, page_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +33,15 @@ if TYPE_CHECKING:
     from stompbroker.storage.surveys import Expired, Extent, Stretch
 
 __all__ = ["Store"]
+
+
+@contextmanager
+def _misread_is_damage() -> Iterator[None]:
+    """What cannot be made sense of although we wrote it is damaged."""
+    try:
+        yield
+    except (TypeError, ValueError, struct.error) as error:
+        raise StoreDamaged(f"what was stored cannot be read ({error})") from error
 
 
 @final
@@ -48,6 +59,8 @@ class Store:
         self._token = secrets.token_hex(16)
         self._fence = Fence(self._token, backend.where, backend.dialect)
         self._writer: Connection | None = None
+        #: Whether no damage was met.
+        self.is_sound = True
 
     @property
     def where(self) -> str:
@@ -132,7 +145,7 @@ class Store:
         """Everything but messages. Raises OperatorError if that contradicts itself or cannot be read."""
         with self._backend.failures.translated_for_operator("Cannot read the store"):
             with self._backend.reading() as connection:
-                return load(connection, self.where)
+                return load(connection)
 
     def read_page(
         self,
@@ -145,12 +158,55 @@ class Store:
     ) -> Log:
         """The messages of a topic at offsets from `start` on, below `stop`; the log's end says how far they were read.
 
-        A page ends with the message that reaches a limit, so it has one at least, if there is one. Raises StoreFailing.
+        A page ends with the message that reaches a limit, so it has one at least, if there is one. It ends before what
+        is damaged or lost. Raises StoreDamaged if that is at `start`, or StoreFailing.
         """
-        with self._backend.failures.translated():
-            with self._backend.reading() as connection:
-                found = self._backend.read_rows(connection, topic_id, start, stop, PageLimits(max_rows, max_bytes))
-        return page_of(found, start, stop)
+        limits = PageLimits(max_rows, max_bytes)
+        while True:
+            try:
+                return self._read_page(topic_id, start, stop, limits)
+            except StoreDamaged:
+                self.is_sound = False
+                if stop - start <= 1:
+                    raise
+                stop = start + (stop - start) // 2
+
+    def _read_page(self, topic_id: int, start: int, stop: int, limits: PageLimits) -> Log:
+        try:
+            with self._backend.failures.translated(), self._backend.reading() as connection:
+                with _misread_is_damage():
+                    found = self._backend.read_rows(connection, topic_id, start, stop, limits)
+                    page, absent = page_of(found, topic_id, start, stop)
+                    lost = lost_of(connection, topic_id, absent) if absent else None
+        except StoreRefused as refusal:  # what is asked for is right, so what is there is not
+            raise StoreDamaged(str(refusal)) from refusal
+        if lost is not None:
+            raise StoreDamaged(f"the message at offset {lost} was stored and is not there any more")
+        return page
+
+    @property
+    def tables(self) -> list[str]:
+        """What `check_table` can be asked about."""
+        return self._backend.checked_tables
+
+    def check_table(self, table: str) -> None:
+        """Whether the database finds all rows of a table in every way there is. Looks at all of it. Raises StoreDamaged
+        or StoreFailing."""
+        with self._backend.failures.translated(), self._backend.reading() as connection:
+            self._blame(check_structure(connection, table))
+
+    def check_ledger(self, after: int) -> int | None:
+        """Whether the next few of the ledger's batches behind `after` are as they were written. Returns the last one,
+        None if there are no more. Raises StoreDamaged or StoreFailing."""
+        with self._backend.failures.translated(), self._backend.reading() as connection, _misread_is_damage():
+            last, damage = check_batches(connection, after)
+        self._blame(damage)
+        return last
+
+    def _blame(self, damage: str | None) -> None:
+        if damage is not None:
+            self.is_sound = False
+            raise StoreDamaged(damage)
 
     def find_messages(self, message_id: str, letter_topics: Sequence[int]) -> list[tuple[int, Offset]]:
         """Topic and offset of each message with this id, as it stands in a frame, and, in the topics `letter_topics`,
@@ -208,8 +264,14 @@ class Store:
             self._backend.checkpoint(truncate=truncate)
 
     def close(self) -> None:
-        """Give everything back, as soon as nobody writes. Raises nothing; the store cannot be used afterwards."""
+        """Give everything back, as soon as nobody writes. Raises nothing; the store cannot be used afterwards.
+
+        Whoever opens it next has it checked, unless it `is_sound` and we could say so.
+        """
         with self._backend.writing():
+            if self._writer is not None and self.is_sound:
+                with suppress(StoreFailing, StoreRefused), self._backend.failures.translated(), self._writer.begin():
+                    note_closed(self._writer, self._token)
             self._discard_writer()
         self._backend.close()
 
@@ -223,7 +285,8 @@ class Store:
                 yield self._writer
         except StoreRefused:
             raise
-        except BaseException:
+        except BaseException as error:
+            self.is_sound = self.is_sound and not isinstance(error, StoreDamaged)
             self._discard_writer()
             raise
 

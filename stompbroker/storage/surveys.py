@@ -12,6 +12,7 @@ from sqlalchemy import BigInteger, Integer, LargeBinary, bindparam, func, litera
 
 from stompbroker.ids import Offset
 from stompbroker.message import Message, Origin
+from stompbroker.storage.checksums import message_checksum, origin_checksum
 from stompbroker.storage.schema import messages
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ __all__ = ["MAX_FOUND", "Expired", "Extent", "Stretch", "expired", "extent", "fi
 MAX_FOUND: Final = 100
 
 _NUMBER: Final = b"message-id:"
-#: The beginning of a tail that holds its first line, the message id.
-_HEAD_BYTES: Final = 256
 _LETTER_NUMBER: Final = b"\ndead-letter-message-id:"
 #: Lower than any row.
 _BEFORE_ALL: Final = (-(2**63), 0, 0)
@@ -53,8 +52,8 @@ class Expired(NamedTuple):
     expires_at_ns: int
     topic_id: int
     offset: Offset
-    #: Without its body.
-    message: Message
+    #: Without its body; None if it is not as it was written.
+    message: Message | None
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -103,28 +102,40 @@ def expired(connection: Connection, now_ns: int, after: tuple[int, int, int] | N
     The next rows of an index of what can expire, and what belongs to them.
     """
     place = messages.c.expires_at_ns, messages.c.topic_id, messages.c.offset
-    head = func.substr(messages.c.tail, 1, _HEAD_BYTES)
-    about = messages.c.published_at_ns, messages.c.publisher, messages.c.body_bytes, messages.c.only_for, head
+    columns = messages.c
+    about = columns.published_at_ns, columns.publisher, columns.body_bytes, columns.tail, columns.only_for
     found = connection.execute(
-        select(*place, *about)
+        select(*place, *about, columns.checksum)
         .where(messages.c.expires_at_ns <= now_ns, tuple_(*place) > tuple_(*(after or _BEFORE_ALL)))
         .order_by(*place)
         .limit(limit)
     )
-    return [
-        Expired(
-            expires_at_ns,
-            topic_id,
-            Offset(offset),
-            Message(
-                body_bytes,
-                bytes(head[: head.index(b"\n") + 1]),
-                Origin(publisher, is_plain=True, expires_at_ns=expires_at_ns, only_for=only_for),
-                published_at_ns,
-            ),
-        )
-        for expires_at_ns, topic_id, offset, published_at_ns, publisher, body_bytes, only_for, head in found
-    ]
+    return [_expired(*row) for row in found]
+
+
+def _expired(
+    expires_at_ns: int,
+    topic_id: int,
+    offset: int,
+    published_at_ns: int,
+    publisher: str,
+    body_bytes: int,
+    tail: bytes,
+    only_for: int | None,
+    checksum: int | None,
+) -> Expired:
+    """Whole, although only its first line is needed: an altered time must not make it expire."""
+    begins_with = origin_checksum(publisher, only_for)
+    is_sound = checksum is None or checksum == message_checksum(
+        begins_with, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail
+    )
+    message = Message(
+        body_bytes,
+        bytes(tail[: tail.index(b"\n") + 1]),
+        Origin(publisher, is_plain=True, expires_at_ns=expires_at_ns, only_for=only_for),
+        published_at_ns,
+    )
+    return Expired(expires_at_ns, topic_id, Offset(offset), message if is_sound else None)
 
 
 def stretches(connection: Connection, topic_id: int, size: int, stop: int) -> list[Stretch]:

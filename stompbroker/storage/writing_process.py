@@ -31,7 +31,7 @@ import structlog
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage.batch_wire import Encoded, decode
-from stompbroker.storage.errors import StoreFailing, StoreRefused, StoreTaken
+from stompbroker.storage.errors import StoreDamaged, StoreFailing, StoreRefused, StoreTaken
 from stompbroker.storage.sqlite_backend import SqliteBackend
 from stompbroker.storage.store import Store
 
@@ -50,7 +50,7 @@ HEAD: Final = struct.Struct("<Q")
 #: What an answer begins with if all is well, and what else it may be: the kind of error, then comes its text.
 _WELL: Final = ""
 _ERRORS: Final[dict[str, type[Exception]]] = {
-    kind.__name__: kind for kind in (StoreFailing, StoreRefused, StoreTaken, OperatorError)
+    kind.__name__: kind for kind in (StoreDamaged, StoreFailing, StoreRefused, StoreTaken, OperatorError)
 }
 _RECEIVE_BYTES: Final = 1024 * 1024
 #: Tails that are copied into one part, which mostly takes 0.02 ms; to send 1,500 as parts takes the kernel 0.25.
@@ -80,7 +80,7 @@ class Question(IntEnum):
     CHECKPOINT = 5
     #: Nothing; how many bytes there is room for.
     FREE_BYTES = 6
-    #: Nothing. It is the last question.
+    #: Whether the store is sound, as far as the broker knows. It is the last question.
     CLOSE = 7
 
 
@@ -281,6 +281,7 @@ class _Writer:
             case Question.FREE_BYTES:
                 return store.free_bytes()
             case Question.CLOSE:
+                store.is_sound = store.is_sound and rest.get("is_sound", True)
                 return store.close()
 
     def _adopt(self, file: str, token: str) -> None:

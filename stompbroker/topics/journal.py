@@ -32,6 +32,8 @@ class StoreState(Enum):
     OK = "ok"
     LOW_SPACE = "low-space"
     FAILING = "failing"
+    #: It works, and something that it had is altered or lost: for good, until an operator has seen to it.
+    DAMAGED = "damaged"
 
 
 @final
@@ -49,6 +51,10 @@ class JournalStatistics:
     batches: int = 0
     #: The size of the database, as last measured.
     stored_bytes: int | None = None
+    #: How many damages were met since the start.
+    damages: int = 0
+    #: "running" or "done" if the store is checked, since its last broker did not close it.
+    check: str | None = None
 
 
 @final

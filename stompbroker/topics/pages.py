@@ -135,6 +135,14 @@ class Pages:
         for resume in waiting:
             resume()
 
+    def abandon(self, request: PageRequest) -> None:
+        """What was asked for is lost: whoever waits for it stops there, and is not told to go on. If the store has had
+        less since it was read, the request stands, and it is read again."""
+        if request in self._outdated:
+            self._outdated.remove(request)
+        else:
+            del self._requests[request]
+
     def give_up(self, request: PageRequest) -> None:
         """Nobody will get this page: its topic is gone."""
         self._outdated.discard(request)

@@ -585,7 +585,8 @@ class Reading:
         self.subscription.waiting = sum(
             reading.cursor.waiting_count for reading in self.subscription.readings.values() if reading is not self
         )
-        self._given_up_ahead = self.replay = None
+        # It may have stopped at something that is lost.
+        self._given_up_ahead = self.replay = self.missing = None
         if self.subscription.starts_at is not None:
             # Where it once asked to begin is over; a start of the broker must not go back to that.
             self.subscription.starts_at = None

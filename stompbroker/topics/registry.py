@@ -171,12 +171,20 @@ class Registry:
         return self.topics.get(name.name) or self._make_topic(name, now_ns)
 
     def restore_topic(
-        self, name: Pattern, store_id: int, first_stored: Offset, next_offset: Offset, now_ns: int
+        self,
+        name: Pattern,
+        store_id: int,
+        first_stored: Offset,
+        next_offset: Offset,
+        now_ns: int,
+        *,
+        whole_from: Offset = FIRST_OFFSET,
     ) -> Topic:
         """A topic that the store has."""
         topic = self._make_topic(name, now_ns, next_offset=next_offset)
         topic.enter_store(store_id)
         topic.collected_up_to = first_stored
+        topic.whole_from = whole_from
         if topic.retained is not None:
             topic.retained.note_start(next_offset)
         self.unsaved.collectable[topic] = None

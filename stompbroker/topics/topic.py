@@ -90,7 +90,9 @@ class Topic:
         "retained",
         "segments",
         "store_id",
+        "stored_end",
         "unblocked",
+        "whole_from",
         "window",
     )
 
@@ -123,6 +125,11 @@ class Topic:
         self.unblocked = Signal()
         #: Its number in the store, if it is there.
         self.store_id: int | None = None
+        #: The offset up to which the store knows it; behind it nothing was published there.
+        self.stored_end = next_offset
+        #: Below it the store may have no message where it had one once, and nobody knows: it is from before that was
+        #: written down.
+        self.whole_from = Offset(0)
         #: Whether there may be messages that not everybody gets, or not for ever.
         self.is_choosy = False
         #: What of it the store has is at this offset or above, and not in these ranges.
@@ -198,7 +205,7 @@ class Topic:
     def enter_store(self, store_id: int) -> None:
         """It has a place in the store from now on. What the log holds by now is not there."""
         self.store_id = store_id
-        self.collected_up_to = self.log.end_offset
+        self.collected_up_to = self.stored_end = self.log.end_offset
         self.window.enter_store()
 
     def has_stored(self, offset: Offset) -> bool:

@@ -31,7 +31,9 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 async def reading(under_test: JournalUnderTest) -> AsyncIterator[None]:
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
-            await nursery.start(page_reader.run, under_test.registry.pages, under_test.store.as_store())
+            await nursery.start(
+                page_reader.run, under_test.registry.pages, under_test.store.as_store(), under_test.journal.health
+            )
             yield
             nursery.cancel_scope.cancel()
 

@@ -112,6 +112,8 @@ STORE = {
     "backlog_bytes": 0,
     "batches": 12345,
     "stored_bytes": 3 * 1024**2,
+    "damages": 0,
+    "check": None,
 }
 
 
@@ -119,6 +121,10 @@ def store_line(**changes: object) -> str:
     answer = later() | {"store": STORE | changes}
     (line,) = (" ".join(words) for words in printed(answer, answer, width=200) if words[:1] == ["store"])
     return line
+
+
+def test_a_store_that_is_checked_says_so() -> None:
+    assert store_line(check="running") == "store sqlite ok, 12,345 batches, 3 MiB stored, being checked"
 
 
 def test_a_store_that_is_well_is_one_line() -> None:

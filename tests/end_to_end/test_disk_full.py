@@ -182,3 +182,29 @@ def test_a_backlog_up_to_the_low_space_mark_is_drained_by_its_consumer_and_publi
                 expect_receipts(publisher, numbers)
                 under_way.wait_done()
         wait_until(lambda: broker.statistics()["store"]["state"] == healthy, "the store has room again")
+
+
+def test_consumers_make_room_on_a_full_disk_without_a_mark(tmp_path: Path) -> None:
+    """Somebody else fills the disk, to the last byte: what is kept for deletions lets consumers make room."""
+    first, rest = 400, range(400, MESSAGES)
+    with mounted_tmpfs(tmp_path / "data", FILE_SYSTEM_BYTES), running_broker(tmp_path, min_free_bytes=0) as broker:
+        subscribe_and_leave(broker)
+        with RawClient.connected(broker.address) as publisher:
+            publisher.send_raw(
+                b"".join(send_frame(STORED, numbered(number), receipt=str(number)) for number in range(first))
+            )
+            expect_receipts(publisher, range(first))
+            reserve = broker.data / "reserve"
+            wait_until(lambda: reserve.exists() and reserve.stat().st_size, "room is kept for deletions")
+            Ballast(broker.data).take(LEFT_BYTES)
+            frames = b"".join(send_frame(STORED, numbered(number), receipt=str(number)) for number in rest)
+            with sending(publisher, frames) as under_way:
+                wait_until(lambda: broker.statistics()["store"]["state"] != "ok", "the store says that it is full")
+
+                with durable(broker) as subscriber:
+                    # Nothing but the consumer makes room from here on.
+                    assert take_and_acknowledge(subscriber, MESSAGES) == list(range(MESSAGES))
+
+                expect_receipts(publisher, rest)
+                under_way.wait_done()
+        wait_until(lambda: broker.statistics()["store"]["state"] == "ok", "the store has room again")

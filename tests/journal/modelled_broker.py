@@ -716,6 +716,7 @@ class ModelledBroker:
             topic = by_number.get(topic_number)
             if topic is None:
                 continue
+            assert message is not None
             is_in_flight = False
             for expected in self.world.subscriptions.values():
                 for published, course in expected.courses.items():

@@ -80,7 +80,13 @@ async def test_counters_and_gauges_agree_with_the_traffic(durable_broker: Broker
     assert value(families, "stompbroker_durable_subscriptions") == 1
     assert value(families, "stompbroker_memory_used_bytes") == broker.budget.used_bytes
     assert value(families, "stompbroker_store_batches_total") == broker.journal.batches
-    assert by_label(families, "stompbroker_store_state", "state") == {"ok": 1, "low-space": 0, "failing": 0}
+    assert by_label(families, "stompbroker_store_state", "state") == {
+        "ok": 1,
+        "low-space": 0,
+        "failing": 0,
+        "damaged": 0,
+    }
+    assert value(families, "stompbroker_store_damages_total") == 0
     assert by_label(families, "stompbroker_topic_published_total", "topic") == {"a": 10, "DLQ.a": 1}
     assert by_label(families, "stompbroker_topic_stored_messages", "topic")["DLQ.a"] == 1
     label = f"billing/orders#{public_id}"

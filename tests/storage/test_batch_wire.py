@@ -16,6 +16,7 @@ from stompbroker.storage import (
     Deletion,
     ExportedBatches,
     ExportRow,
+    Gap,
     LedgerRow,
     MessageRun,
     RedeliveryKey,
@@ -61,6 +62,7 @@ BATCHES = st.builds(
     settled_redeliveries=rows(RedeliveryKey, NUMBERS, NUMBERS, NUMBERS),
     redeliveries=rows(RedeliveryRow, *[NUMBERS] * 5, TEXTS, NUMBERS, NUMBERS, FLAGS, NUMBERS),
     deletions=rows(Deletion, NUMBERS, NUMBERS, NUMBERS),
+    gaps=rows(Gap, NUMBERS, NUMBERS, NUMBERS),
     ledger=rows(
         LedgerRow, NUMBERS, TEXTS, NUMBERS, NUMBERS, NUMBERS, st.binary(max_size=20).map(lambda found: lambda: found)
     ),

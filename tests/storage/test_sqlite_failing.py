@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
+import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from tests.storage.syscall_watch import SYNCS, WRITES, watched
 from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from stompbroker.storage import Store
     from tests.storage.place import Place
@@ -218,3 +220,54 @@ def test_a_file_that_has_vanished_is_not_made_anew(store: Store, sqlite_place: P
     assert not file.exists()
     file.with_name("moved").rename(file)
     assert store.recover() == 1
+
+
+# A log that is taken away --------------------------------------------------------------------------------------------
+
+
+def log_of(place: Place) -> Path:
+    return place.directory / "stompbroker.db-wal"
+
+
+def delete(log: Path) -> None:
+    log.unlink()
+
+
+def replace(log: Path) -> None:
+    copy = log.with_name("copy")
+    copy.write_bytes(log.read_bytes())
+    copy.rename(log)
+
+
+@pytest.mark.parametrize("take_away", [delete, replace])
+def test_a_deleted_or_replaced_log_is_a_failing_store_until_a_restart(
+    store: Store, sqlite_place: Place, take_away: Callable[[Path], None]
+) -> None:
+    take_away(log_of(sqlite_place))
+    store.commit(Batch(number=2))
+
+    for ask in (store.free_bytes, store.recover):
+        with pytest.raises(StoreFailing, match=r"write-ahead log .* was deleted or replaced.*Restart the broker"):
+            ask()
+
+
+def test_what_was_in_a_deleted_log_is_saved_to_the_database_file(store: Store, sqlite_place: Place) -> None:
+    log_of(sqlite_place).unlink()
+    with pytest.raises(StoreFailing):
+        store.free_bytes()
+
+    saved = sqlite_place.directory / "saved.db"
+    saved.write_bytes((sqlite_place.directory / "stompbroker.db").read_bytes())
+    connection = sqlite3.connect(saved)
+    assert connection.execute("SELECT count(*) FROM messages").fetchone() == (3,)
+    connection.close()
+
+
+def test_a_log_that_a_checkpoint_has_emptied_is_still_the_same_log(store: Store, sqlite_place: Place) -> None:
+    store.checkpoint(truncate=True)
+    assert log_of(sqlite_place).stat().st_size == 0
+    assert store.free_bytes()
+
+    store.commit(Batch(number=2))
+
+    assert store.free_bytes()

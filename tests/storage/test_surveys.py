@@ -139,6 +139,7 @@ def test_what_has_expired_is_told_without_its_body(store: Store) -> None:
 
     ((_, _, _, message),) = store.expired(50, None, 10)
 
+    assert message is not None
     assert (message.message_id, message.body_bytes, message.published_at_ns) == (b"a-1-1", 3, 40)
     assert (message.origin.publisher, message.origin.only_for, message.expires_at_ns) == ("orders", 7, 50)
 

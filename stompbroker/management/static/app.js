@@ -160,7 +160,7 @@ function banners() {
   const { store, now, broker } = overview;
   if (broker.state === "stopping") found.push(banner("stopping", "warn", "The broker is stopping."));
   if (store.state !== "ok") {
-    const what = store.state === "failing" ? "The store is failing" : "The store is low on space";
+    const what = { failing: "The store is failing", damaged: "The store is damaged" }[store.state] ?? "The store is low on space";
     found.push(
       banner(
         "store",

@@ -38,7 +38,7 @@ export function remember(overview) {
   unsettled.add(atMs, [now.backlog, now.in_flight]);
 }
 
-const STORE_WORDS = { ok: "OK", "low-space": "Low on space", failing: "Failing" };
+const STORE_WORDS = { ok: "OK", "low-space": "Low on space", failing: "Failing", damaged: "Damaged" };
 
 export function overviewView(context) {
   let behind = null;
