@@ -1,11 +1,13 @@
 /* What is on the page, made and renewed.
  *
- * Law: text is text: nothing that a client chose can become markup. A renewal touches only what differs, so that the
- * focus, a selection and the place one has scrolled to outlive a new number every second. Children with a `data-key`
- * are the same thing wherever they stand.
+ * Law: text is text: nothing that a client chose can become markup, turn the direction of what follows, or hide. A
+ * renewal touches only what differs, so that the focus, a selection and the place one has scrolled to outlive a new
+ * number every second. Children with a `data-key` are the same thing wherever they stand.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
+/* Controls and marks without a width or with a direction; line ends, tabs and joiners, which words need, stay. */
+const UNSEEN = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit", "onpointermove", "onpointerleave"];
 
 /** An element. Properties that are functions are handlers; null and false leave one out, true is an empty attribute. */
@@ -20,16 +22,25 @@ function built(element, properties, children) {
     else if (name === "checked") element.checked = value;
     else if (value != null && value !== false) element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  element.append(...shown(children));
   if (properties?.value != null && element.tagName === "SELECT") element.value = properties.value;
   return element;
+}
+
+/** Children as they are put on the page: in texts, what cannot be seen is written as \uXXXX. */
+function shown(children) {
+  const escaped = (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`;
+  return children
+    .flat(Infinity)
+    .filter((child) => child != null && child !== false)
+    .map((child) => (typeof child === "string" ? child.replace(UNSEEN, escaped) : child));
 }
 
 /** Make `place` hold exactly these. */
 export function renew(place, ...children) {
   const focused = document.activeElement;
   const wanted = document.createDocumentFragment();
-  wanted.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  wanted.append(...shown(children));
   renewChildren(place, wanted);
   if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
 }
