@@ -3,8 +3,8 @@
 Law: no event loop, no clock, no storage, no protocol.
 """
 
-from stompbroker.commitlog.cursor import Cursor, Settlement
+from stompbroker.commitlog.cursor import Claimed, Cursor, Settlement
 from stompbroker.commitlog.log import Log
 from stompbroker.commitlog.offset_ranges import OffsetRanges
 
-__all__ = ["Cursor", "Log", "OffsetRanges", "Settlement"]
+__all__ = ["Claimed", "Cursor", "Log", "OffsetRanges", "Settlement"]

@@ -3,7 +3,7 @@
 Law: this file knows offsets and nothing else. No clock, no waiting, no storage; whoever moves a cursor is responsible
 for making the move durable. Every change is one synchronous call.
 
-Below `next_offset` every offset is in exactly one of four states; above it, it is unsent:
+Below `next_offset` every offset is in exactly one of five states; above it, it is unsent:
 
     in flight ──settle──► settled          sent, not yet answered
         │  ▲                 ▲
@@ -11,6 +11,10 @@ Below `next_offset` every offset is in exactly one of four states; above it, it 
         ▼  │                 │
     waiting ──release──► free              waits for its time; may go again at once
             ◄──suspend──
+
+The fifth is pending: the offset belongs to a unit that is on its way to the store (`claim`). It is not sent again,
+released or settled by anybody else; and it is not settled, so nothing that it needs may be deleted. The unit's end
+decides: `settle_claimed`, `set_aside_claimed`, or `give_back` if the store refuses the unit.
 
 "In flight" is what is left over: it is derived, not kept, so a thousand deliveries in order cost two numbers.
 """
@@ -26,7 +30,7 @@ from stompbroker.ids import Offset
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Cursor", "Settlement"]
+__all__ = ["Claimed", "Cursor", "Settlement"]
 
 
 class Settlement(NamedTuple):
@@ -41,17 +45,33 @@ class Settlement(NamedTuple):
         return self.in_flight + self.waiting + self.free
 
 
+class Claimed(NamedTuple):
+    """Offsets that became pending together, and what they were before: in flight unless waiting or free."""
+
+    ranges: list[tuple[int, int]]
+    waiting: list[int]
+    free: list[int]
+
+    @property
+    def total(self) -> int:
+        return sum(stop - start for start, stop in self.ranges)
+
+    @property
+    def in_flight(self) -> int:
+        return self.total - len(self.waiting) - len(self.free)
+
+
 @final
 class Cursor:
     """
     Invariants:
         ack_floor <= next_offset; every offset below ack_floor is settled
         every settled range starts above ack_floor (otherwise the floor would have moved) and ends by next_offset
-        waiting, free and settled share no offset, and all are below next_offset
-        in_flight == next_offset - ack_floor - settled above the floor - waiting - free
+        waiting, free, pending and settled share no offset, and all are below next_offset
+        in_flight == next_offset - ack_floor - settled above the floor - waiting - free - pending
     """
 
-    __slots__ = ("_free", "_settled", "_waiting", "ack_floor", "next_offset")
+    __slots__ = ("_free", "_pending", "_settled", "_waiting", "ack_floor", "next_offset")
 
     def __init__(self, position: Offset) -> None:
         #: Everything below it is settled.
@@ -62,6 +82,8 @@ class Cursor:
         self._waiting: set[int] = set()
         #: Sorted.
         self._free: list[int] = []
+        #: None while nothing is pending, as it mostly is.
+        self._pending: OffsetRanges | None = None
 
     @classmethod
     def restored(cls, ack_floor: Offset, settled: Iterable[tuple[int, int]], next_offset: Offset) -> Cursor:
@@ -75,7 +97,12 @@ class Cursor:
 
     @property
     def in_flight(self) -> int:
-        return self.next_offset - self.ack_floor - self._settled.count - len(self._waiting) - len(self._free)
+        sent = self.next_offset - self.ack_floor - self._settled.count - len(self._waiting) - len(self._free)
+        return sent if self._pending is None else sent - self._pending.count
+
+    @property
+    def pending_count(self) -> int:
+        return 0 if self._pending is None else self._pending.count
 
     @property
     def waiting_count(self) -> int:
@@ -110,6 +137,8 @@ class Cursor:
     def is_in_flight(self, offset: int) -> bool:
         if not self.ack_floor <= offset < self.next_offset or offset in self._settled or offset in self._waiting:
             return False
+        if self._pending is not None and offset in self._pending:
+            return False
         index = bisect_left(self._free, offset)
         return index == len(self._free) or self._free[index] != offset
 
@@ -120,6 +149,17 @@ class Cursor:
     def unsettled(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The ranges of sent and unsettled offsets within [start, stop)."""
         return self._settled.gaps(max(start, self.ack_floor), min(stop, self.next_offset))
+
+    def pending(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The ranges of pending offsets within [start, stop)."""
+        return [] if self._pending is None else self._pending.common(start, stop)
+
+    def unclaimed(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The ranges of sent offsets within [start, stop) that are neither settled nor pending."""
+        unsettled = self.unsettled(start, stop)
+        if self._pending is None:
+            return unsettled
+        return [gap for low, high in unsettled for gap in self._pending.gaps(low, high)]
 
     def advance(self, stop: Offset) -> None:
         """Everything from next_offset up to `stop` was sent and is now in flight."""
@@ -134,11 +174,14 @@ class Cursor:
             self._settle_range(start, stop)
 
     def settle(self, start: int, stop: int) -> Settlement:
-        """What was sent of [start, stop) is done with, whatever state it was in."""
+        """What was sent of [start, stop) and is not pending is done with, whatever state it was in."""
+        if self._pending is not None and self._pending.common(start, stop):
+            parts = [self.settle(low, high) for low, high in self._pending.gaps(start, stop)]
+            return Settlement(*map(sum, zip(*parts, strict=True))) if parts else Settlement(0, 0, 0)
         start = max(start, self.ack_floor)
         stop = min(stop, self.next_offset)
-        waiting = self._take_from_waiting(start, stop) if self._waiting else 0
-        free = self._take_from_free(start, stop) if self._free else 0
+        waiting = len(self._take_from_waiting(start, stop)) if self._waiting else 0
+        free = len(self._take_from_free(start, stop)) if self._free else 0
         added = self._settle_range(start, stop)
         return Settlement(added - waiting - free, waiting, free)
 
@@ -148,12 +191,56 @@ class Cursor:
         free = self._free[bisect_left(self._free, start) : bisect_left(self._free, stop)] if self._free else ()
         offsets = [
             Offset(offset)
-            for low, high in self.unsettled(start, stop)
+            for low, high in self.unclaimed(start, stop)
             for offset in range(low, high)
             if offset not in waiting and offset not in free
         ]
         waiting.update(offsets)
         return offsets
+
+    # Pending ---------------------------------------------------------------------------------------------------------
+
+    def claim(self, ranges: list[tuple[int, int]]) -> Claimed:
+        """These offsets, one at least, all sent and neither settled nor pending, are pending from now on."""
+        pending = self._pending = self._pending or OffsetRanges()
+        waiting: list[int] = []
+        free: list[int] = []
+        for start, stop in ranges:
+            if self._waiting:
+                waiting += self._take_from_waiting(start, stop)
+            if self._free:
+                free += self._take_from_free(start, stop)
+            pending.add(start, stop)
+        return Claimed(ranges, waiting, free)
+
+    def settle_claimed(self, claimed: Claimed) -> None:
+        """Pending → settled."""
+        self._unclaim(claimed)
+        for start, stop in claimed.ranges:
+            self._settle_range(start, stop)
+
+    def set_aside_claimed(self, claimed: Claimed) -> None:
+        """Pending → waiting."""
+        self._unclaim(claimed)
+        for start, stop in claimed.ranges:
+            self._waiting.update(range(start, stop))
+
+    def give_back(self, claimed: Claimed, *, is_in_flight: bool) -> None:
+        """Pending → what it was before. What was in flight is free, unless its consumer is still there."""
+        self._unclaim(claimed)
+        self._waiting.update(claimed.waiting)
+        free = claimed.free
+        if not is_in_flight:
+            before = {*claimed.waiting, *free}
+            free = free + [each for start, stop in claimed.ranges for each in range(start, stop) if each not in before]
+        if free:
+            self._free = sorted([*self._free, *free])
+
+    def _unclaim(self, claimed: Claimed) -> None:
+        assert self._pending is not None
+        for start, stop in claimed.ranges:
+            self._pending.discard(start, stop)
+        self._pending = self._pending or None
 
     def release(self, offset: int) -> bool:
         """Waiting → free. False if the offset was not waiting (any more)."""
@@ -184,10 +271,10 @@ class Cursor:
         return lost
 
     def in_flight_ranges(self) -> list[tuple[int, int]]:
-        if not self._waiting and not self._free:
+        if not self._waiting and not self._free and self._pending is None:
             return self._settled.gaps(self.ack_floor, self.next_offset)
         elsewhere = OffsetRanges()
-        for start, stop in self._settled:
+        for start, stop in (*self._settled, *(self._pending or ())):
             elsewhere.add(start, stop)
         for offset in (*self._waiting, *self._free):
             elsewhere.add(offset, offset + 1)
@@ -211,18 +298,19 @@ class Cursor:
         self.ack_floor = Offset(self._settled.pop_first_if_starting_at(self.ack_floor))
         return added
 
-    def _take_from_waiting(self, start: int, stop: int) -> int:
+    def _take_from_waiting(self, start: int, stop: int) -> list[int]:
         if stop - start <= len(self._waiting):
-            settled = [offset for offset in range(start, stop) if offset in self._waiting]
+            taken = [offset for offset in range(start, stop) if offset in self._waiting]
         else:
-            settled = [offset for offset in self._waiting if start <= offset < stop]
-        self._waiting.difference_update(settled)
-        return len(settled)
+            taken = [offset for offset in self._waiting if start <= offset < stop]
+        self._waiting.difference_update(taken)
+        return taken
 
-    def _take_from_free(self, start: int, stop: int) -> int:
+    def _take_from_free(self, start: int, stop: int) -> list[int]:
         first, last = bisect_left(self._free, start), bisect_left(self._free, stop)
+        taken = self._free[first:last]
         del self._free[first:last]
-        return last - first
+        return taken
 
     def check_invariants(self) -> None:
         self._settled.check_invariants()
@@ -234,4 +322,9 @@ class Cursor:
         for offset in (*self._waiting, *self._free):
             assert self.ack_floor <= offset < self.next_offset
             assert offset not in self._settled
+        assert self._pending is None or self._pending
+        for start, stop in self._pending or ():
+            assert self.ack_floor <= start < stop <= self.next_offset
+            assert self._settled.gaps(start, stop) == [(start, stop)]
+            assert not any(start <= offset < stop for offset in (*self._waiting, *self._free))
         assert self.in_flight == sum(stop - start for start, stop in self.in_flight_ranges())

@@ -91,6 +91,17 @@ class OffsetRanges:
         self.count += added
         return added
 
+    def discard(self, start: int, stop: int) -> None:
+        """Take [start, stop) out of the set, as far as it is in it."""
+        first, last = bisect_right(self._stops, start), bisect_left(self._starts, stop)
+        if first < last and start < stop:
+            lowest, highest = self._starts[first], self._stops[last - 1]
+            kept = [(low, high) for low, high in ((lowest, start), (stop, highest)) if low < high]
+            self.count -= sum(self._stops[first:last]) - sum(self._starts[first:last])
+            self.count += sum(high - low for low, high in kept)
+            self._starts[first:last] = [low for low, _ in kept]
+            self._stops[first:last] = [high for _, high in kept]
+
     def pop_first_if_starting_at(self, offset: int) -> int:
         """Take the lowest range out if it begins at `offset`; returns its stop, or `offset` if there is none."""
         if not self._starts or self._starts[0] != offset:

@@ -223,6 +223,9 @@ class SubscriptionMethods:
             case _:
                 since_ns = start.at_ns if start.kind is StartKind.TIME else self._clock.now_ns() - start.age_ns
                 position = await self._kept.first_since(reading.topic, since_ns)
+        while subscription.pending:
+            # Its place is decided by units on their way; once they are stored, nothing holds it where it is.
+            await self._journal.wait_idle()
         if subscription.is_closed or subscription.consumer is not None:
             raise ControlError("somebody attached to it, or deleted it, in the meantime; try again")
         # There is nothing below; and more may have been collected while we looked.

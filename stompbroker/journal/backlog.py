@@ -1,7 +1,7 @@
 """Units on their way into the store.
 
 Law: what was taken waits, is handed out in that order, and is let go of once, completed or refused. Until then it is
-charged to the memory budget, and counted by its lane, its topics, and the subscriptions that it answers for.
+charged to the memory budget, and counted by its lane and its topics.
 """
 
 from __future__ import annotations
@@ -76,8 +76,6 @@ class Backlog:
             unit.lane.enter(unit)
         for topic in unit.publications:
             topic.pending_units += 1
-        for answer, _ in unit.decisions:
-            answer.consumer.subscription.pending_answers += 1
         if self.size_bytes >= MAX_BACKLOG_BYTES:
             self._health.note_backlog(is_long=True)
 
@@ -96,7 +94,7 @@ class Backlog:
         while self._waiting and size_bytes < MAX_BATCH_BYTES and work < MAX_BATCH_UNITS:
             if self._waits_for_room(self._waiting[0]):
                 break
-            if _is_published_to(self._waiting[0].removed, units):
+            if _is_touched_by(units, self._waiting[0].removed):
                 break  # What goes with it is known when these are completed.
             unit = self._waiting.popleft()
             size_bytes += unit.size_bytes
@@ -113,8 +111,6 @@ class Backlog:
         self._budget.adjust(-unit.size_bytes)
         for topic in unit.publications:
             topic.pending_units -= 1
-        for answer, _ in unit.decisions:
-            answer.consumer.subscription.pending_answers -= 1
         if unit.lane is not None:
             unit.lane.leave(unit)
 
@@ -129,7 +125,10 @@ class Backlog:
             assert self.size_bytes == sum(unit.size_bytes for unit in self._waiting)
 
 
-def _is_published_to(removed: Subscription | None, units: list[Unit]) -> bool:
-    return removed is not None and any(
+def _is_touched_by(units: list[Unit], removed: Subscription | None) -> bool:
+    """Whether these units publish to a subscription, or something of it is pending for them."""
+    if removed is None or not units:
+        return False
+    return removed.pending > 0 or any(
         removed.pattern.matches(topic.segments) for unit in units for topic in unit.publications
     )

@@ -6,7 +6,7 @@ unsaved again, and goes with the batch after; or with the last step, where units
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.journal.rows import add_topic, cursor_row, redelivery_key, redelivery_row, subscription_row
@@ -105,8 +105,10 @@ def add_moved_since(batch: Batch, accounts: list[Account], units: Iterable[Unit]
     """What was settled between two steps of `add_unsaved` where these units go on from it. Their cursors are written
     as they are now, and must not say more than the ledger. For the last step: nothing is settled after it."""
     for unit in units:
-        answered = (part.reading for decision in unit.decisions for part in decision.parts)
-        for reading in chain(answered, (burial.reading for burial in unit.burials)):
+        readings = [effect.reading for effect in unit.effects]
+        if unit.removed is not None:
+            readings += unit.removed.readings.values()
+        for reading in readings:
             _add_moved(batch, accounts, reading)
 
 

@@ -1,8 +1,9 @@
 """What the units of a batch write.
 
-Law: a proposal. It gives offsets and numbers, looks at cursors and writes down rows, and changes nothing: the store may
-refuse some of the units, and then the rest is written down again, with what was settled meanwhile. Only when the batch
-is in the store, `adopt` tells the topics that are there for the first time.
+Law: a proposal. It gives offsets and numbers, writes the units' effects down as rows, and changes nothing: the store
+may refuse some of the units, and then the rest is written down again, with what was settled meanwhile. A cursor's row
+is what the cursor has settled and what the effects of this batch settle, never those of a later one. Only when the
+batch is in the store, `adopt` tells the topics that are there for the first time.
 
 Between forming a batch and its completion no other is formed, so that the end of a stored topic's log is the offset its
 next message gets.
@@ -15,19 +16,19 @@ from typing import TYPE_CHECKING, final
 from stompbroker.commitlog import Cursor
 from stompbroker.ids import Offset
 from stompbroker.journal.changes import add_moved_since
+from stompbroker.journal.ledger_rows import accounts_of_removed, ledger_rows
 from stompbroker.journal.rows import add_topic, cursor_row, redelivery_key, redelivery_row, subscription_row
-from stompbroker.outcome import Outcome
+from stompbroker.settled import Account
 from stompbroker.storage import CursorRow, Deletion, Gap, MessageRun
-from stompbroker.topics import Verdict
+from stompbroker.topics import SetAside, SettledDeliveries, party_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stompbroker.journal.ledger_part import LedgerPart
     from stompbroker.journal.rows import Numbers
     from stompbroker.message import Message
     from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
-    from stompbroker.topics import Burial, Decision, Pattern, Reading, Registry, Subscription, Topic, Unit
+    from stompbroker.topics import Effect, Pattern, Reading, Registry, Subscription, Topic, Unit
 
 __all__ = ["Formed", "Positions"]
 
@@ -48,7 +49,20 @@ class Positions:
 class Formed:
     """A batch and the units that are completed when it is written."""
 
-    __slots__ = ("_base", "_new_ids", "_numbers", "_positions", "_registry", "batch", "has_changes", "ledger", "units")
+    __slots__ = (
+        "_accounts",
+        "_base",
+        "_new_ids",
+        "_next_ledger_id",
+        "_now_ns",
+        "_numbers",
+        "_positions",
+        "_registry",
+        "accounts",
+        "batch",
+        "has_changes",
+        "units",
+    )
 
     def __init__(
         self,
@@ -57,42 +71,48 @@ class Formed:
         positions: Mapping[Subscription, Positions],
         registry: Registry,
         numbers: Numbers,
-        ledger: LedgerPart,
+        accounts: list[Account],
         *,
+        now_ns: int,
+        next_ledger_id: Callable[[], int],
         has_changes: bool = True,
     ) -> None:
-        #: What is written whatever becomes of the units.
+        #: What is written whatever becomes of the units, and what the ledger is told with it.
         self._base = base
+        self._accounts = accounts
         #: Whether that is everything that has changed beside them.
         self.has_changes = has_changes
         self._positions = positions
         self._registry = registry
         self._numbers = numbers
-        self.ledger = ledger
+        self._now_ns = now_ns
+        self._next_ledger_id = next_ledger_id
         #: Numbers of topics that are not in the store yet.
         self._new_ids: dict[Topic, int] = {}
         self.units = units
-        self.batch, self.ledger = self._propose(units)
+        self.batch, self.accounts = self._propose(units)
 
     def with_only(self, units: list[Unit]) -> Batch:
         """What would be written with these of its units alone."""
         batch, _ = self._propose(units)
         return batch
 
-    def _propose(self, units: list[Unit]) -> tuple[Batch, LedgerPart]:
-        batch, ledger = self._base.copy(), self.ledger.with_nothing_more()
-        proposal = _Proposal(batch, self._positions, self._registry, self.id_of, ledger)
+    def _propose(self, units: list[Unit]) -> tuple[Batch, list[Account]]:
+        """A batch, and all that it tells the ledger."""
+        batch, accounts = self._base.copy(), self._accounts.copy()
+        proposal = _Proposal(batch, self._positions, self._registry, self.id_of, accounts, self._now_ns)
         for unit in units:
             proposal.add(unit)
         proposal.finish()
-        return batch, ledger
+        batch.ledger += ledger_rows(accounts, self._now_ns, self._next_ledger_id)
+        return batch, accounts
 
     def leave_out(self, culprits: set[Unit]) -> None:
         """The store does not take these units: go on without them."""
         self.units = [unit for unit in self.units if unit not in culprits]
         # The others' cursors are looked at anew, and have moved while the store was asked.
-        add_moved_since(self._base, self.ledger.base, self.units)
-        self.batch, self.ledger = self._propose(self.units)
+        add_moved_since(self._base, self._accounts, self.units)
+        self.batch, self.accounts = self._propose(self.units)
 
     def id_of(self, topic: Topic) -> int:
         if topic.store_id is not None:
@@ -118,16 +138,16 @@ class _Proposal:
     """The units of one batch, while they are being written down."""
 
     __slots__ = (
+        "_accounts",
         "_batch",
-        "_cursors",
         "_done_with",
         "_id_of",
-        "_ledger",
         "_next_offsets",
+        "_now_ns",
         "_positions",
         "_refused",
         "_registry",
-        "_removed",
+        "_settled",
     )
 
     def __init__(
@@ -136,38 +156,34 @@ class _Proposal:
         positions: Mapping[Subscription, Positions],
         registry: Registry,
         id_of: Callable[[Topic], int],
-        ledger: LedgerPart,
+        accounts: list[Account],
+        now_ns: int,
     ) -> None:
         self._batch = batch
-        self._ledger = ledger
+        self._accounts = accounts
+        self._now_ns = now_ns
         self._positions = positions
         self._registry = registry
         self._id_of = id_of
         self._next_offsets: dict[Topic, Offset] = {}
-        #: Where transactions of this batch leave the cursors they move.
-        self._cursors: dict[Reading, Cursor] = {}
-        #: Subscriptions that are gone with units before: those have accounted for everything.
-        self._removed: set[Subscription] = set()
+        #: What effects of this batch settle, beside what their cursors have settled.
+        self._settled: dict[Reading, list[tuple[int, int]]] = {}
         #: Failures that may be in this batch too, and whose messages are settled with it.
         self._done_with: set[RedeliveryKey] = set()
-        #: What its transactions refuse, each once: a second NACK of a delivery is late.
-        self._refused: dict[tuple[Reading, Offset], RedeliveryRow] = {}
+        self._refused: list[RedeliveryRow] = []
 
     def add(self, unit: Unit) -> None:
         if unit.created is not None:
             self._create(unit.created)
         if unit.removed is not None and unit.removed.durability is not None:
             self._batch.removed_subscriptions.append(unit.removed.durability.store_id)
-            self._ledger.add_removed(unit.removed, unit.removed_as)
-            self._removed.add(unit.removed)
+            self._accounts += accounts_of_removed(unit.removed, unit.removed_as, self._now_ns)
         for topic in unit.stored_topics:
             self._publish(topic, unit.publications[topic])
-        for decision in unit.decisions:
-            subscription = decision.answer.consumer.subscription
-            if self._is_kept(subscription):
-                self._decide(decision)
-        for burial in unit.burials:
-            self._bury(burial)
+        for effect in unit.effects:
+            reading = effect.reading
+            if reading.subscription.is_durable and reading.topic.store_id is not None:
+                self._write_down(effect)
         for topic, offsets in unit.purged.items():
             if topic.store_id is not None and not topic.is_removed:
                 self._batch.deletions += [Deletion(topic.store_id, offset, offset + 1) for offset in offsets]
@@ -178,22 +194,17 @@ class _Proposal:
         batch = self._batch
         for topic, next_offset in self._next_offsets.items():
             add_topic(batch, topic, self._id_of(topic), next_offset)
-        batch.cursors += [cursor_row(reading, cursor) for reading, cursor in self._cursors.items()]
+        batch.cursors += [cursor_row(each[0], _with_settled(*each)) for each in self._settled.items()]
         if self._done_with:
             batch.redeliveries = [row for row in batch.redeliveries if row[:3] not in self._done_with]
             batch.settled_redeliveries += self._done_with
-        batch.redeliveries += [
-            row
-            for (reading, offset), row in self._refused.items()
-            if reading not in self._cursors or not self._cursors[reading].is_settled(offset, offset + 1)
-        ]
+        batch.redeliveries += self._refused
         if batch.removed_subscriptions:
             # They may have moved just before, or have been created by an earlier unit of this very batch.
             removed = set(batch.removed_subscriptions)
             batch.subscriptions = [row for row in batch.subscriptions if row.id not in removed]
             batch.cursors = [row for row in batch.cursors if row.subscription_id not in removed]
             batch.redeliveries = [row for row in batch.redeliveries if row.subscription_id not in removed]
-        batch.ledger += self._ledger.rows()
 
     def _next_offset(self, topic: Topic) -> Offset:
         return self._next_offsets.setdefault(topic, topic.log.end_offset)
@@ -233,44 +244,28 @@ class _Proposal:
             return [] if topic is None else [topic]
         return [topic for topic in self._next_offsets if pattern.matches(topic.segments)]
 
-    def _decide(self, decision: Decision) -> None:
-        """An answer in a transaction: what it will change when the transaction is completed."""
-        answer, parts = decision
-        for reading, start, stop, sent_at_ns in parts:
-            if reading.topic.store_id is None or reading.topic.is_removed:
-                continue
-            cursor = self._cursor(reading)
-            if answer.verdict is Verdict.ACK:
-                self._ledger.add_settled(reading, cursor.unsettled(start, stop), Outcome.ACKED, sent_at_ns)
-                cursor.settle(start, stop)
+    def _write_down(self, effect: Effect) -> None:
+        reading = effect.reading
+        if isinstance(effect, SettledDeliveries) and effect.records:
+            self._accounts.append(Account(party_of(reading), effect.records))
+        if reading.subscription.is_closed:
+            return  # it was removed by a batch before
+        # Also for what is set aside: a start takes no notice of the failure of a message that was never sent.
+        settled = self._settled.setdefault(reading, [])
+        if isinstance(effect, SettledDeliveries):
+            settled += effect.claimed.ranges
+            for start, stop in effect.claimed.ranges:
                 failed = [offset for offset in reading.failures if start <= offset < stop]
                 self._done_with.update(redelivery_key(reading, offset) for offset in failed)
-                continue
-            for offset in map(Offset, range(start, stop)):
-                # Only where it will be set aside: an answer that is late by then counts nothing.
-                is_open = answer.consumer.is_open
-                if reading.cursor.is_in_flight(offset) if is_open else reading.cursor.is_free(offset):
-                    failure = reading.failure_after(offset, answer.refusal, sent_at_ns)
-                    row = redelivery_row(redelivery_key(reading, offset), failure)
-                    self._refused.setdefault((reading, offset), row)
+        elif isinstance(effect, SetAside):
+            self._refused += [
+                redelivery_row(redelivery_key(reading, offset), failure) for offset, failure in effect.failures.items()
+            ]
 
-    def _bury(self, burial: Burial) -> None:
-        """It is settled in the same transaction in which it comes to lie with the dead letters."""
-        reading, offset = burial
-        if not self._is_kept(reading.subscription):
-            return
-        if reading.topic.store_id is not None and not reading.topic.is_removed:
-            cursor = self._cursor(reading)
-            self._ledger.add_settled(reading, cursor.unsettled(offset, offset + 1), Outcome.DEAD)
-            cursor.settle(offset, offset + 1)
-            self._done_with.add(redelivery_key(reading, offset))
 
-    def _is_kept(self, subscription: Subscription) -> bool:
-        """Whether the store will have it when these units are written."""
-        return subscription.is_durable and not subscription.is_closed and subscription not in self._removed
-
-    def _cursor(self, reading: Reading) -> Cursor:
-        if reading not in self._cursors:
-            cursor = reading.cursor
-            self._cursors[reading] = Cursor.restored(cursor.ack_floor, cursor.settled_ranges, cursor.next_offset)
-        return self._cursors[reading]
+def _with_settled(reading: Reading, ranges: list[tuple[int, int]]) -> Cursor:
+    """Where a subscription stands when these are settled too."""
+    cursor = Cursor.restored(reading.cursor.ack_floor, reading.cursor.settled_ranges, reading.cursor.next_offset)
+    for start, stop in ranges:
+        cursor.settle(start, stop)
+    return cursor

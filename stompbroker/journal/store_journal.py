@@ -28,7 +28,6 @@ from stompbroker.journal.changes import (
 )
 from stompbroker.journal.formed import Formed, Positions
 from stompbroker.journal.health import Health
-from stompbroker.journal.ledger_part import LedgerPart
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
 from stompbroker.topics import JournalStatistics, StoreState
@@ -80,7 +79,6 @@ class StoreJournal:
         "_has_left_out",
         "_idle",
         "_is_tidying",
-        "_ledger",
         "_next_portion_at_ns",
         "_numbers",
         "_registry",
@@ -113,8 +111,6 @@ class StoreJournal:
         self._numbers = numbers
         #: On its way from the ledger to the lake; None without a ledger.
         self._exports = exports
-        #: What the batch that is being written says to the ledger.
-        self._ledger: LedgerPart | None = None
         self._batch_number = last_batch_number
         #: Which kind of database it is, for people.
         self._engine = engine
@@ -167,7 +163,7 @@ class StoreJournal:
         """Take a unit, make it durable if it must be, then complete it."""
         lane = unit.lane
         is_needed = unit.needs_order or unit.created is not None or unit.removed is not None or bool(unit.purged)
-        is_needed = is_needed or any(burial.reading.subscription.is_durable for burial in unit.burials)
+        is_needed = is_needed or any(effect.reading.subscription.is_durable for effect in unit.effects)
         is_needed = is_needed or any(topic.is_stored or topic.formed_units for topic in unit.publications)
         if unit.answers:
             answered = {answer.consumer.subscription for answer in unit.answers}
@@ -179,6 +175,8 @@ class StoreJournal:
             if not unit.is_transaction:
                 unit.apply_decisions(self._clock.now_ns())
         if is_needed or (lane is not None and lane.units):
+            if unit.decisions:
+                unit.claim(self._clock.now_ns())
             self._backlog.take(unit)
             self._changed.wake()
         else:
@@ -311,10 +309,17 @@ class StoreJournal:
         if takes_changes and self._registry.unsaved:
             # What changed between two steps may be behind what was deleted, and what was too much waits: not for long.
             self._changes_taken_at_ns = 0
-        ledger = LedgerPart(accounts, now_ns, self._next_ledger_id)
-        formed = Formed(base, units, positions, self._registry, self._numbers, ledger, has_changes=takes_changes)
-        self._mark(formed.ledger)
-        return formed
+        return Formed(
+            base,
+            units,
+            positions,
+            self._registry,
+            self._numbers,
+            accounts,
+            now_ns=now_ns,
+            next_ledger_id=self._next_ledger_id,
+            has_changes=takes_changes,
+        )
 
     def _can_changes_wait(self, units: list[Unit]) -> bool:
         """Whether a batch of these goes without what has changed beside them.
@@ -335,13 +340,6 @@ class StoreJournal:
         assert self._exports is not None, "there are records only where there is a ledger"
         return self._exports.next_batch_id()
 
-    def _mark(self, ledger: LedgerPart) -> None:
-        """This is what the batch will write into the ledger."""
-        if self._ledger is not None:
-            self._ledger.unmark()
-        self._ledger = ledger
-        ledger.mark()
-
     def _what_is_owed(self, units: list[Unit]) -> Callable[[Subscription], bool]:
         """Whether everything that was answered for a subscription must be in the batch of these units: a receipt says
         so, be it that of an answer or one that stands for all that were given before."""
@@ -355,13 +353,12 @@ class StoreJournal:
             self._forget_what_is_stored(unit)
         for unit in [unit for unit in formed.units if unit in culprits]:
             self._backlog.let_go(unit)
+            unit.undo(self._clock.now_ns())
             if unit.refused is not None:
                 unit.refused(reason)
         # With a refused subscription goes the reason to store what it matches.
         self._settle_what_is_stored([unit for unit in formed.units if unit not in culprits])
-        formed.ledger.take_back()
         formed.leave_out(culprits)
-        self._mark(formed.ledger)
 
     @staticmethod
     def _settle_what_is_stored(units: list[Unit]) -> None:
@@ -398,7 +395,6 @@ class StoreJournal:
         self._writing_since_ns = None
         if self._exports is not None:
             self._exports.note_written(formed.batch)
-        formed.ledger.note_written()
         formed.adopt()
 
     def complete_one(self, unit: Unit) -> None:
@@ -410,8 +406,6 @@ class StoreJournal:
 
     def finish(self) -> None:
         """All units of the batch are completed."""
-        if self._ledger is not None:
-            self._ledger.unmark()
         self._finished += 1
         self._idle.wake()
         self._backlog.note_finished()

@@ -86,8 +86,8 @@ class Subscribing:
         unit = Unit({}, [], begin, lane=self._lane)
         if subscription.is_durable:
             self.had_durable = True
-            # Somebody else may just be making it, or have answered in a transaction that is being written.
-            unit.needs_order = not subscription.has_begun or subscription.pending_answers > 0
+            # Somebody else may just be making it.
+            unit.needs_order = not subscription.has_begun
             if is_new:
                 unit.created = subscription
                 unit.refused = self._refusal_of(subscription)

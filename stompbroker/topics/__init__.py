@@ -10,6 +10,7 @@ from stompbroker.topics.dead_letters import DeadLetters
 from stompbroker.topics.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
 from stompbroker.topics.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_shown_topic, parse_topic_name
 from stompbroker.topics.dispatch import Dispatch
+from stompbroker.topics.effects import Effect, SetAside, SettledDeliveries
 from stompbroker.topics.failure import Failure, Refusal
 from stompbroker.topics.identity import Identity, IdentityKind
 from stompbroker.topics.idle_subscriptions import IdleSubscriptions
@@ -28,14 +29,13 @@ from stompbroker.topics.retained import Mark
 from stompbroker.topics.subscription import AckMode, Counters, Durability, Subscription
 from stompbroker.topics.timetable import Timetable, Unanswered, Waiting
 from stompbroker.topics.topic import Topic
-from stompbroker.topics.unit import Answer, Burial, Decision, Lane, Unit, Verdict
+from stompbroker.topics.unit import Answer, Decision, Lane, Unit, Verdict
 from stompbroker.topics.unsaved import Unsaved
 
 __all__ = [
     "DEAD_LETTERS",
     "AckMode",
     "Answer",
-    "Burial",
     "Consumer",
     "Counters",
     "Credit",
@@ -45,6 +45,7 @@ __all__ = [
     "DeliveryWishes",
     "Dispatch",
     "Durability",
+    "Effect",
     "Failure",
     "Gate",
     "Identity",
@@ -69,6 +70,8 @@ __all__ = [
     "Registry",
     "Replay",
     "Retention",
+    "SetAside",
+    "SettledDeliveries",
     "SlowSubscriber",
     "StoreState",
     "Subscription",

@@ -12,6 +12,7 @@ It is long because what is sent and what is answered share one numbering of deli
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.ids import Offset
@@ -27,6 +28,7 @@ from stompbroker.topics.timetable import Unanswered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from stompbroker.commitlog import Claimed
     from stompbroker.errors import PeerViolation
     from stompbroker.outbox import Outbox
     from stompbroker.topics.reading import Reading
@@ -285,8 +287,9 @@ class Consumer:
 
     @property
     def _room_to_wait(self) -> int:
-        """How many new messages may be sent: all that is in flight may be refused, and then waits."""
-        return self.credit.max_waiting - self.subscription.waiting - self.in_flight
+        """How many new messages may be sent: all that is in flight or pending may be refused, and then waits."""
+        subscription = self.subscription
+        return self.credit.max_waiting - subscription.waiting - subscription.pending - self.in_flight
 
     def _deliver_new(self, reading: Reading, limit: int, now_ns: int) -> None:
         if self.expects_acks:
@@ -363,10 +366,21 @@ class Consumer:
         """
         if not self.is_open:
             return
+        if reading.cursor.pending_count:
+            unclaimed, pending = reading.split_pending(Part(reading, start, stop, 0))
+            for part in pending:
+                reading.defer_settling(part, partial(self._settle_sent, part))
+            for part in unclaimed:
+                self._settle_sent(part)
+        else:
+            self._settle_sent(Part(reading, start, stop, 0))
+        self.wake()
+
+    def _settle_sent(self, part: Part) -> None:
+        reading, start, stop, _ = part
         settlement = reading.settle_sent(start, stop)
         self.in_flight -= settlement.in_flight
         self.subscription.counters.acked += settlement.total
-        self.wake()
 
     def acknowledge(self, first: int, last: int, now_ns: int = 0) -> None:
         """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
@@ -446,6 +460,8 @@ class Consumer:
         if subscription.is_closed:
             return
         counters, holder = subscription.counters, subscription.consumer or self
+        if subscription.pending or subscription.is_leaving:
+            parts = self._without_pending(parts, now_ns)
         for reading, start, stop, sent_at_ns in parts:
             settlement = reading.settle(start, stop, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns)
             reading.topic.times.note_acknowledged(sent_at_ns, now_ns, settlement.total)
@@ -456,6 +472,35 @@ class Consumer:
             counters.late += stop - start - settlement.in_flight
         holder.sent.forget_settled()
         holder.wake()
+
+    def _without_pending(self, parts: list[Part], now_ns: int) -> list[Part]:
+        """What is not pending; the rest is acknowledged once more when that is decided."""
+        found: list[Part] = []
+        for whole in parts:
+            unclaimed, pending = whole.reading.split_pending(whole)
+            found += unclaimed
+            for part in pending:
+                part.reading.defer_settling(part, partial(self.settle, [part], now_ns))
+        return found
+
+    def give_up_in_flight(self, reading: Reading, claimed: Claimed) -> None:
+        """What was in flight is pending now: its credit is free."""
+        self.in_flight -= claimed.in_flight
+        for start, stop in claimed.ranges:
+            self._uncount_bytes(reading, start, stop)
+        self.wake()
+
+    def take_back_in_flight(self, reading: Reading, claimed: Claimed, now_ns: int) -> None:
+        """What was pending is in flight again, under the numbers it had, and has its whole time to be answered."""
+        if not claimed.in_flight:
+            return
+        self.in_flight += claimed.in_flight
+        self._answered_up_to = 0
+        self._note_served(reading)
+        deadline_ns = reading.policy.ack_deadline_ns
+        if deadline_ns:
+            for first, last in self.sent.numbers_of(reading, claimed.ranges):
+                reading.topic.deadlines.schedule(now_ns + deadline_ns, Unanswered(self, first, last))
 
     def set_aside(self, parts: list[Part], refusal: Refusal, *, answers: int = 1) -> None:
         """These messages are refused, by so many answers. If this consumer has left, only those that nobody was sent
@@ -512,7 +557,7 @@ class Consumer:
         found: list[Part] = []
         for reading, start, stop, sent_at_ns in self.sent.parts(first, last + 1):
             for low, high in reading.cursor.unsettled(start, stop):
-                if not reading.failures and not reading.cursor.free_count:
+                if not reading.failures and not reading.cursor.free_count and not reading.cursor.pending_count:
                     found.append(Part(reading, low, high, sent_at_ns))
                     continue
                 found.extend(
@@ -539,6 +584,7 @@ class Consumer:
             reading.check_invariants()
         assert self.in_flight == sum(reading.cursor.in_flight for reading in readings)
         assert self.subscription.waiting == sum(reading.cursor.waiting_count for reading in readings)
+        assert self.subscription.pending == sum(reading.cursor.pending_count for reading in readings)
         if self.is_open:
             assert {reading for reading in readings if reading.listed_in is self._listing} == set(self._backlog)
             assert {reading for reading in readings if reading.cursor.in_flight} <= self._served

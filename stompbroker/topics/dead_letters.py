@@ -15,13 +15,15 @@ import structlog
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
+from stompbroker.ids import Offset
 from stompbroker.outcome import Outcome
 from stompbroker.topics.delivery_policy import WhenUsedUp
 from stompbroker.topics.destination import Pattern
+from stompbroker.topics.effects import claim_settled
 from stompbroker.topics.letters import letter_of
 from stompbroker.topics.removing import removal
 from stompbroker.topics.timetable import Waiting
-from stompbroker.topics.unit import Burial, Unit
+from stompbroker.topics.unit import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.message import Message
     from stompbroker.message_ids import MessageIds
+    from stompbroker.topics.effects import Effect
     from stompbroker.topics.journal import Journal
-    from stompbroker.topics.reading import Reading
     from stompbroker.topics.registry import Registry
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
@@ -50,7 +52,7 @@ log = structlog.get_logger()
 class DeadLetters:
     """
     Invariants:
-        a message is on its way to the dead letters at most once at a time: it waits, and its failure `is_dying`
+        a message is on its way to the dead letters at most once at a time: it is pending
     """
 
     __slots__ = ("_clock", "_journal", "_message_ids", "_registry")
@@ -64,22 +66,20 @@ class DeadLetters:
     def give_up(self, used_up: Sequence[Waiting]) -> None:
         """These are not tried again: do with them what their policies say."""
         publications: dict[Topic, list[Message]] = {}
-        burials: list[Burial] = []
+        deaths: list[Effect] = []
         size_bytes = 0
         for entry in used_up:
             reading, offset = entry
             if not reading.is_waiting(offset):
                 continue  # settled in the meantime, or gone with its subscription, perhaps just now
             failure = reading.failures[offset]
-            if failure.is_dying:
-                continue
             what = reading.policy.when_used_up
             if what is WhenUsedUp.EVICT and not failure.is_final:
-                if burials:
+                if deaths:
                     # Those that have their letter are dead, and not evicted.
-                    self._submit(publications, burials)
-                    publications, burials, size_bytes = {}, [], 0
-                self._evict(reading, failure.count)
+                    self._submit(publications, deaths)
+                    publications, deaths, size_bytes = {}, [], 0
+                self._evict(entry, failure.count)
                 continue
             is_discarded = reading.topic.is_of_dead_letters or what is WhenUsedUp.DISCARD
             if not is_discarded and self._journal.gate.is_blocked:
@@ -103,38 +103,35 @@ class DeadLetters:
                 destination=f"/topic/{topic.name}",
                 now_ns=self._clock.now_ns(),
             )
-            failure.is_dying = True
             publications.setdefault(topic, []).append(letter)
-            burials.append(Burial(reading, offset))
+            deaths.append(claim_settled(reading, [(offset, offset + 1)], Outcome.DEAD, self._clock.now_ns()))
             size_bytes += letter.size_bytes
             if size_bytes >= MAX_UNIT_BYTES:
-                self._submit(publications, burials)
-                publications, burials, size_bytes = {}, [], 0
-        if burials:
-            self._submit(publications, burials)
+                self._submit(publications, deaths)
+                publications, deaths, size_bytes = {}, [], 0
+        if deaths:
+            self._submit(publications, deaths)
 
-    def _submit(self, publications: dict[Topic, list[Message]], burials: list[Burial]) -> None:
+    def _submit(self, publications: dict[Topic, list[Message]], deaths: list[Effect]) -> None:
         self._journal.submit(
             Unit(
                 publications,
                 [],
                 lambda: None,
-                burials=burials,
+                effects=deaths,
                 owes_receipt=False,
-                refused=lambda reason: self._note_refused(burials, reason),
+                refused=lambda reason: self._note_refused(deaths, reason),
             )
         )
 
-    def _note_refused(self, burials: list[Burial], reason: str) -> None:
+    def _note_refused(self, deaths: list[Effect], reason: str) -> None:
         """The store cannot take one of them: each is tried alone, and one that is alone waits."""
-        for reading, offset in burials:
-            if offset in reading.failures:
-                reading.failures[offset].is_dying = False
-        if len(burials) > 1:
-            for reading, offset in burials:
-                self.give_up([Waiting(reading, offset)])
+        entries = [Waiting(effect.reading, Offset(effect.claimed.ranges[0][0])) for effect in deaths]
+        if len(entries) > 1:
+            for entry in entries:
+                self.give_up([entry])
             return
-        ((reading, offset),) = burials
+        ((reading, offset),) = entries
         log.error(
             "a dead letter cannot be stored; it will be tried again",
             topic=reading.topic.name,
@@ -150,8 +147,9 @@ class DeadLetters:
     def _topic_for(self, topic: Topic) -> Topic:
         return self._registry.topic_of_dead_letters(Pattern(topic.segments), self._clock.now_ns())
 
-    def _evict(self, reading: Reading, attempts: int) -> None:
+    def _evict(self, entry: Waiting, attempts: int) -> None:
         """The subscription goes, with everything it has not settled."""
+        reading = entry.reading
         subscription = reading.subscription
         log.warning(
             "evicted a subscription that could not be delivered to",
@@ -167,10 +165,15 @@ class DeadLetters:
                     "and its policy says evict; subscribe with another when-used-up to keep it",
                 )
             )
-        self._remove(subscription)
+        self._remove(subscription, entry)
 
-    def _remove(self, subscription: Subscription) -> None:
+    def _remove(self, subscription: Subscription, entry: Waiting) -> None:
         registry, now_ns = self._registry, self._clock.now_ns()
+
+        def try_again(reason: str) -> None:
+            log.error("cannot be evicted; it will be tried again", subscription=subscription.key, reason=reason)
+            self._try_again(entry, REFUSED_RETRY_NS)
+
         if subscription.is_closed:
             return
         if subscription.consumer is not None:
@@ -183,6 +186,6 @@ class DeadLetters:
                     self._clock,
                     then=lambda: None,
                     outcome=Outcome.EVICTED,
-                    refused=lambda reason: log.error("cannot be evicted", subscription=subscription.key, reason=reason),
+                    refused=try_again,
                 )
             )

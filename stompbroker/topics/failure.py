@@ -47,7 +47,6 @@ class Failure:
         "count",
         "due_ns",
         "first_attempt_ns",
-        "is_dying",
         "is_final",
         "is_overdue",
         "last_attempt_ns",
@@ -80,8 +79,6 @@ class Failure:
         self.last_attempt_ns = last_attempt_ns
         self.is_final = is_final
         self.is_overdue = is_overdue
-        #: Whether it is on its way to the dead letters.
-        self.is_dying = False
         #: The number of its latest delivery: an answer to an earlier one is late.
         self.last_number = DeliveryNumber(0)
 

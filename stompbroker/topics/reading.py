@@ -17,12 +17,14 @@ from stompbroker.message import tails_bytes
 from stompbroker.outcome import Outcome
 from stompbroker.topics.failure import Failing
 from stompbroker.topics.selecting import Selection
+from stompbroker.topics.sent_runs import Part
 from stompbroker.topics.timetable import Waiting
 from stompbroker.topics.unrecorded import Unrecorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from stompbroker.commitlog import Claimed
     from stompbroker.message import Message
     from stompbroker.topics.delivery_policy import DeliveryPolicy
     from stompbroker.topics.failure import Failure, Refusal
@@ -70,6 +72,8 @@ class Reading:
     """
 
     __slots__ = (
+        "_deferred",
+        "_deferred_settling",
         "_first_sent",
         "_given_up_ahead",
         "_held",
@@ -102,6 +106,10 @@ class Reading:
         self._stubs: dict[Offset, Message] = {}
         #: How often it was moved to another place.
         self.generation = 0
+        #: Answers that wait until something pending is decided, and what those of them mean that count at once. They
+        #: are as many as the units on their way, and one more for each pending message.
+        self._deferred: list[Callable[[], None]] = []
+        self._deferred_settling = OffsetRanges()
         #: Only for durable subscriptions.
         self.unrecorded = Unrecorded()
         #: When messages were first sent whose consumer has left without answering.
@@ -156,6 +164,10 @@ class Reading:
     def unsettled_ranges(self) -> list[tuple[int, int]]:
         """The offsets that must be kept for it."""
         return self.cursor.unsettled(self.cursor.ack_floor, self.cursor.next_offset) + self._unsent_ranges()
+
+    def unclaimed_ranges(self) -> list[tuple[int, int]]:
+        """The same without what is pending."""
+        return self.cursor.unclaimed(self.cursor.ack_floor, self.cursor.next_offset) + self._unsent_ranges()
 
     def unsent_ranges(self) -> list[tuple[int, int]]:
         """The offsets that the window is still needed for."""
@@ -275,13 +287,14 @@ class Reading:
             self.subscription.consumer.offer(self)
 
     def settle(self, start: int, stop: int, outcome: Outcome, settled_at_ns: int, *, sent_at_ns: int = 0) -> Settlement:
-        """These offsets are done with, whatever state they were in; those that are in flight were sent then."""
+        """These offsets, none of them pending, are done with, whatever state they were in; those that are in flight
+        were sent then."""
         if self.topic.records is not None:
             self._record(self.cursor.unsettled(start, stop), outcome, settled_at_ns, sent_at_ns)
         return self._settle(start, stop)
 
     def settle_sent(self, start: int, stop: int) -> Settlement:
-        """These have been sent, which is enough."""
+        """These, none of them pending, have been sent, which is enough."""
         if not self.is_recorded:
             return self._settle(start, stop)
         assert self.topic.records is not None
@@ -295,6 +308,12 @@ class Reading:
             for offset in settled:
                 del self.failures[offset]
             self._note_failures_changed(settled)
+        self._forget_settled(start, stop)
+        if self.topic.is_in_store:
+            self.topic.unsaved.note_reading(self, settlement.total)
+        return settlement
+
+    def _forget_settled(self, start: int, stop: int) -> None:
         if self._first_sent:
             for offset in _offsets_between(self._first_sent, start, stop):
                 del self._first_sent[offset]
@@ -305,9 +324,61 @@ class Reading:
             size_bytes = sum(self._held.pop(offset).size_bytes for offset in _offsets_between(self._held, start, stop))
             self.held_bytes -= size_bytes
             self.topic.budget.adjust(-size_bytes)
+
+    # Pending ---------------------------------------------------------------------------------------------------------
+
+    def split_pending(self, part: Part) -> tuple[list[Part], list[Part]]:
+        """What of it is not pending, and what is: that has to wait (`defer`)."""
+        _, start, stop, sent_at_ns = part
+        if self.subscription.is_leaving:
+            return [], [part]
+        pending = self.cursor.pending(start, stop)
+        if not pending:
+            return [part], []
+        unclaimed = self.cursor.unclaimed(start, stop)
+        return (
+            [Part(self, low, high, sent_at_ns) for low, high in unclaimed],
+            [Part(self, low, high, sent_at_ns) for low, high in pending],
+        )
+
+    def defer(self, repeat: Callable[[], None]) -> None:
+        """A transaction's answer has met something pending: it is given once more when that is decided."""
+        self._deferred.append(repeat)
+
+    def defer_settling(self, part: Part, repeat: Callable[[], None]) -> None:
+        """The same for an answer that counts at once: of several that mean the same message the first is enough."""
+        if self._deferred_settling.add(part.start, part.stop):
+            self._deferred.append(repeat)
+
+    def repeat_deferred(self) -> None:
+        """Something that was pending is decided: who has answered meanwhile is heard, and waits again if need be."""
+        if not self._deferred:
+            return
+        deferred, self._deferred, self._deferred_settling = self._deferred, [], OffsetRanges()
+        for repeat in deferred:
+            repeat()
+
+    def settle_claimed(self, claimed: Claimed) -> None:
+        """What was pending is settled, in the store as well."""
+        self.cursor.settle_claimed(claimed)
+        for start, stop in claimed.ranges:
+            for offset in _offsets_between(self.failures, start, stop):
+                del self.failures[offset]
+            self._forget_settled(start, stop)
         if self.topic.is_in_store:
-            self.topic.unsaved.note_reading(self, settlement.total)
-        return settlement
+            self.topic.unsaved.note_reading(self, claimed.total)
+
+    def set_aside_claimed(self, claimed: Claimed, failures: Mapping[Offset, Failure]) -> None:
+        """What was pending has failed, in the store as well: it waits for its time."""
+        self.cursor.set_aside_claimed(claimed)
+        self.failures.update(failures)
+        for offset, failure in failures.items():
+            self._schedule(offset, failure)
+
+    def schedule_again(self, offsets: Iterable[int]) -> None:
+        """These wait again: they go when they are due, perhaps at once."""
+        for offset in map(Offset, offsets):
+            self._schedule(offset, self.failures[offset])
 
     def _record(self, ranges: list[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int = 0) -> None:
         """Account for messages that are about to be settled."""
@@ -353,10 +424,9 @@ class Reading:
             offsets = [offset for offset in map(Offset, range(start, stop)) if self.cursor.suspend(offset)]
         if not offsets:
             return 0
-        failing = self._failing(refusal)
         due: dict[int, list[Waiting]] = {}
-        for offset in offsets:
-            failure = self.failures[offset] = self._failure_after(offset, failing, sent_at_ns)
+        for offset, failure in self.failures_after(offsets, refusal, sent_at_ns).items():
+            self.failures[offset] = failure
             due.setdefault(failure.due_ns, []).append(Waiting(self, offset))
         for due_ns, waiting in due.items():
             self.topic.redeliveries.schedule(due_ns, *waiting)
@@ -366,25 +436,26 @@ class Reading:
     def note_lost(self, offset: Offset, refusal: Refusal, *, sent_at_ns: int) -> None:
         """Its consumer was lost over it: what is free again at once has failed once more. It waits only if it is not to
         be tried again."""
-        failure = self.failures[offset] = self.failure_after(offset, refusal._replace(delay_ns=0), sent_at_ns)
+        (failure,) = self.failures_after([offset], refusal._replace(delay_ns=0), sent_at_ns).values()
+        self.failures[offset] = failure
         self._note_failures_changed([offset])
         if failure.is_used_up(self.policy) and self.cursor.suspend(offset):
             self.subscription.waiting += 1
             self._schedule(offset, failure)
 
-    def failure_after(self, offset: Offset, refusal: Refusal, sent_at_ns: int) -> Failure:
-        """What will be known of a message when it has been refused."""
-        return self._failure_after(offset, self._failing(refusal), sent_at_ns)
-
-    def _failing(self, refusal: Refusal) -> Failing:
-        return Failing(refusal, self.policy, self.subscription.jitter_seed)
-
-    def _failure_after(self, offset: Offset, failing: Failing, sent_at_ns: int) -> Failure:
-        before = self.failures.get(offset)
-        first_sent_ns = before.first_attempt_ns if before is not None else 0
-        if not first_sent_ns and self._first_sent:
-            first_sent_ns = self._first_sent.get(offset, 0)
-        return failing.failure_after(before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns)
+    def failures_after(self, offsets: Sequence[Offset], refusal: Refusal, sent_at_ns: int) -> dict[Offset, Failure]:
+        """What is known of these messages when they have been refused in one go."""
+        failing = Failing(refusal, self.policy, self.subscription.jitter_seed)
+        found: dict[Offset, Failure] = {}
+        for offset in offsets:
+            before = self.failures.get(offset)
+            first_sent_ns = before.first_attempt_ns if before is not None else 0
+            if not first_sent_ns and self._first_sent:
+                first_sent_ns = self._first_sent.get(offset, 0)
+            found[offset] = failing.failure_after(
+                before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns
+            )
+        return found
 
     def _schedule(self, offset: Offset, failure: Failure) -> None:
         self.topic.redeliveries.schedule(failure.due_ns, Waiting(self, offset))
@@ -396,7 +467,9 @@ class Reading:
 
     def give_up(self, offset: Offset, outcome: Outcome, now_ns: int, message: Message | None = None) -> bool:
         """It will not be sent any more, for the first time or again. False if there is nothing to give up: it is
-        settled, or in flight, where it can still be acknowledged."""
+        settled, or in flight, where it can still be acknowledged, or pending."""
+        if self.subscription.is_leaving:
+            return False
         if offset >= self.cursor.next_offset:
             if self._is_given_up(offset):
                 return False
@@ -405,10 +478,8 @@ class Reading:
             self._record([(offset, offset + 1)], outcome, now_ns)
             self._give_up_ahead(offset)
             return True
-        if self.cursor.is_settled(offset, offset + 1):
-            return False
-        if self.cursor.is_in_flight(offset):
-            if message is not None and self.is_recorded:
+        if not self.cursor.is_waiting(offset) and not self.cursor.is_free(offset):
+            if message is not None and self.is_recorded and not self.cursor.is_settled(offset, offset + 1):
                 self._stubs[offset] = message.without_body()  # for when it is refused, and nowhere any more
             return False
         if message is not None:
@@ -463,10 +534,6 @@ class Reading:
         if offsets and self.subscription.is_durable:
             self.changed_failures.update(dict.fromkeys(offsets))
             self.topic.unsaved.note_reading(self, len(offsets))
-
-    def bury(self, offset: Offset, now_ns: int) -> None:
-        """Its attempts are used up, and it lies with the dead letters."""
-        self.subscription.counters.dead += self.give_up(offset, Outcome.DEAD, now_ns)
 
     def discard(self, offset: Offset, now_ns: int) -> None:
         """Its attempts are used up, and that is all."""
@@ -577,6 +644,7 @@ class Reading:
         """Read on from there, as if nothing from it on had been sent, and everything before it settled. Nobody may be
         attached."""
         assert self.subscription.consumer is None
+        assert not self.cursor.pending_count
         skipped = [(start, min(stop, position)) for start, stop in self.unsettled_ranges() if start < position]
         self._record(self.meant(skipped, now_ns), Outcome.SKIPPED, now_ns)
         self._settle(self.cursor.ack_floor, self.cursor.next_offset)
@@ -687,7 +755,7 @@ class Reading:
             assert not self.cursor.is_settled(offset, offset + 1)
         assert self.unsent == sum(stop - start for start, stop in self._unsent_ranges())
         assert not self.changed_failures or self.subscription.is_durable
-        self.unrecorded.check_invariants()
+        assert self.cursor.pending_count or self.subscription.is_leaving or not self._deferred
 
 
 def _within(messages: list[Message], limit_bytes: int) -> list[Message]:

@@ -336,6 +336,7 @@ class Registry:
     def forget_durable(self, subscription: Subscription) -> None:
         """It is to be removed: it cannot be subscribed to any more. What it matches is stored until it has been."""
         assert subscription.durability is not None
+        subscription.is_leaving = True
         if self.durable.get(subscription.durability.identity) is subscription:
             del self.durable[subscription.durability.identity]
 
@@ -343,6 +344,9 @@ class Registry:
         """It could not be removed after all: it can be subscribed to again."""
         assert subscription.durability is not None
         self.durable.setdefault(subscription.durability.identity, subscription)
+        subscription.is_leaving = False
+        for reading in subscription.readings.values():
+            reading.repeat_deferred()
 
     def remove_durable(self, subscription: Subscription, now_ns: int) -> None:
         """It is gone for good. Nothing to do if it was before: it may have been refused and deleted at once."""

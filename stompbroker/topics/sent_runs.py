@@ -136,6 +136,17 @@ class SentRuns:
                 found.append((low, Part(run.reading, low + to_offset, high + to_offset, run.sent_at_ns)))
         return found
 
+    def numbers_of(self, reading: Reading, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Under which numbers, first and last, messages were sent. Looks at all runs."""
+        found: list[tuple[int, int]] = []
+        for run in self._runs if ranges else ():
+            for start, stop in ranges if run.reading is reading else ():
+                low, high = max(start, run.first_offset), min(stop, run.first_offset + run.count)
+                if low < high:
+                    to_number = run.first_number - run.first_offset
+                    found.append((low + to_number, high - 1 + to_number))
+        return found
+
     def sent_at_ns(self, reading: Reading, offset: int) -> int | None:
         """When a message was last sent. Looks at all runs."""
         for run in reversed(self._runs):

@@ -103,7 +103,7 @@ class Durability:
 class Subscription:
     """
     Invariants:
-        waiting == sum of the waiting offsets of all its readings
+        waiting == sum of the waiting offsets of all its readings, and pending that of the pending ones
         readings[topic] is topic.readings[self] for every topic that knows of it
     """
 
@@ -117,13 +117,14 @@ class Subscription:
         "durability",
         "has_begun",
         "is_closed",
+        "is_leaving",
         "is_no_local",
         "is_ordered",
         "is_paused",
         "name",
         "pattern",
         "peer",
-        "pending_answers",
+        "pending",
         "readings",
         "starts_at",
         "waiting",
@@ -164,13 +165,14 @@ class Subscription:
         self.readings: dict[Topic, Reading] = {}
         self.consumer: Consumer | None = None
         self.counters = Counters()
-        #: Answers in transactions that are on their way through the journal.
-        self.pending_answers = 0
-        #: Messages set aside, over all topics.
+        #: Messages set aside, over all topics; and those that belong to units on their way through the journal.
         self.waiting = 0
+        self.pending = 0
         #: Whether it has readings where it matches: what is published from then on is for it.
         self.has_begun = False
         self.is_closed = False
+        #: Whether its removal is on its way through the journal: what it has not settled goes with it.
+        self.is_leaving = False
         #: Whether an operator wants nothing to be sent to it for now; not kept over a restart.
         self.is_paused = False
 
@@ -220,8 +222,8 @@ class Subscription:
 
     @property
     def unsettled(self) -> int:
-        """How many messages it has not settled: its backlog, and what is in flight."""
-        return sum(reading.backlog + reading.cursor.in_flight for reading in self.readings.values())
+        """How many messages it has not settled: its backlog, what is in flight, and what is pending."""
+        return self.pending + sum(reading.backlog + reading.cursor.in_flight for reading in self.readings.values())
 
     @property
     def may_go_again(self) -> bool:

@@ -6,10 +6,14 @@ Law: a unit becomes durable as a whole, then visible as a whole; `complete` is t
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from stompbroker.commitlog import OffsetRanges
 from stompbroker.outcome import Outcome
+from stompbroker.topics.effects import claim_refused, claim_settled
 from stompbroker.topics.failure import Refusal
+from stompbroker.topics.sent_runs import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,12 +22,12 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
     from stompbroker.signals import Signal
     from stompbroker.topics.consumer import Consumer
+    from stompbroker.topics.effects import Effect
     from stompbroker.topics.reading import Reading
-    from stompbroker.topics.sent_runs import Part
     from stompbroker.topics.subscription import Subscription
     from stompbroker.topics.topic import Topic
 
-__all__ = ["Answer", "Burial", "Decision", "Lane", "Unit", "Verdict"]
+__all__ = ["Answer", "Decision", "Lane", "Unit", "Verdict"]
 
 
 @final
@@ -48,13 +52,6 @@ class Decision(NamedTuple):
 
     answer: Answer
     parts: list[Part]
-
-
-class Burial(NamedTuple):
-    """A message whose attempts are used up for one subscription: it is settled when the unit is completed."""
-
-    reading: Reading
-    offset: Offset
 
 
 @final
@@ -88,15 +85,18 @@ class Unit:
     """Messages and answers, in the order they were sent; `then` is called once all of it is durable and visible.
 
     It may also create or delete durable subscriptions; whoever does has told the registry, and `then` finishes it. The
-    broker's own units bury messages, and take dead letters out of their topic.
+    broker's own units settle messages by dead letters, and take such letters out of their topic.
+
+    Invariants:
+        decisions are those that are not effects yet, and not applied
     """
 
     __slots__ = (
         "answered",
         "answers",
-        "burials",
         "created",
         "decisions",
+        "effects",
         "is_transaction",
         "lane",
         "needs_order",
@@ -123,7 +123,7 @@ class Unit:
         created: Subscription | None = None,
         removed: Subscription | None = None,
         removed_as: Outcome = Outcome.UNSUBSCRIBED,
-        burials: Sequence[Burial] = (),
+        effects: Sequence[Effect] = (),
         purged: Mapping[Topic, Mapping[Offset, Message]] | None = None,
         refused: Callable[[str], None] | None = None,
     ) -> None:
@@ -144,7 +144,8 @@ class Unit:
         self.removed = removed
         #: What that means for what the removed subscription has not settled.
         self.removed_as = removed_as
-        self.burials = burials
+        #: What it will do to deliveries, which are pending until then.
+        self.effects = list(effects)
         #: Messages that go although they are not settled; they may be without their bodies.
         self.purged = purged or {}
         #: Whether it counts only behind everything submitted before, although nothing of it is stored.
@@ -159,7 +160,7 @@ class Unit:
     @property
     def only_publishes(self) -> bool:
         """Whether it says nothing of what was delivered or answered."""
-        others = self.answered or self.decisions or self.burials or self.purged
+        others = self.answered or self.decisions or self.effects or self.purged
         return not (others or self.needs_order or self.created is not None or self.removed is not None)
 
     def decide(self) -> None:
@@ -182,6 +183,56 @@ class Unit:
             else:
                 answer.consumer.set_aside(parts, answer.refusal, answers=answer.last + 1 - answer.first)
 
+    def claim(self, now_ns: int) -> None:
+        """Its answers count when it is durable: until then what they mean is pending.
+
+        What it both acknowledges and refuses is acknowledged, in whichever order: an ACK settles a message whatever
+        state it is in, and a NACK means what is in flight.
+        """
+        decisions, self.decisions = self.decisions, []
+        acknowledged: dict[Reading, OffsetRanges] = {}
+        for answer, parts in decisions:
+            if answer.verdict is Verdict.ACK:
+                for reading, start, stop, sent_at_ns in parts:
+                    before = acknowledged.setdefault(reading, OffsetRanges())
+                    for low, high in before.gaps(start, stop):
+                        self._claim_acknowledged(answer.consumer, Part(reading, low, high, sent_at_ns), now_ns)
+                    before.add(start, stop)
+        for answer, parts in decisions:
+            if answer.verdict is Verdict.NACK:
+                self._claim_refused(answer, parts)
+
+    def _claim_acknowledged(self, consumer: Consumer, whole: Part, now_ns: int) -> None:
+        subscription = consumer.subscription
+        if subscription.is_closed:
+            return
+        unclaimed, pending = whole.reading.split_pending(whole)
+        for part in pending:
+            part.reading.defer(partial(self._claim_acknowledged, consumer, part, now_ns))
+        for reading, start, stop, sent_at_ns in unclaimed:
+            ranges = reading.cursor.unsettled(start, stop)
+            if ranges:
+                effect = claim_settled(reading, ranges, Outcome.ACKED, now_ns, sent_at_ns)
+                self.effects.append(effect)
+                subscription.counters.late -= effect.claimed.in_flight
+            subscription.counters.late += stop - start
+
+    def _claim_refused(self, answer: Answer, parts: list[Part]) -> None:
+        """What is pending is not in flight: to refuse that is too late."""
+        subscription, refused = answer.consumer.subscription, 0
+        for part in parts if not (subscription.is_closed or subscription.is_leaving) else ():
+            effect = claim_refused(part, answer.refusal, is_in_flight=answer.consumer.is_open)
+            if effect is not None:
+                self.effects.append(effect)
+                refused += effect.claimed.total
+        subscription.counters.late += max(0, answer.last + 1 - answer.first - refused)
+
+    def undo(self, now_ns: int) -> None:
+        """The store has refused it: what was pending for it is not any more."""
+        effects, self.effects = self.effects, []
+        for effect in effects:
+            effect.undo(now_ns)
+
     def complete(self, now_ns: int, stored_topics: Collection[Topic] = ()) -> None:
         """Make it visible. Called by the journal, once, when the unit is durable; what was published to `stored_topics`
         has been written."""
@@ -191,8 +242,8 @@ class Unit:
             self.decide()
         if self.decisions:
             self.apply_decisions(now_ns)
-        for burial in self.burials:
-            burial.reading.bury(burial.offset, now_ns)
+        for effect in self.effects:
+            effect.apply(now_ns)
         for topic, messages_at in self.purged.items():
             topic.purge(messages_at, now_ns)
         self.then()

@@ -7,9 +7,9 @@ from enum import Enum, auto
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from stompbroker.commitlog import Cursor
+from stompbroker.commitlog import Claimed, Cursor
 from stompbroker.ids import Offset
 
 
@@ -17,6 +17,7 @@ class State(Enum):
     IN_FLIGHT = auto()
     WAITING = auto()
     FREE = auto()
+    PENDING = auto()
     SETTLED = auto()
 
 
@@ -31,6 +32,8 @@ class CursorMachine(RuleBasedStateMachine):
         self.cursor = Cursor(Offset(5))
         self.model: dict[int, State] = {}
         self.next_offset = 5
+        #: What is pending, by the claim it belongs to, and what each offset was before.
+        self.claims: list[tuple[Claimed, dict[int, State]]] = []
 
     def pick(self, choice: int, state: State) -> int | None:
         candidates = [offset for offset, found in self.model.items() if found is state]
@@ -52,7 +55,8 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(start=st.integers(0, 200), count=small)
     def settle(self, start: int, count: int) -> None:
-        settled = [offset for offset in range(start, start + count) if offset in self.model]
+        open_states = {*State} - {State.PENDING}
+        settled = [offset for offset in range(start, start + count) if self.model.get(offset) in open_states]
         states = [self.model[offset] for offset in settled]
         settlement = self.cursor.settle(start, start + count)
         assert settlement.in_flight == states.count(State.IN_FLIGHT)
@@ -95,6 +99,38 @@ class CursorMachine(RuleBasedStateMachine):
         assert sorted(offset for start, stop in ranges for offset in range(start, stop)) == sorted(lost)
         self.model.update(dict.fromkeys(lost, State.FREE))
 
+    @rule(start=st.integers(0, 200), count=st.integers(1, 20))
+    def claim(self, start: int, count: int) -> None:
+        ranges = self.cursor.unclaimed(start, start + count)
+        offsets = [offset for low, high in ranges for offset in range(low, high)]
+        done = (State.PENDING, State.SETTLED, None)
+        assert offsets == [each for each in range(start, start + count) if self.model.get(each) not in done]
+        if not ranges:
+            return
+        claimed = self.cursor.claim(ranges)
+        before = {offset: self.model[offset] for offset in offsets}
+        assert claimed.in_flight == list(before.values()).count(State.IN_FLIGHT)
+        self.model.update(dict.fromkeys(offsets, State.PENDING))
+        self.claims.append((claimed, before))
+
+    @precondition(lambda self: self.claims)
+    @rule(choice=st.integers(0, 1000), end=st.sampled_from(["settled", "set aside", "refused", "refused and lost"]))
+    def end_claim(self, choice: int, end: str) -> None:
+        claimed, before = self.claims.pop(choice % len(self.claims))
+        match end:
+            case "settled":
+                self.cursor.settle_claimed(claimed)
+                self.model.update(dict.fromkeys(before, State.SETTLED))
+            case "set aside":
+                self.cursor.set_aside_claimed(claimed)
+                self.model.update(dict.fromkeys(before, State.WAITING))
+            case _:
+                in_flight = State.IN_FLIGHT if end == "refused" else State.FREE
+                self.cursor.give_back(claimed, is_in_flight=end == "refused")
+                self.model.update(
+                    {offset: in_flight if state is State.IN_FLIGHT else state for offset, state in before.items()}
+                )
+
     @invariant()
     def it_agrees_with_the_model(self) -> None:
         self.cursor.check_invariants()
@@ -103,6 +139,8 @@ class CursorMachine(RuleBasedStateMachine):
         assert self.cursor.in_flight == states.count(State.IN_FLIGHT)
         assert self.cursor.waiting_count == states.count(State.WAITING)
         assert self.cursor.free_count == states.count(State.FREE)
+        assert self.cursor.pending_count == states.count(State.PENDING)
+        # What is pending is not settled: the floor, and so whoever deletes, stays below it.
         unsettled = [offset for offset, state in self.model.items() if state is not State.SETTLED]
         assert self.cursor.ack_floor == min(unsettled, default=self.next_offset)
         found = [offset for start, stop in self.cursor.unsettled(0, 10_000) for offset in range(start, stop)]

@@ -36,6 +36,9 @@ def test_it_agrees_with_a_naive_set(added: list[tuple[int, int]], asked: tuple[i
     there = [offset for low, high in ranges.common(start, stop) for offset in range(low, high)]
     assert sorted(missing + there) == list(range(start, stop))
     assert missing == [offset for offset in range(start, stop) if offset not in model]
+    ranges.discard(start, stop)
+    ranges.check_invariants()
+    assert {offset for low, high in ranges for offset in range(low, high)} == model - set(range(start, stop))
 
 
 def test_ranges_that_touch_become_one() -> None:

@@ -27,6 +27,8 @@ class Fate(Enum):
     IN_FLIGHT = "in flight"
     WAITING = "waits for its time"
     FREE = "may go again"
+    #: Of the broker's only: a course that is pending keeps the fate it would have without its unit.
+    PENDING = "pending"
     ACKED = "acknowledged"
     DEAD = "with the dead letters"
     DISCARDED = "discarded"
@@ -98,8 +100,8 @@ class Course:
         self.is_overdue = False
         self.latest: Attempt | None = None
         self.deadline_ns: int | None = None
-        #: Its dead letter is on its way through the journal.
-        self.is_dying = False
+        #: The unit that it is pending for: a transaction, or that of its dead letter.
+        self.pending_for: object = None
         #: It was never stored, and its subscriber was away or the broker was killed; or it was purged: nobody need have
         #: it any more.
         self.may_be_lost = False
@@ -118,6 +120,10 @@ class Expected:
         self.courses: dict[Published, Course] = {}
         #: Its policy said evict, and it is being removed.
         self.is_evicted = False
+        #: Its removal is on its way.
+        self.is_leaving = False
+        #: Acknowledged while it was pending or its subscription leaving: by a transaction, or None if at once.
+        self.deferred: tuple[tuple[Published, object], ...] = ()
         #: To be discarded when it is known what it was, which may have to be read first.
         self.to_discard: list[Published] = []
         self.forget_counts()
@@ -138,7 +144,12 @@ class Expected:
     # Looking ---------------------------------------------------------------------------------------------------------
 
     def with_fate(self, *fates: Fate) -> list[Published]:
-        return [published for published, course in self.courses.items() if course.fate in fates]
+        """Without what is pending."""
+        return [
+            published
+            for published, course in self.courses.items()
+            if course.fate in fates and course.pending_for is None
+        ]
 
     def find(self, message_id: str) -> Published:
         return next(published for published in self.courses if published.message_id == message_id)
@@ -162,6 +173,7 @@ class Expected:
             if other.topic == published.topic
             and other.offset < published.offset
             and course.fate in fates
+            and course.pending_for is None
             and self.must_be_kept(other, now_ns)
         ]
 
@@ -180,6 +192,40 @@ class Expected:
         deadline_ms = self.plan.ack_deadline_ms
         course.deadline_ns = now_ns + deadline_ms * MS if deadline_ms and is_answered else None
 
+    # Pending ---------------------------------------------------------------------------------------------------------
+
+    def claim(self, published: Published, unit: object) -> bool:
+        """A transaction answers it: it is pending from now on. False if it is so for another."""
+        course = self.courses.get(published)
+        if course is None or course.fate.is_settled:
+            return False
+        if course.pending_for is not None or self.is_leaving:
+            self.deferred += ((published, unit),)
+            return False
+        course.pending_for = unit
+        return True
+
+    def can_be_refused(self, published: Published, attempt: Attempt, *, is_there: bool) -> bool:
+        course = self.courses.get(published)
+        if course is None or course.latest != attempt or course.pending_for is not None or self.is_leaving:
+            return False
+        return course.fate is (Fate.IN_FLIGHT if is_there else Fate.FREE)
+
+    def acknowledge(self, meant: list[Published]) -> None:
+        """At once, or when it is decided what becomes of what is pending."""
+        for published in meant:
+            course = self.courses.get(published)
+            if self.is_leaving or (course is not None and course.pending_for is not None):
+                self.deferred += ((published, None),)
+            else:
+                self.settle([published])
+
+    def end_claims(self, unit: object) -> None:
+        """A unit is done or refused; what else may have become of its messages is told before."""
+        for course in self.courses.values():
+            if course.pending_for is unit:
+                course.pending_for = None
+
     def settle(self, meant: list[Published]) -> None:
         for published in meant:
             course = self.courses.get(published)
@@ -187,13 +233,10 @@ class Expected:
                 course.fate = Fate.ACKED
                 self.counts["acked"] += 1
 
-    def refuse(self, meant: list[tuple[Published, Attempt]], refusal: Refusal, *, is_there: bool) -> None:
-        """`is_there`: whether the consumer that refuses them is still attached."""
-        for published, attempt in meant:
+    def set_aside(self, meant: list[Published], refusal: Refusal) -> None:
+        for published in meant:
             course = self.courses.get(published)
-            if course is None or course.latest != attempt:
-                continue
-            if course.fate is (Fate.IN_FLIGHT if is_there else Fate.FREE):
+            if course is not None and not course.fate.is_settled:
                 self._fail(course, refusal)
                 course.fate = Fate.WAITING
                 self.counts["nacked"] += 1
@@ -227,7 +270,7 @@ class Expected:
         reason = f"not acknowledged within {self.plan.ack_deadline_ms / 1000:g} s"
         for course in self.courses.values():
             is_overdue = course.deadline_ns is not None and course.deadline_ns <= now_ns
-            if course.fate is Fate.IN_FLIGHT and is_overdue:
+            if course.fate is Fate.IN_FLIGHT and is_overdue and course.pending_for is None:
                 self._fail(course, Refusal(now_ns, reason, is_overdue=True))
                 course.fate = Fate.WAITING
                 self.counts["overdue"] += 1
@@ -237,7 +280,7 @@ class Expected:
         to_bury: set[Published] = set()
         self.to_discard = []
         for published, course in self.courses.items():
-            if course.fate is not Fate.WAITING or course.due_ns > now_ns or course.is_dying:
+            if course.fate is not Fate.WAITING or course.due_ns > now_ns or course.pending_for is not None:
                 continue
             if not self.is_used_up(course):
                 course.fate = Fate.FREE
@@ -256,7 +299,9 @@ class Expected:
     def expire(self, published: Published) -> None:
         """Nobody is sent it any more; what is in flight can still be acknowledged."""
         course = self.courses.get(published)
-        if course is not None and not course.fate.is_settled and course.fate is not Fate.IN_FLIGHT:
+        if course is None or course.fate.is_settled or self.is_leaving:
+            return
+        if course.fate is not Fate.IN_FLIGHT and course.pending_for is None:
             course.fate = Fate.EXPIRED
             self.counts["expired"] += 1
 
@@ -265,13 +310,14 @@ class Expected:
         course = self.courses.get(published)
         if course is not None and not course.fate.is_settled:
             course.may_be_lost = True
-            if course.fate is not Fate.IN_FLIGHT:
+            if course.fate is not Fate.IN_FLIGHT and course.pending_for is None and not self.is_leaving:
                 course.fate = Fate.PASSED_OVER
 
     def pass_over(self, published: Published, now_ns: int) -> None:
         """The broker has settled it by itself, which needs a reason that lies in the message."""
         course = self.courses[published]
         assert course.fate is not Fate.IN_FLIGHT, f"{published} was in flight"
+        assert course.pending_for is None, f"{published} is pending"
         if not self.is_for_it(published):
             course.fate = Fate.PASSED_OVER
         elif published.has_expired(now_ns):

@@ -43,6 +43,7 @@ from stompbroker.topics import (
     Refusal,
     Registry,
     Retention,
+    SettledDeliveries,
     Subscription,
     TopicPolicies,
     TopicPolicy,
@@ -61,6 +62,7 @@ from tests.journal.delivery_model import (
     MS,
     UNSETTLED,
     Attempt,
+    Course,
     Expected,
     Fate,
     Published,
@@ -71,7 +73,7 @@ from tests.journal.test_durable_machine import HandClock
 from tests.support.forming import form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from stompbroker.clock import Clock
     from stompbroker.commitlog import Log
@@ -151,10 +153,10 @@ class Attachment:
 
 
 class Intent(NamedTuple):
-    """What an answer in a transaction means, from when it was given."""
+    """What an answer in a transaction means, from when it was given: all of it is pending."""
 
-    attachment: Attachment
-    meant: list[tuple[Published, Attempt]]
+    number: int
+    meant: list[Published]
     #: None for an ACK.
     refusal: Refusal | None
 
@@ -250,9 +252,10 @@ class ModelledBroker:
         assert self._durable().keys() == self.world.subscriptions.keys()
         for expected in self.world.subscriptions.values():
             expected.forget_counts()
-            expected.is_evicted = False
+            expected.is_evicted = expected.is_leaving = False
+            expected.deferred = ()
             for published, course in expected.courses.items():
-                course.is_dying = False
+                course.pending_for = None
                 course.latest = None
                 course.may_be_lost = course.may_be_lost or not published.is_persistent
                 reading = self._reading(expected, published)
@@ -308,10 +311,92 @@ class ModelledBroker:
         for which in returning:
             self.arrive(which)
 
-    def _write_batch(self) -> tuple[Formed, list[tuple[Unit, dict[Topic, int]]]]:
-        """A batch is in the store: the next start would find the world as it is, or as it was if the batch has left out
-        what has changed since, and what the units of the batch do."""
+    def refuse_units(self, choice: int, meanwhile: Callable[[], None]) -> None:
+        """The store refuses some units of the next batch and takes the others. While it is asked which, others act."""
         formed = form(self.journal)
+        formed_from = self.world.copy()
+        meanwhile()
+        culprits = [unit for index, unit in enumerate(formed.units) if choice >> index % 10 & 1]
+        if culprits:
+            self.journal.refuse(formed, set(culprits), "the test says so")
+            self._forget_refused(culprits)
+        found = (formed_from if formed.has_changes else self.stored).copy()
+        self._look_at_moved_since(formed, found)
+        self._complete(*self._write_batch(formed, found))
+
+    def _look_at_moved_since(self, formed: Formed, found: World) -> None:
+        """Of what was acknowledged while the store was asked, the batch has what its records say."""
+        recorded = {
+            (party.subscription, message.message_id.decode())
+            for party, settled in formed.accounts
+            for run in settled
+            for message in run.messages
+        }
+        for expected in found.subscriptions.values():
+            now, key = self.world.subscriptions.get(expected.number), self.numbered[expected.number].key
+            for published in expected.courses:
+                course = None if now is None else now.courses.get(published)
+                if course is not None and course.fate is Fate.ACKED and (key, published.message_id) in recorded:
+                    expected.settle([published])
+                    # Its failure may still be stored: a start takes no notice of one that is settled.
+                    expected.courses[published].may_be_lost = True
+
+    def _forget_refused(self, culprits: list[Unit]) -> None:
+        """Nothing of what these units would have done has happened."""
+        for unit in culprits:
+            self.intents.pop(unit, None)
+            if unit is self.redrive:
+                self.redrive = None
+            for expected in self.world.subscriptions.values():
+                for course in expected.courses.values():
+                    if course.pending_for is unit and course.fate is Fate.IN_FLIGHT:
+                        self._take_back(expected, course)
+                self._end_claims(expected, unit)
+            if unit.removed is not None:
+                expected = self.world.subscriptions[unit.removed.store_id or 0]
+                expected.is_leaving = expected.is_evicted = False
+                self._repeat_deferred(expected)
+        self._look_at_submitted()
+
+    def _take_back(self, expected: Expected, course: Course) -> None:
+        """In flight as before, with its whole time to be answered."""
+        for attachment in self.attachments.values():
+            if attachment.number == expected.number:
+                attachment.answered_up_to = 0
+                if expected.plan.ack_deadline_ms and attachment.ack_mode is not AckMode.AUTO:
+                    course.deadline_ns = self.clock.ns + expected.plan.ack_deadline_ms * MS
+
+    def _end_claims(self, expected: Expected, unit: Unit) -> None:
+        expected.end_claims(unit)
+        self._repeat_deferred(expected)
+
+    def _repeat_deferred(self, expected: Expected) -> None:
+        deferred, expected.deferred = expected.deferred, ()
+        for published, unit in deferred:
+            if unit is None:
+                expected.acknowledge([published])
+            elif expected.claim(published, unit):
+                self.intents[cast("Unit", unit)].append(Intent(expected.number, [published], None))
+
+    def _look_at_submitted(self) -> None:
+        """Dead letters that are on their way: their messages are pending."""
+        for unit in self.submitted:
+            for effect in unit.effects:
+                assert effect.reading.subscription.store_id is not None
+                expected = self.world.subscriptions[effect.reading.subscription.store_id]
+                ((start, _),) = effect.claimed.ranges
+                expected.courses[self._at(expected, effect.reading.topic.name, start)].pending_for = unit
+            if unit.removed is not None:
+                self.world.subscriptions[unit.removed.store_id or 0].is_leaving = True
+        self.submitted.clear()
+
+    def _write_batch(
+        self, formed: Formed | None = None, found: World | None = None
+    ) -> tuple[Formed, list[tuple[Unit, dict[Topic, int]]]]:
+        """A batch is in the store: the next start would find the world as it was when the batch was formed (`found`),
+        or as it was stored before if the batch has left out what has changed since, and what its units do."""
+        if formed is None:
+            formed = form(self.journal)
         self.store.commit(formed.batch)
         self.last_batch = formed.batch.number
         ends: dict[Topic, int] = {}
@@ -322,7 +407,7 @@ class ModelledBroker:
                 firsts[topic] = ends.setdefault(topic, topic.log.end_offset)
                 ends[topic] += len(messages)
             effects.append((unit, firsts))
-        self.stored = (self.world if formed.has_changes else self.stored).copy()
+        self.stored = found or (self.world if formed.has_changes else self.stored).copy()
         for unit, firsts in effects:
             self._take_effect(self.stored, unit, firsts)
         assert self._stored_letters() == self.stored.letters
@@ -336,6 +421,8 @@ class ModelledBroker:
             assert all(topic.log.end_offset == first for topic, first in firsts.items())
             self.journal.complete_one(unit)
             self._take_effect(self.world, unit, firsts)
+            for expected in self.world.subscriptions.values():
+                self._end_claims(expected, unit)
             self.intents.pop(unit, None)
             if unit is self.redrive:
                 self.redrive = None
@@ -351,19 +438,20 @@ class ModelledBroker:
                     assert provenance.subscription_number is not None
                     world.add_letter((topic.name, offset), (provenance.message_id, provenance.subscription_number))
                 world.publish(_published(topic, offset, message), attached)
-        for attachment, meant, refusal in self.intents.get(unit, []):
-            expected = world.subscriptions.get(attachment.number)
+        for number, meant, refusal in self.intents.get(unit, []):
+            expected = world.subscriptions.get(number)
             if expected is None:
                 continue
             if refusal is None:
-                expected.settle([published for published, _ in meant])
+                expected.settle(meant)
             else:
-                expected.refuse(meant, refusal, is_there=attachment.consumer.is_open)
-        for reading, offset in unit.burials:
-            number = reading.subscription.store_id
-            assert number is not None
-            if number in world.subscriptions:
-                world.bury(number, self._at(world.subscriptions[number], reading.topic.name, offset))
+                expected.set_aside(meant, refusal)
+        for effect in unit.effects:
+            number = effect.reading.subscription.store_id or 0
+            is_dead = isinstance(effect, SettledDeliveries) and effect.outcome is Outcome.DEAD
+            if number in world.subscriptions and is_dead:
+                ((start, _),) = effect.claimed.ranges
+                world.bury(number, self._at(world.subscriptions[number], effect.reading.topic.name, start))
         for topic, offsets in unit.purged.items():
             for offset in offsets:
                 if topic.is_of_dead_letters:
@@ -459,7 +547,7 @@ class ModelledBroker:
             attachment.handed_over += deliveries
             attachment.outbox.mark_sent(size_bytes, delivered)
             if attachment.ack_mode is AckMode.AUTO:
-                expected.settle(attachment.sent[first : attachment.handed_over])
+                expected.acknowledge(attachment.sent[first : attachment.handed_over])
 
     def read_page(self) -> None:
         """In the reader's thread: what comes of it may have changed by then."""
@@ -496,6 +584,7 @@ class ModelledBroker:
             for number, published in enumerate(attachment.sent[: attachment.handed_over], 1)
             if published in courses
             and courses[published].fate is Fate.IN_FLIGHT
+            and courses[published].pending_for is None
             and courses[published].latest == Attempt(attachment.consumer, number)
         ]
 
@@ -522,7 +611,7 @@ class ModelledBroker:
         answer = Answer(attachment.consumer, Verdict.ACK, first, last)
         self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=wants_receipt))
         if attachment.number in self.world.subscriptions:
-            self.world.subscriptions[attachment.number].settle(meant)
+            self.world.subscriptions[attachment.number].acknowledge(meant)
 
     def _acknowledged(self, attachment: Attachment, first: int, last: int) -> list[Published]:
         if attachment.ack_mode is not AckMode.CLIENT:
@@ -542,7 +631,7 @@ class ModelledBroker:
             if course is None:
                 continue
             if attachment.consumer.is_open:
-                is_meant = course.fate is Fate.IN_FLIGHT and course.latest == attempt
+                is_meant = course.fate is Fate.IN_FLIGHT and course.latest == attempt and course.pending_for is None
             else:
                 is_meant = course.fate in (Fate.IN_FLIGHT, Fate.FREE)
             if is_meant:
@@ -559,7 +648,10 @@ class ModelledBroker:
         answer = Answer(attachment.consumer, Verdict.NACK, number, number, refusal)
         self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=wants_receipt))
         if attachment.number in self.world.subscriptions:
-            self.world.subscriptions[attachment.number].refuse(meant, refusal, is_there=is_there)
+            expected = self.world.subscriptions[attachment.number]
+            expected.set_aside(
+                [each for each, attempt in meant if expected.can_be_refused(each, attempt, is_there=is_there)], refusal
+            )
 
     def _refused(self, attachment: Attachment, number: int) -> list[tuple[Published, Attempt]]:
         if attachment.ack_mode is AckMode.CLIENT:
@@ -570,22 +662,42 @@ class ModelledBroker:
         self, attachment: Attachment, answers: Sequence[tuple[int, Refusal | None]], topic: str | None
     ) -> None:
         """Answers, None meaning ACK, and a message to that topic, in one transaction."""
-        submitted, intents = [], []
-        for number, refusal in answers:
-            if refusal is None:
-                submitted.append(Answer(attachment.consumer, Verdict.ACK, number, number))
-                meant = self._acknowledged(attachment, number, number)
-                attempt = Attempt(attachment.consumer, number)
-                intents.append(Intent(attachment, [(published, attempt) for published in meant], None))
-            else:
-                submitted.append(Answer(attachment.consumer, Verdict.NACK, number, number, refusal))
-                intents.append(Intent(attachment, self._refused(attachment, number), refusal))
+        submitted = [
+            Answer(attachment.consumer, Verdict.ACK, number, number)
+            if refusal is None
+            else Answer(attachment.consumer, Verdict.NACK, number, number, refusal)
+            for number, refusal in answers
+        ]
         publications = {}
         if topic is not None:
             publications[self.registry.topic(parse_topic_name(topic), self.clock.ns)] = [self._message(topic)]
         unit = Unit(publications, submitted, lambda: None, is_transaction=True)
-        self.intents[unit] = intents
+        # All are read before any counts; and what is acknowledged is, whatever else is said of it.
+        meant: list[tuple[Refusal | None, list[tuple[Published, Attempt]]]] = []
+        for number, refusal in answers:
+            if refusal is None:
+                attempt = Attempt(attachment.consumer, number)
+                meant.append((None, [(each, attempt) for each in self._acknowledged(attachment, number, number)]))
+            else:
+                meant.append((refusal, self._refused(attachment, number)))
+        meant.sort(key=lambda each: each[0] is not None)
+        self.intents[unit] = [self._claimed(attachment, unit, *each) for each in meant]
         self.journal.submit(unit)
+
+    def _claimed(
+        self, attachment: Attachment, unit: Unit, refusal: Refusal | None, meant: list[tuple[Published, Attempt]]
+    ) -> Intent:
+        expected, is_there = self.world.subscriptions.get(attachment.number), attachment.consumer.is_open
+        claimed = []
+        for published, attempt in meant if expected is not None else ():
+            assert expected is not None
+            course = expected.courses.get(published)
+            if course is not None and course.pending_for is unit:
+                continue
+            is_meant = refusal is None or expected.can_be_refused(published, attempt, is_there=is_there)
+            if is_meant and expected.claim(published, unit):
+                claimed.append(published)
+        return Intent(attachment.number, claimed, refusal)
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -610,14 +722,14 @@ class ModelledBroker:
 
     def _look_at_given_up(self, to_bury: dict[int, set[Published]]) -> None:
         for unit in self.submitted:
-            for reading, offset in unit.burials:
-                assert reading.subscription.store_id is not None
-                expected = self.world.subscriptions[reading.subscription.store_id]
-                published = self._at(expected, reading.topic.name, offset)
+            for effect in unit.effects:
+                assert effect.reading.subscription.store_id is not None
+                expected = self.world.subscriptions[effect.reading.subscription.store_id]
+                ((start, _),) = effect.claimed.ranges
+                published = self._at(expected, effect.reading.topic.name, start)
                 assert published in to_bury[expected.number], f"{published} is buried alive"
                 to_bury[expected.number].remove(published)
-                expected.courses[published].is_dying = True
-        self.submitted.clear()
+        self._look_at_submitted()
         for number, left in to_bury.items():
             expected = self.world.subscriptions[number]
             for published in left:
@@ -704,7 +816,14 @@ class ModelledBroker:
             self.registry.begin(subscription, self.clock.ns)
             self.registry.open(consumer, self.clock.ns)
 
-        self.journal.submit(Unit({}, [], begin, created=subscription if is_new else None))
+        def undo(_: str) -> None:
+            """As a session does it: the client is told, and its connection ends."""
+            self.attachments.pop(which, None)
+            self.registry.leave([consumer], self.clock.ns)
+            outbox.close()
+            self.registry.remove_durable(subscription, self.clock.ns)
+
+        self.journal.submit(Unit({}, [], begin, created=subscription if is_new else None, refused=undo))
 
     # Making room -----------------------------------------------------------------------------------------------------
 
@@ -722,7 +841,8 @@ class ModelledBroker:
                 for published, course in expected.courses.items():
                     if published.topic == topic.name and published.offset == offset:
                         expected.expire(published)
-                        is_in_flight = is_in_flight or course.fate is Fate.IN_FLIGHT
+                        is_held = course.fate is Fate.IN_FLIGHT or course.pending_for is not None
+                        is_in_flight = is_in_flight or is_held
             assert topic.expire(offset, message, self.clock.ns) == (not is_in_flight)
             if not is_in_flight:
                 purged.setdefault(topic, {})[offset] = message
@@ -792,7 +912,8 @@ class ModelledBroker:
             self._check_counts(expected, durable[expected.number])
             for published, course in expected.courses.items():
                 reading = self._reading(expected, published)
-                assert self._fate(reading, published.offset) == (None if course.fate.is_settled else course.fate), (
+                fate = course.fate if course.pending_for is None else Fate.PENDING
+                assert self._fate(reading, published.offset) == (None if course.fate.is_settled else fate), (
                     f"{expected.plan.name}: {published} should be {course}"
                 )
                 if reading is None or course.fate.is_settled:
@@ -873,6 +994,8 @@ class ModelledBroker:
             return Fate.UNSENT if is_unsent else None
         if cursor.is_settled(offset, offset + 1):
             return None
+        if cursor.pending(offset, offset + 1):
+            return Fate.PENDING
         if cursor.is_in_flight(offset):
             return Fate.IN_FLIGHT
         return Fate.WAITING if cursor.is_waiting(offset) else Fate.FREE
@@ -907,7 +1030,7 @@ class ModelledBroker:
 
     def _check_ledger(self, formed: Formed) -> None:
         """The ledger knows of every delivery that is settled in the store, once, and of no other."""
-        for party, settled in formed.ledger.accounts:
+        for party, settled in formed.accounts:
             for run in settled:
                 for message in run.messages:
                     key = party.subscription, message.message_id.decode()

@@ -160,3 +160,98 @@ async def test_a_commit_counts_as_a_whole_when_its_connection_is_lost_before_it_
 
         came = await what_comes(broker, await broker.durable_subscriber())
         assert came in ([b"one"], [b"the answer to one"])
+
+
+async def messages_for(broker: BrokerOnStore, subscriber: Client, *bodies: bytes) -> list[str]:
+    """The `ack` ids of messages that the subscriber has in flight."""
+    publisher = await broker.client()
+    for body in bodies:
+        await publisher.publish(body, receipt="published")
+        await publisher.expect_receipt("published")
+    return [(await subscriber.next_message()).headers["ack"] for _ in bodies]
+
+
+def transaction(client: Client, name: str, *frames: bytes) -> bytes:
+    return b"".join([client.frame("BEGIN", transaction=name), *frames, client.frame("COMMIT", transaction=name)])
+
+
+async def test_what_is_pending_is_neither_in_flight_nor_settled(data: Path) -> None:
+    """For whoever sends it is gone; for whoever deletes it is there: the unit may still be refused."""
+    async with broker_on(data) as broker:
+        subscriber, commit = await commit_of_an_ack(broker)
+        broker.store.hold()
+        await subscriber.send_raw(commit)
+        await wait_all_tasks_blocked()
+
+        (subscription,) = broker.registry.durable.values()
+        ((topic, reading),) = subscription.readings.items()
+        assert (subscription.pending, reading.cursor.in_flight, reading.cursor.free_count) == (1, 0, 0)
+        assert (reading.cursor.ack_floor, topic.settled_floor) == (0, 0)
+        assert not reading.cursor.is_settled(0, 1)
+
+
+async def test_a_batch_has_what_its_own_units_settle_and_not_what_later_ones_do(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ACK of a later transaction would else be durable without its SEND."""
+    async with broker_on(data) as broker:
+        subscriber = await broker.durable_subscriber()
+        first, second = await messages_for(broker, subscriber, b"one", b"two")
+        broker.store.hold()
+        await subscriber.send_raw(transaction(subscriber, "t1", subscriber.frame("ACK", id=first, transaction="t1")))
+        await wait_all_tasks_blocked()
+        send = subscriber.frame("SEND", b"three", destination="/topic/a", transaction="t2")
+        ack = subscriber.frame("ACK", id=second, transaction="t2")
+        monkeypatch.setattr("stompbroker.journal.backlog.MAX_BATCH_UNITS", 1)
+        await subscriber.send_raw(transaction(subscriber, "t2", ack, send))
+        await wait_all_tasks_blocked()
+        broker.store.release()
+        await until(lambda: not broker.journal.statistics().backlog_bytes)
+
+        moved = [(batch.cursors[-1].ack_floor, len(batch.messages)) for batch in broker.store.written if batch.cursors]
+        assert moved[-2:] == [(1, 0), (2, 1)]
+
+
+@pytest.mark.parametrize("answer", ["ACK", "NACK"])
+async def test_what_a_refused_transaction_answered_comes_again_although_its_consumer_has_left(
+    data: Path, answer: str
+) -> None:
+    refuse_messages(data)
+    async with broker_on(data) as broker:
+        subscriber = await broker.durable_subscriber()
+        (ack,) = await messages_for(broker, subscriber, b"one")
+        broker.store.hold()
+        poison = subscriber.frame("SEND", POISON, destination="/topic/a", transaction="t")
+        answered = subscriber.frame(answer, id=ack, transaction="t")
+        await subscriber.send_raw(transaction(subscriber, "t", answered, poison))
+        await wait_all_tasks_blocked()
+        await subscriber.vanish()
+        newcomer = await broker.durable_subscriber()
+        broker.store.release()
+
+        message = await newcomer.next_message()
+        assert (message.body, message.headers["redelivered"]) == (b"one", "true")
+        broker.check_invariants()
+
+
+async def test_what_waits_and_is_acknowledged_by_a_refused_transaction_goes_again_when_it_is_due(
+    data: Path,
+) -> None:
+    """Its time may be over by then."""
+    refuse_messages(data)
+    async with broker_on(data) as broker:
+        subscriber = await broker.durable_subscriber()
+        (ack,) = await messages_for(broker, subscriber, b"one")
+        broker.store.hold()
+        await subscriber.send("NACK", id=ack, delay="1")
+        await wait_all_tasks_blocked()
+        poison = subscriber.frame("SEND", POISON, destination="/topic/a", transaction="t")
+        late = subscriber.frame("ACK", id=ack, transaction="t")
+        await subscriber.send_raw(transaction(subscriber, "t", late, poison))
+        await wait_all_tasks_blocked()
+        broker.store.release()
+        await subscriber.expect_error("cannot be stored")
+
+        newcomer = await broker.durable_subscriber()
+        message = await newcomer.next_message()
+        assert (message.body, message.headers["delivery-count"]) == (b"one", "2")

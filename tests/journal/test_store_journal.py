@@ -124,10 +124,10 @@ async def test_a_plain_answer_counts_at_once_although_a_transaction_waits_before
         under_test.submit("transaction", transaction)
         under_test.submit("ack", Unit({}, [acknowledgement(consumer, 2, 2)], lambda: None, lane=lane))
 
-        assert consumer.in_flight == 2
+        assert (consumer.in_flight, consumer.subscription.pending) == (1, 1)
         under_test.store.release()
         await under_test.idle()
-        assert consumer.in_flight == 1
+        assert (consumer.in_flight, consumer.subscription.pending) == (1, 0)
         assert under_test.query("SELECT ack_floor FROM cursors") == [(2,)]
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stompbroker.topics import AckMode, Leaving
+from tests.journal.delivery_model import MS
 from tests.journal.modelled_broker import SUBSCRIBERS, TOPICS, Attachment, End, ModelledBroker
 
 if TYPE_CHECKING:
@@ -254,6 +255,43 @@ class WholeMachine(RuleBasedStateMachine):
         self.broker.check()
         self.broker.send()
 
+    @precondition(lambda self: self.broker.answering)
+    @rule(
+        who=choices,
+        answers=st.lists(st.tuples(choices, st.booleans()), max_size=3),
+        passed_ms=st.sampled_from([0, 10]),
+        culprits=st.sampled_from([1, 2, 3, 1023]),
+        is_acknowledged=mostly,
+        then=thens,
+    )
+    @step
+    def refuse_units(
+        self,
+        who: int,
+        answers: list[tuple[int, bool]],
+        passed_ms: int,
+        culprits: int,
+        is_acknowledged: bool,
+        then: Then,
+    ) -> None:
+        """The store refuses part of a batch, mostly with a transaction or dead letters in it. Until it is known which
+        part, the subscriber whose transaction it is may acknowledge all it has."""
+        broker = self.broker
+        attachment = broker.answering[who % len(broker.answering)]
+        if passed_ms:
+            broker.let_time_pass(passed_ms)
+        if answers and attachment.consumer.is_open:
+            picked = [(self._some_number(attachment, choice), is_ack) for choice, is_ack in answers]
+            meant = [(number, None if is_ack else broker.refusal()) for number, is_ack in picked]
+            broker.transact(attachment, meant, None)
+
+        def acknowledge() -> None:
+            if is_acknowledged and attachment.consumer.is_open:
+                broker.acknowledge(attachment, 1, attachment.handed_over)
+
+        broker.refuse_units(culprits, acknowledge)
+        self._go_on(then)
+
     @rule(small_step=st.sampled_from(SmallStep), choice=choices)
     @step
     def take_small_step(self, small_step: SmallStep, choice: int) -> None:
@@ -302,6 +340,7 @@ class WholeMachine(RuleBasedStateMachine):
 
 
 def test_every_message_takes_its_course(migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompbroker.topics.dead_letters.REFUSED_RETRY_NS", 5 * MS)
     # What is worth it only for many is done for few.
     monkeypatch.setattr("stompbroker.topics.topic.MIN_BETWEEN_HOLES", 1)
     monkeypatch.setattr("stompbroker.journal.changes.MIN_DELETED", 4)

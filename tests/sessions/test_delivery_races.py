@@ -383,7 +383,7 @@ async def test_a_deadline_passes_in_the_moment_of_the_nack(broker: BrokerUnderTe
 @pytest.mark.parametrize("is_written", [False, True], ids=["before it is written", "before anybody is told"])
 async def test_a_late_ack_and_a_kill_meet_the_death_of_a_message(is_written: bool, store_directory: Path) -> None:
     """Afterwards there is one letter and no message, or an acknowledged message and no letter, or a message that is
-    still to die: never a letter of something that comes again. Guard: `_Proposal._bury` settles it in the batch that
+    still to die: never a letter of something that comes again. Guard: the effect settles it in the batch that
     has the letter."""
     async with running_broker(store_in=store_directory) as broker:
         subscriber, ack = await with_message(broker)
@@ -392,7 +392,8 @@ async def test_a_late_ack_and_a_kill_meet_the_death_of_a_message(is_written: boo
             await until(reached.is_set)
             await subscriber.send("ACK", id=ack)
             await wait_all_tasks_blocked(A_LOOK_S)
-            assert subscription_of(broker, subscriber).counters.acked == 1
+            counters = subscription_of(broker, subscriber).counters
+            assert (counters.acked, counters.dead) == (0, 0)  # the letter has it, and the ACK waits for its fate
             broker.kill()
 
     async with running_broker(store_in=store_directory) as broker:
@@ -405,7 +406,7 @@ async def test_a_late_ack_and_a_kill_meet_the_death_of_a_message(is_written: boo
 async def test_a_kill_meets_the_death_of_a_message_whose_refusal_is_stored(
     is_written: bool, store_directory: Path, mock_clock: MockClock
 ) -> None:
-    """It dies once, in this life or the next, and without anybody being there. Guards: `_Proposal._bury` settles it and
+    """It dies once, in this life or the next, and without anybody being there. Guards: the effect settles it and
     takes its failure away in the batch that has the letter; `is_final` is stored."""
     async with running_broker(store_in=store_directory) as broker:
         subscriber, ack = await with_message(broker)
@@ -464,7 +465,7 @@ async def test_a_subscription_is_deleted_while_a_message_of_it_dies(gathers: boo
 
 @pytest.mark.parametrize("ending", ["UNSUBSCRIBE", "loss"])
 async def test_a_transient_subscription_ends_while_a_message_of_it_dies(ending: str, store_directory: Path) -> None:
-    """One letter. Guard: what is on its way to the dead letters is not sent there once more (`Failure.is_dying`)."""
+    """One letter. Guard: what is on its way to the dead letters is pending, and not sent there once more."""
     async with running_broker(store_in=store_directory) as broker:
         subscriber = await broker.subscriber(ack="client-individual")
         await broker.store_messages(b"1")
@@ -541,8 +542,8 @@ async def test_a_subscription_is_deleted_while_the_message_that_dies_is_read_bac
 async def test_a_message_dies_while_its_subscription_is_being_deleted(
     store_directory: Path, mock_clock: MockClock
 ) -> None:
-    """There is one letter, and nothing is written about a subscription that is gone by then. Guard: `_Proposal._bury`
-    leaves those out that are closed."""
+    """There is one letter, and nothing is written about a subscription that is gone by then. Guard: rows of
+    subscriptions that are removed in the same batch are left out."""
     await leave_dying_message(store_directory, mock_clock)
     async with running_broker(store_in=store_directory) as broker, trio.open_nursery() as nursery:
         with held_reading(broker) as reading:
@@ -566,7 +567,7 @@ async def test_a_message_dies_while_its_subscription_is_being_deleted(
 async def test_a_message_expires_while_it_dies(
     store_directory: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One letter, counted once, and the row is gone. Guard: what has been settled in the meantime is not buried again
+    """One letter, counted once, and the row is gone. Guard: what is pending does not expire
     (`Reading.give_up`)."""
     upkeep = UpkeepRounds(monkeypatch)
     async with running_broker(store_in=store_directory) as broker:
