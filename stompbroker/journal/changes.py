@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from stompbroker.ids import Offset
-    from stompbroker.journal.formed import Positions
     from stompbroker.settled import Account
     from stompbroker.storage import Batch
     from stompbroker.topics import Reading, Registry, Subscription, Topic, Unit
@@ -174,7 +173,7 @@ def _to_delete(topic: Topic, floor: Offset, max_ranges: int, *, is_idle: bool) -
     return found[:max_ranges]
 
 
-def find_positions(subscription: Subscription, registry: Registry, found: Positions) -> Iterator[None]:
+def find_positions(subscription: Subscription, registry: Registry, found: Batch) -> Iterator[None]:
     """Where a new wildcard subscription stands in topics that may hold stored messages. Until the batch is completed
     their logs end where they do now: everything published to them goes through the journal."""
     if subscription.pattern.is_exact:
@@ -188,5 +187,5 @@ def find_positions(subscription: Subscription, registry: Registry, found: Positi
             continue
         if subscription.pattern.matches(topic.segments):
             # The stored end may lag, if the topic was not stored for a while; no cursor may be ahead of it.
-            found.topics.append((topic, end))
+            add_topic(found, topic, topic_id, end)
             found.cursors.append(CursorRow(subscription_id, topic_id, end, (), end))

@@ -30,19 +30,7 @@ if TYPE_CHECKING:
     from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
     from stompbroker.topics import Effect, Pattern, Reading, Registry, Subscription, Topic, Unit
 
-__all__ = ["Formed", "Positions"]
-
-
-@final
-class Positions:
-    """Where a new wildcard subscription stands, found before its unit is written down: its cursors, and with each where
-    its topic ends."""
-
-    __slots__ = ("cursors", "topics")
-
-    def __init__(self) -> None:
-        self.topics: list[tuple[Topic, Offset]] = []
-        self.cursors: list[CursorRow] = []
+__all__ = ["Formed"]
 
 
 @final
@@ -68,7 +56,7 @@ class Formed:
         self,
         base: Batch,
         units: list[Unit],
-        positions: Mapping[Subscription, Positions],
+        positions: Mapping[Subscription, Batch],
         registry: Registry,
         numbers: Numbers,
         accounts: list[Account],
@@ -82,6 +70,7 @@ class Formed:
         self._accounts = accounts
         #: Whether that is everything that has changed beside them.
         self.has_changes = has_changes
+        #: Where new wildcard subscriptions stand, found before: their cursors, and where the topics of these end.
         self._positions = positions
         self._registry = registry
         self._numbers = numbers
@@ -153,7 +142,7 @@ class _Proposal:
     def __init__(
         self,
         batch: Batch,
-        positions: Mapping[Subscription, Positions],
+        positions: Mapping[Subscription, Batch],
         registry: Registry,
         id_of: Callable[[Topic], int],
         accounts: list[Account],
@@ -228,8 +217,8 @@ class _Proposal:
         self._batch.subscriptions.append(row)
         positions = self._positions.get(subscription)
         if positions is not None:
-            for topic, end in positions.topics:
-                add_topic(self._batch, topic, self._id_of(topic), end)
+            self._batch.topics += positions.topics
+            self._batch.gaps += positions.gaps
             self._batch.cursors += positions.cursors
         for topic in self._topics_named_by(subscription.pattern):
             offset = self._next_offset(topic)

@@ -26,7 +26,7 @@ from stompbroker.journal.changes import (
     add_unsaved,
     find_positions,
 )
-from stompbroker.journal.formed import Formed, Positions
+from stompbroker.journal.formed import Formed
 from stompbroker.journal.health import Health
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
@@ -292,10 +292,10 @@ class StoreJournal:
                 self._written_since_deletion = 0
                 self._next_portion_at_ns = now_ns + int(PORTION_PAUSE_S * NANOSECONDS)
         self._is_tidying = is_idle and bool(base.deletions)
-        positions: dict[Subscription, Positions] = {}
+        positions: dict[Subscription, Batch] = {}
         for unit in units:
             if unit.created is not None:
-                positions[unit.created] = Positions()
+                positions[unit.created] = Batch(number=base.number)
                 yield from find_positions(unit.created, self._registry, positions[unit.created])
         # Those that have gone by now: another of the same name may be in this very batch.
         base.removed_topics += self._registry.unsaved.take_removed_topics()

@@ -22,7 +22,7 @@ from stompbroker.ledger.kinds import Kind
 from stompbroker.ledger.lake import open_lake, partition
 from stompbroker.ledger.parquet_file import write_parquet
 from stompbroker.ledger.payload import BrokenPayload
-from stompbroker.storage import read_ledger
+from stompbroker.storage import StoreDamaged, read_ledger
 
 if TYPE_CHECKING:
     from stompbroker.ledger.lake import Lake
@@ -52,7 +52,7 @@ def carry_out(order: ExportOrder) -> ExitCode:
         for export in order.exports:
             try:
                 print(_write(lake, export, order).as_line(), flush=True)
-            except BrokenPayload as error:
+            except (BrokenPayload, StoreDamaged) as error:
                 # The others are worth having, whatever became of this one.
                 print(f"The ledger is damaged: {error}.", file=sys.stderr)
                 is_broken = True
@@ -68,7 +68,7 @@ def carry_out(order: ExportOrder) -> ExitCode:
 
 
 def _write(lake: Lake, export: ExportRow, order: ExportOrder) -> FileWritten:
-    """Raises OperatorError or BrokenPayload."""
+    """Raises OperatorError, BrokenPayload or StoreDamaged."""
     kind = Kind(export.kind)
     path = f"{partition(kind, export.day)}/{export.name}"
     with lake.writing(path) as file:

@@ -122,9 +122,9 @@ class Checkpoints:
         return self._free_pages * self._page_bytes
 
     @property
-    def owed_bytes(self) -> int:
-        """What has to be free before messages may be stored again: deletions have used the room kept for them."""
-        return self._reserve.owed_bytes
+    def reserved_bytes(self) -> int:
+        """Room that is kept for deletions; negative if they have used it, and it has to be free again first."""
+        return self._reserve.balance_bytes
 
     def note_commit(self, batch: Batch, free_pages: int) -> None:
         """A batch has been written and will be committed now, and the file has this many free pages then."""

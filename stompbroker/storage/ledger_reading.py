@@ -34,7 +34,8 @@ PAGE: Final = 32
 
 
 def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[tuple[int, bytes]]:
-    """Id and payload of each batch of an export, in order. Raises OperatorError."""
+    """Id and payload of each batch of an export, in order. Raises OperatorError; or StoreDamaged, for a batch that is
+    not as it was written."""
     engine, failures = _engine(database, directory)
     try:
         after = export.after_batch
@@ -51,11 +52,11 @@ def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[t
                 .limit(PAGE)
             )
             with failures.translated_for_operator("Cannot read the ledger in"), engine.begin() as connection:
-                found = [_checked(row) for row in connection.execute(page)]
-            yield from found
+                found = connection.execute(page).all()
+            yield from map(_checked, found)
             if len(found) < PAGE:
                 return
-            after = found[-1][0]
+            after = found[-1].id
     finally:
         engine.dispose()
 
@@ -63,7 +64,7 @@ def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[t
 def _checked(row: Row[Any]) -> tuple[int, bytes]:
     *values, payload, found = tuple(row)
     if found is not None and found != checksum(tuple(values), payload):
-        raise StoreDamaged(f"the ledger's batch {row.id} is not as it was written")
+        raise StoreDamaged(f"batch {row.id} of the ledger cannot be read: it is not as it was written")
     return row.id, bytes(payload)
 
 

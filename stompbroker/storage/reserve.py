@@ -37,9 +37,11 @@ class Reserve:
             return None
 
     @property
-    def owed_bytes(self) -> int:
-        """What has to be free again before anything but deletions may use the disk."""
-        return RESERVE_BYTES if self._length_bytes() == 0 else 0
+    def balance_bytes(self) -> int:
+        """What it adds to the room that is left: as much as it keeps. Once that is used, as much has to be free again
+        before anything but deletions may use the disk."""
+        length_bytes = self._length_bytes()
+        return -RESERVE_BYTES if length_bytes == 0 else length_bytes or 0
 
     def is_wanted(self, free_bytes: int) -> bool:
         return free_bytes >= PLENTY * RESERVE_BYTES and not self._length_bytes()

@@ -75,8 +75,8 @@ class SqliteBackend:
         self._checkpoints.note_commit(batch, free_pages)
 
     def free_bytes(self) -> int:
-        """What the file system has left for us, and what is free inside the file, without what is kept for deletions;
-        negative if deletions have to make room first.
+        """What the file system has left for us, what is free inside the file, and what is kept for deletions; negative
+        if deletions have to make room first.
 
         SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. That holds for its
         log as well. Raises OSError or StoreFailing.
@@ -87,7 +87,7 @@ class SqliteBackend:
             raise OSError(errno.ESTALE, "another file has taken its place", self.where)
         system = os.statvfs(self._directory)
         free_bytes = system.f_bavail * system.f_frsize + self._checkpoints.free_pages_bytes
-        return free_bytes - self._checkpoints.owed_bytes
+        return free_bytes + self._checkpoints.reserved_bytes
 
     def stored_bytes(self) -> int:
         return self._checkpoints.stored_bytes()

@@ -87,8 +87,8 @@ class ForgetfulVictim:
 
     def kill(self) -> None:
         self._broker.kill()
-        for log in self._broker.data.glob("*.db-*"):
-            log.unlink()
+        for file in (*self._broker.data.glob("*.db*"), self._broker.data / "store.id"):
+            file.unlink()
 
     async def bring_back(self) -> None:
         await trio.to_thread.run_sync(self._broker.restart)

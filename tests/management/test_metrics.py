@@ -181,7 +181,7 @@ async def test_a_topic_that_is_called_other_is_among_the_others(topics: int) -> 
 
 
 async def test_names_that_are_no_plain_text_do_not_break_the_format() -> None:
-    destination = '/topic/a"b\\c{d="e"} \u00e9\u2028'
+    destination = '/topic/a"b\\c{d="e"} \u2028\u00e9'
     async with running_broker() as broker, asking(broker) as ask:
         client = await broker.client()
         await client.subscribe(destination, id='x"\n1\\')

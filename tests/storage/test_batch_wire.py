@@ -108,6 +108,7 @@ def test_no_part_of_a_batch_is_forgotten() -> None:
     whole.settled_redeliveries = [RedeliveryKey(1, 1, Offset(2))]
     whole.redeliveries = [redelivery(1, 1, 2, nacks=1)]
     whole.deletions = [Deletion(1, 0, 2)]
+    whole.gaps = [Gap(1, 5, 3)]
     whole.ledger = [ledger(1)]
     whole.exports = [export(1)]
     whole.exported = [ExportedBatches("deliveries", 20_000, 0, 1)]

@@ -231,7 +231,7 @@ def test_closing_leaves_the_database_file_alone(sqlite_store: Store, sqlite_plac
 
     sqlite_store.close()
 
-    assert os.listdir(sqlite_place.directory) == ["stompbroker.db"]
+    assert sorted(os.listdir(sqlite_place.directory)) == ["reserve", "stompbroker.db"]
 
 
 # Space ---------------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ async def test_accepted_sockets_are_set_up(listener: trio.SocketListener) -> Non
     send_accepted, receive_accepted = trio.open_memory_channel[trio.SocketStream](1)
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
-            run = partial(listener_actor.run, max_connections=1)
+            run = partial(listener_actor.run, max_connections=1, after_frame=b"")
             await accepting.start(run, listener, connections, send_accepted.send, LogThrottle())
             async with await open_stream_to_socket_listener(listener), await receive_accepted.receive() as accepted:
 
