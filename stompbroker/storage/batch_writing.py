@@ -137,18 +137,36 @@ def message_insertion(dialect: Dialect) -> MessageWriter:
     def write(cursor: DBAPICursor, runs: Sequence[MessageRun]) -> None:
         values: list[Any] = []
         limited: list[Any] = []
-        for row in message_rows(runs):
-            if row[6] is None and row[7] is None:
-                values += row[:6]
-                values.append(row[8])
+        for run in runs:
+            if all(message.origin.is_for_all_and_ever for message in run.messages):
+                values += _plain_values(run)
             else:
-                limited += row
+                limited += chain.from_iterable(message_rows([run]))
         if values:
             plain_rows.run(cursor, values)
         if limited:
             limited_rows.run(cursor, limited)
 
     return write
+
+
+def _plain_values(run: MessageRun) -> list[Any]:
+    """Of messages for all and ever: the values of all rows, without the columns that say otherwise.
+
+    Hot path: 0.76 µs a message, 0.58 of it for the checksum; by way of `message_rows` it takes 1.01.
+    """
+    values: list[Any] = []
+    topic_id, first_offset, messages = run
+    origin, publisher, begins_with = None, "", 0
+    for offset, message in enumerate(messages, first_offset):
+        if message.origin is not origin:
+            origin = message.origin
+            publisher = origin.publisher
+            begins_with = origin_checksum(publisher, None)
+        published_at_ns, body_bytes, tail = message.published_at_ns, message.body_bytes, message.tail
+        checksum = message_checksum(begins_with, topic_id, offset, published_at_ns, body_bytes, None, tail)
+        values += (topic_id, offset, published_at_ns, publisher, body_bytes, tail, checksum)
+    return values
 
 
 def message_rows(runs: Iterable[MessageRun]) -> Iterator[tuple[Any, ...]]:

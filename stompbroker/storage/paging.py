@@ -56,7 +56,9 @@ def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, lis
     or TypeError, ValueError or struct.error if it is of no use at all."""
     log = Log(Offset(start))
     absent: list[tuple[int, int]] = []
-    begins_with: dict[tuple[str, int | None], int] = {}
+    #: What the checksums of one publisher's messages to one reader begin with: mostly the same as the one before.
+    source: tuple[str, int | None] | None = None
+    begins_with = 0
     origins: dict[tuple[str, bool, int | None, int | None], Origin] = {}
     run: list[Message] = []
     expected = start
@@ -69,12 +71,11 @@ def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, lis
             log.skip(offset - expected)
         expected = offset + 1
         if checksum is not None:
-            source = publisher, only_for
-            if source not in begins_with:
-                begins_with[source] = origin_checksum(publisher, only_for)
-            origin_part = begins_with[source]
+            if source != (publisher, only_for):
+                source = publisher, only_for
+                begins_with = origin_checksum(publisher, only_for)
             if checksum != message_checksum(
-                origin_part, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail
+                begins_with, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail
             ):
                 raise StoreDamaged(f"the message at offset {offset} is not as it was written")
         # The two characters \r: a carriage return in a header, which STOMP 1.1 cannot escape.
