@@ -1,7 +1,7 @@
 """What became of deliveries, on its way from topics to the ledger.
 
-Law: values. A run says once what all its messages have in common; the columns of the ledger are made of it in the
-thread that writes them.
+Law: values. A run says once what all its messages have in common. `ledger/drafts.py` packs it for the database, and
+the exporting process makes columns of that.
 """
 
 from __future__ import annotations

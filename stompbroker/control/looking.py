@@ -1,8 +1,8 @@
 """Looking at much without being noticed.
 
-Law: whoever looks at more than a few things does so in steps of STEP_S, and all who look take turns: between two
-checkpoints of everybody else at most one step is made, however many look. Whoever is in no hurry also leaves a moment
-between two of his steps in which nobody looks for him.
+Law: answers that look at many things do so in steps of STEP_S and take turns: between two checkpoints of everybody
+else at most one of them makes a step. A look that is in no hurry also pauses between two of its steps. Only the hourly
+backlog snapshots (`backlog.py`) have a loop of their own.
 
 Nothing is kept together by this: what is looked at may change between two steps.
 """

@@ -1,8 +1,8 @@
 """What became of every delivery: from settled deliveries to Parquet files that anybody can read.
 
-Law: columns in memory → one Arrow batch, in the transaction that settles them → files of the lake. It knows records,
-and nothing of clients, topics or frames. pyarrow, which takes a tenth of a second to load, is imported with the first
-record, or by the process that writes the lake; so nothing here imports `schema` at its top, but for those two.
+Law: settled deliveries become drafts, in the transaction that settles them; the exporting process makes columns and
+Parquet files of these. It knows records, and nothing of clients, topics or frames. pyarrow takes a tenth of a second to
+load, so only `parquet_file`, which is the exporting process's, imports `schema` at its top.
 """
 
 from stompbroker.ledger.backlog import Behind, backlog

@@ -141,8 +141,8 @@ class LedgerRow(NamedTuple):
     day: int
     records: int
     made_at_ns: int
-    #: Called first in the thread that writes, which is where it may take its time; the same bytes each time, and at
-    #: once from the second time on.
+    #: Packs the records when it is first called, and returns the same bytes from then on. Called first where the batch
+    #: is encoded for the writing process, or in the thread that writes: a large one takes its time.
     payload: Callable[[], bytes]
 
 
