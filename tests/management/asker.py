@@ -103,11 +103,12 @@ async def asking(broker: BrokerUnderTest, *, host: str = "127.0.0.1", token: str
 @asynccontextmanager
 async def served(broker: BrokerUnderTest, *, token: str | None = None) -> AsyncIterator[Asker]:
     """The same through a real server on a real socket."""
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listeners[0].socket.getsockname()[1]
-    async with trio.open_nursery() as nursery:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    # The listener is closed also when a test fails: an open one would fail whichever test the collector runs in.
+    async with listener, trio.open_nursery() as nursery:
         await nursery.start(
-            Management(broker.parts.control, Access("127.0.0.1", token), listeners, broker.parts.throttle).run
+            Management(broker.parts.control, Access("127.0.0.1", token), [listener], broker.parts.throttle).run
         )
         limits = httpx.Limits(max_connections=None)
         base_url = f"http://127.0.0.1:{port}"
@@ -116,5 +117,3 @@ async def served(broker: BrokerUnderTest, *, token: str | None = None) -> AsyncI
         ) as client:
             yield Asker(client)
         nursery.cancel_scope.cancel()
-    for listener in listeners:
-        await listener.aclose()

@@ -16,8 +16,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from stompbroker.management import Access, Management
 from stompbroker.stomp import Version
+from tests.management.asker import served
 from tests.support.broker_under_test import Client, running_broker
 from tests.support.patience import HARD_TIMEOUT_S
 
@@ -425,11 +425,9 @@ async def test_requests_to_the_management_endpoint_leave_nothing(store_directory
             await stream.send_all(b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert b"200" in b"".join([bytes(chunk) async for chunk in stream])
 
-    async with a_world(store_directory) as world, trio.open_nursery() as nursery:
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listeners[0].socket.getsockname()[1]
-        parts = world.broker.parts
-        await nursery.start(Management(parts.control, Access("127.0.0.1", None), listeners, parts.throttle).run)
+    async with a_world(store_directory) as world, served(world.broker) as asker:
+        port = asker.client.base_url.port
+        assert port is not None
         for _ in range(WARM_UP):
             await ask(port)
         await wait_all_tasks_blocked()
@@ -443,4 +441,3 @@ async def test_requests_to_the_management_endpoint_leave_nothing(store_directory
             found = unreachable()
             assert not [name for name in found if name.startswith("stompbroker.")]
             assert found.total() <= MAX_UNREACHABLE, found
-        nursery.cancel_scope.cancel()
