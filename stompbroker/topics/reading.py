@@ -107,9 +107,9 @@ class Reading:
         #: How often it was moved to another place.
         self.generation = 0
         #: Answers that wait until something pending is decided, and what those of them mean that count at once. They
-        #: are as many as the units on their way, and one more for each pending message.
-        self._deferred: list[Callable[[], None]] = []
-        self._deferred_settling = OffsetRanges()
+        #: are as many as the units on their way, and one more for each pending message; mostly there are none.
+        self._deferred: list[Callable[[], None]] | None = None
+        self._deferred_settling: OffsetRanges | None = None
         #: Only for durable subscriptions.
         self.unrecorded = Unrecorded()
         #: When messages were first sent whose consumer has left without answering.
@@ -343,19 +343,20 @@ class Reading:
 
     def defer(self, repeat: Callable[[], None]) -> None:
         """A transaction's answer has met something pending: it is given once more when that is decided."""
+        if self._deferred is None:
+            self._deferred = []
         self._deferred.append(repeat)
 
     def defer_settling(self, part: Part, repeat: Callable[[], None]) -> None:
         """The same for an answer that counts at once: of several that mean the same message the first is enough."""
+        self._deferred_settling = self._deferred_settling or OffsetRanges()
         if self._deferred_settling.add(part.start, part.stop):
-            self._deferred.append(repeat)
+            self.defer(repeat)
 
     def repeat_deferred(self) -> None:
         """Something that was pending is decided: who has answered meanwhile is heard, and waits again if need be."""
-        if not self._deferred:
-            return
-        deferred, self._deferred, self._deferred_settling = self._deferred, [], OffsetRanges()
-        for repeat in deferred:
+        deferred, self._deferred, self._deferred_settling = self._deferred, None, None
+        for repeat in deferred or ():
             repeat()
 
     def settle_claimed(self, claimed: Claimed) -> None:
