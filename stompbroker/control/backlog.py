@@ -99,7 +99,7 @@ def _seen(reading: Reading) -> _Seen:
             subscription=identity.key,
             client_id=identity.client_id,
             subscription_name=identity.name,
-            lag_messages=reading.backlog + cursor.in_flight,
+            lag_messages=reading.backlog + cursor.in_flight + cursor.pending_count,
             oldest_published_ns=None,
             in_flight=cursor.in_flight,
             waiting=cursor.waiting_count,

@@ -104,7 +104,7 @@ class CollectionMethods:
             "connected": subscription.consumer is not None,
             "last_seen_at": None if durability is None else iso_time(durability.last_seen_at_ns),
             "lowest_unsettled": lowest,
-            "unsettled": reading.backlog + reading.cursor.in_flight,
+            "unsettled": reading.backlog + reading.cursor.in_flight + reading.cursor.pending_count,
             "since": None if oldest is None else iso_time(oldest.published_at_ns),
         }
 

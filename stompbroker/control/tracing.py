@@ -118,6 +118,8 @@ def _state(reading: Reading, offset: Offset) -> str:
         return "settled"
     if cursor.is_waiting(offset):
         return "waiting"
+    if cursor.pending(offset, offset + 1):
+        return "pending"
     return "in flight" if cursor.is_in_flight(offset) else "ready"
 
 

@@ -233,7 +233,7 @@ class SubscriptionTopic(Model):
 
 
 class DeliveryState(Model):
-    state: Literal["settled", "in flight", "waiting", "ready", "not sent", "not for it"]
+    state: Literal["settled", "in flight", "waiting", "pending", "ready", "not sent", "not for it"]
     attempts: int | None
     first_attempt_at: str | None
     last_attempt_at: str | None

@@ -2,7 +2,7 @@
 
 Law: an effect is computed once and never changes: the offsets it speaks of are pending, so nobody else touches them.
 The journal writes it, the ledger records it, and `apply` makes it visible; or the store refuses the unit, and `undo`
-makes of each delivery what it would be by now. Only COMMIT, dead-lettering and removal make effects: other answers
+makes of each delivery what it would be by now. Only COMMIT and dead-lettering make effects: other answers
 count at once.
 """
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
+from stompbroker.control.tracing import describe_delivery
 from stompbroker.ids import FIRST_OFFSET
 from stompbroker.topics import Waiting
 from tests.journal.broker_on_store import broker_on
@@ -190,6 +191,7 @@ async def test_what_is_pending_is_neither_in_flight_nor_settled(data: Path) -> N
         assert (subscription.pending, reading.cursor.in_flight, reading.cursor.free_count) == (1, 0, 0)
         assert (reading.cursor.ack_floor, topic.settled_floor) == (0, 0)
         assert not reading.cursor.is_settled(0, 1)
+        assert describe_delivery(reading, FIRST_OFFSET)["state"] == "pending"
 
 
 async def test_a_batch_has_what_its_own_units_settle_and_not_what_later_ones_do(
