@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from benchmarks.broken import Broken
-from stompbroker.control_client import connect
+from stompbroker.cli.control_client import connect
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:

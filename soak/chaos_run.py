@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, MutableMapping
     from pathlib import Path
 
-    from stompbroker.topics import Subscription
+    from stompbroker.delivery import Subscription
 
 __all__ = ["CONNECTIONS", "ChaosOutcome", "run_chaos"]
 

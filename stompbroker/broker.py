@@ -53,25 +53,25 @@ from stompbroker.actors import (
     upkeep,
     worker,
 )
+from stompbroker.changes import DeadLetters, IdleSubscriptions, MemoryJournal
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import EMBEDDED, MEMORY, MIN_TOKEN
+from stompbroker.config.data_directory import hold
 from stompbroker.control import Control, SeenLedger
-from stompbroker.data_directory import hold
+from stompbroker.delivery import Dispatch, Records, Registry
 from stompbroker.departures import Departures
 from stompbroker.errors import OperatorError, PeerViolation
 from stompbroker.ids import ConnectionId
-from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.journal import Numbers, ProcessWriter, StoreJournal, StoreWriter, ThreadWriter, restore
 from stompbroker.ledger import Exports, Rounds
 from stompbroker.log_throttle import LogThrottle
+from stompbroker.loop_gauge import LoopGauge
 from stompbroker.management import Access, Management
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message_ids import MessageIds
-from stompbroker.sessions import RefusalPace, Rhythm, Session, SessionSettings, Surroundings
+from stompbroker.sessions import RefusalPace, Session, SessionContext, SessionSettings, SessionTimers
 from stompbroker.stomp import Limits
 from stompbroker.storage import Kept, Ownership, Store, WritingProcess, open_store, recognise
-from stompbroker.store_writer import ProcessWriter, StoreWriter, ThreadWriter
-from stompbroker.stretches import StretchGauge
-from stompbroker.topics import DeadLetters, Dispatch, IdleSubscriptions, MemoryJournal, Records, Registry
 from stompbroker.totals import Totals
 from stompbroker.transport import Traffic, open_listeners, raise_descriptor_limit
 
@@ -128,7 +128,7 @@ class Broker:
         departures = Departures()
         self.dispatch = Dispatch(self.registry.ready, departures, self.clock)
         self.sessions: dict[ConnectionId, Session] = {}
-        self.stretches = StretchGauge()
+        self.stretches = LoopGauge()
         self.opened = opened
         self.journal: StoreJournal | MemoryJournal
         #: What the ledger has in the store, and when it goes to the lake; None without a ledger.
@@ -173,7 +173,7 @@ class Broker:
             store=None if opened is None else opened.store,
             ledger=self._seen_ledger(),
         )
-        self.rhythm = Rhythm()
+        self.rhythm = SessionTimers()
         self.shared = worker.Shared(
             traffic=Traffic(),
             budget=self.budget,
@@ -182,7 +182,7 @@ class Broker:
             throttle=self.throttle,
             block_timeout_s=settings.block_timeout_s,
         )
-        self.around = Surroundings(
+        self.around = SessionContext(
             registry=self.registry,
             journal=self.journal,
             budget=self.budget,

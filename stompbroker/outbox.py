@@ -15,10 +15,10 @@ from stompbroker.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stompbroker.delivery import Consumer, Reading
     from stompbroker.departures import Departures
     from stompbroker.ids import Offset
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.topics import Consumer, Reading
 
 __all__ = ["Delivered", "Outbox"]
 

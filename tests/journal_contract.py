@@ -1,7 +1,7 @@
 """What every journal owes to whoever submits units to it.
 
 Law: one suite, run on each implementation by a test module that subclasses `JournalContract` and says how to make one.
-What is promised stands in `stompbroker/topics/journal.py`.
+What is promised stands in `stompbroker/changes/journal.py`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,23 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from stompbroker.changes import Answer, Lane, Unit, Verdict
+from stompbroker.delivery import (
+    AckMode,
+    Consumer,
+    Credit,
+    Registry,
+    Subscription,
+    TopicPolicies,
+    TopicPolicy,
+    parse_pattern,
+    parse_topic_name,
+)
 from stompbroker.departures import Departures
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.outbox import Outbox
 from stompbroker.signals import Signal
 from stompbroker.stomp import Version
-from stompbroker.topics import (
-    AckMode,
-    Answer,
-    Consumer,
-    Credit,
-    Lane,
-    Registry,
-    Subscription,
-    TopicPolicies,
-    TopicPolicy,
-    Unit,
-    Verdict,
-    parse_pattern,
-    parse_topic_name,
-)
 from stompbroker.totals import Totals
 from tests.support.messages import make_message, make_messages
 from tests.support.patience import HARD_TIMEOUT_S
@@ -39,7 +36,8 @@ from tests.support.patience import HARD_TIMEOUT_S
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from stompbroker.topics import Journal, Topic
+    from stompbroker.changes import Journal
+    from stompbroker.delivery import Topic
 
 __all__ = ["JournalContract"]
 

@@ -19,9 +19,9 @@ from stompbroker.storage import StoreDamaged, StoreFailing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stompbroker.delivery import Registry, Topic
     from stompbroker.journal import Health
     from stompbroker.storage import Store
-    from stompbroker.topics import Registry, Topic
 
 __all__ = ["run"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 import trio
 
-from stompbroker.accepting import accept
 from stompbroker.control import ControlError
+from stompbroker.transport import accept
 
 if TYPE_CHECKING:
     from stompbroker.control import Control

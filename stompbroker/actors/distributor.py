@@ -15,9 +15,10 @@ import trio
 from stompbroker.clock import NANOSECONDS
 
 if TYPE_CHECKING:
+    from stompbroker.changes import DeadLetters
     from stompbroker.clock import Clock
-    from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import DeadLetters, Dispatch, ReadyQueue, Registry, Waiting
+    from stompbroker.delivery import Dispatch, ReadyQueue, Registry, Waiting
+    from stompbroker.loop_gauge import LoopGauge
 
 __all__ = ["run"]
 
@@ -30,7 +31,7 @@ async def run(
     dispatch: Dispatch,
     dead_letters: DeadLetters,
     clock: Clock,
-    stretches: StretchGauge,
+    stretches: LoopGauge,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -41,7 +42,7 @@ async def run(
         await _deliver(registry.ready, dispatch, stretches)
 
 
-async def _deliver(ready: ReadyQueue, dispatch: Dispatch, stretches: StretchGauge) -> None:
+async def _deliver(ready: ReadyQueue, dispatch: Dispatch, stretches: LoopGauge) -> None:
     while True:
         await ready.wait()
         began_at_s = perf_counter()
@@ -50,7 +51,7 @@ async def _deliver(ready: ReadyQueue, dispatch: Dispatch, stretches: StretchGaug
         await trio.lowlevel.checkpoint()
 
 
-async def _look_at_due(registry: Registry, dead_letters: DeadLetters, clock: Clock, stretches: StretchGauge) -> None:
+async def _look_at_due(registry: Registry, dead_letters: DeadLetters, clock: Clock, stretches: LoopGauge) -> None:
     """Wait for the earliest time, and look at whatever is due: what was not answered in time has failed, what waits
     goes again, and what is not tried again is given up."""
     redeliveries, deadlines = registry.redeliveries, registry.deadlines

@@ -23,9 +23,10 @@ from stompbroker.clock import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from stompbroker.changes import IdleSubscriptions
     from stompbroker.clock import Clock
-    from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import IdleSubscriptions, Registry, Subscription, Topic
+    from stompbroker.delivery import Registry, Subscription, Topic
+    from stompbroker.loop_gauge import LoopGauge
     from stompbroker.transport import Traffic
 
 __all__ = ["run"]
@@ -49,7 +50,7 @@ async def run(
     registry: Registry,
     idle_subscriptions: IdleSubscriptions,
     clock: Clock,
-    stretches: StretchGauge,
+    stretches: LoopGauge,
     traffic: Traffic,
     *,
     topic_idle_ns: int,
@@ -112,7 +113,7 @@ def _look_after_blocked(registry: Registry, now_ns: int) -> None:
             )
 
 
-async def _serve_the_waiting(registry: Registry, stretches: StretchGauge) -> None:
+async def _serve_the_waiting(registry: Registry, stretches: LoopGauge) -> None:
     """Memory has eased: consumers that got nothing more because of it may go on."""
 
     def wake(subscription: Subscription) -> None:
@@ -122,7 +123,7 @@ async def _serve_the_waiting(registry: Registry, stretches: StretchGauge) -> Non
     await _in_slices(wake, list(registry.subscriptions), stretches)
 
 
-async def _collect_topics(registry: Registry, clock: Clock, stretches: StretchGauge, topic_idle_ns: int) -> None:
+async def _collect_topics(registry: Registry, clock: Clock, stretches: LoopGauge, topic_idle_ns: int) -> None:
     now_ns = clock.now_ns()
     unused_since_ns = now_ns - topic_idle_ns
 
@@ -133,7 +134,7 @@ async def _collect_topics(registry: Registry, clock: Clock, stretches: StretchGa
     await _in_slices(collect, list(registry.topics.values()), stretches)
 
 
-async def _in_slices(step: Callable[[Item], None], items: Sequence[Item], stretches: StretchGauge) -> None:
+async def _in_slices(step: Callable[[Item], None], items: Sequence[Item], stretches: LoopGauge) -> None:
     """Do a step for each item, with a checkpoint whenever SLICE_S has passed."""
     began_at_s = perf_counter()
     for item in items:

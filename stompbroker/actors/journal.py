@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from stompbroker.changes import StoreState
 from stompbroker.storage import StoreDamaged, StoreFailing, StoreRefused
-from stompbroker.topics import StoreState
 
 if TYPE_CHECKING:
-    from stompbroker.journal import Formed, Health, StoreJournal
-    from stompbroker.store_writer import StoreWriter
-    from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import Dispatch, Unit
+    from stompbroker.changes import Unit
+    from stompbroker.delivery import Dispatch
+    from stompbroker.journal import Formed, Health, StoreJournal, StoreWriter
+    from stompbroker.loop_gauge import LoopGauge
 
 __all__ = ["run"]
 
@@ -49,7 +49,7 @@ async def run(
     journal: StoreJournal,
     writer: StoreWriter,
     dispatch: Dispatch,
-    stretches: StretchGauge,
+    stretches: LoopGauge,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -76,14 +76,14 @@ async def run(
                 nursery.start_soon(look_after_log_beside)
 
 
-async def _write_next(journal: StoreJournal, writer: StoreWriter, dispatch: Dispatch, stretches: StretchGauge) -> None:
+async def _write_next(journal: StoreJournal, writer: StoreWriter, dispatch: Dispatch, stretches: LoopGauge) -> None:
     """One batch; nothing refers to it when it is done, however long there is no other."""
     formed = await _form(journal, stretches)
     await _write(formed, journal, writer)
     await _complete(formed.units, journal, dispatch, stretches)
 
 
-async def _form(journal: StoreJournal, stretches: StretchGauge) -> Formed:
+async def _form(journal: StoreJournal, stretches: LoopGauge) -> Formed:
     began_at_s = perf_counter()
     steps = journal.form_in_steps()
     while True:
@@ -181,7 +181,7 @@ async def _leave_out_culprits(
     journal.refuse(formed, culprits, str(refusal))
 
 
-async def _complete(units: list[Unit], journal: StoreJournal, dispatch: Dispatch, stretches: StretchGauge) -> None:
+async def _complete(units: list[Unit], journal: StoreJournal, dispatch: Dispatch, stretches: LoopGauge) -> None:
     """What is written becomes visible, and leaves at once."""
     waiting = deque(units)
     while True:

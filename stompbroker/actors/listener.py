@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from stompbroker.accepting import accept
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import Version, render_error
-from stompbroker.transport import close_gently, tune
+from stompbroker.transport import accept, close_gently, tune
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

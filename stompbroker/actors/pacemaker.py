@@ -15,8 +15,8 @@ from stompbroker.clock import NANOSECONDS
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
-    from stompbroker.sessions import Rhythm
-    from stompbroker.stretches import StretchGauge
+    from stompbroker.loop_gauge import LoopGauge
+    from stompbroker.sessions import SessionTimers
 
 __all__ = ["run"]
 
@@ -25,9 +25,9 @@ SESSIONS_PER_TURN: Final = 256
 
 
 async def run(
-    rhythm: Rhythm,
+    rhythm: SessionTimers,
     clock: Clock,
-    stretches: StretchGauge,
+    stretches: LoopGauge,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:

@@ -15,9 +15,9 @@ from stompbroker.storage import StoreDamaged, StoreFailing
 
 if TYPE_CHECKING:
     from stompbroker.commitlog import Log
+    from stompbroker.delivery import PageRequest, Pages
     from stompbroker.journal import Health
     from stompbroker.storage import Store
-    from stompbroker.topics import PageRequest, Pages
 
 __all__ = ["run"]
 

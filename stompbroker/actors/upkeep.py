@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from stompbroker.changes import Unit
+from stompbroker.delivery import Mark
 from stompbroker.storage import StoreDamaged, StoreFailing
-from stompbroker.topics import Mark, Unit
 
 if TYPE_CHECKING:
+    from stompbroker.changes import Journal
     from stompbroker.clock import Clock
+    from stompbroker.delivery import Registry, Topic
     from stompbroker.ids import Offset
     from stompbroker.journal import Health
     from stompbroker.message import Message
     from stompbroker.storage import Store, Stretch
-    from stompbroker.topics import Journal, Registry, Topic
 
 __all__ = ["run"]
 

@@ -18,12 +18,12 @@ from stompbroker.sessions import SMALL_PARTIAL_BYTES
 from stompbroker.transport import FAIR_BYTES, ChunkSize, QuickAcks, close_gently, is_reset, leaving_of, sender_of
 
 if TYPE_CHECKING:
+    from stompbroker.delivery import Dispatch
     from stompbroker.log_throttle import LogThrottle
+    from stompbroker.loop_gauge import LoopGauge
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.outbox import Outbox
     from stompbroker.sessions import Session
-    from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import Dispatch
     from stompbroker.transport import Traffic
 
 __all__ = ["Shared", "run"]
@@ -43,7 +43,7 @@ class Shared:
     traffic: Traffic
     budget: MemoryBudget
     dispatch: Dispatch
-    stretches: StretchGauge
+    stretches: LoopGauge
     throttle: LogThrottle
     #: How long a client that is held back, or waits for memory, is waited for.
     block_timeout_s: float

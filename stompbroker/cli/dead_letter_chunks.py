@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import trio
 
+from stompbroker.cli.control_client import ControlRefused, NoBroker, connect
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.readable_text import counted
 from stompbroker.cli.terminal import open_console
-from stompbroker.control_client import ControlRefused, NoBroker, connect
 from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:

@@ -253,7 +253,7 @@ def _selection(
 
 
 async def _ask(directory: Path, method: str, params: dict[str, Any] | None = None) -> Any:
-    from stompbroker.control_client import connect
+    from stompbroker.cli.control_client import connect
 
     async with connect(directory) as control:
         return await control.call(method, **(params or {}))

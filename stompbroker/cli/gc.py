@@ -82,7 +82,7 @@ def _read_topic(given: str | None) -> str | None:
 
 
 async def _ask(directory: Path, topic: str | None) -> list[dict[str, Any]]:
-    from stompbroker.control_client import SEARCH_TIMEOUT_S, connect
+    from stompbroker.cli.control_client import SEARCH_TIMEOUT_S, connect
 
     found: list[dict[str, Any]] = []
     async with connect(directory, timeout_s=SEARCH_TIMEOUT_S) as control:

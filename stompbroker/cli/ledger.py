@@ -66,8 +66,8 @@ def _export(
 
 
 async def _ask(directory: Path) -> dict[str, Any]:
+    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, NoBroker, connect
     from stompbroker.cli.outcome import CommandFailed
-    from stompbroker.control_client import EXPORT_TIMEOUT_S, NoBroker, connect
 
     try:
         async with connect(directory, timeout_s=EXPORT_TIMEOUT_S) as control:

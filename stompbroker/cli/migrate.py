@@ -25,7 +25,7 @@ def migrate(database: DatabaseOption = None, data: DataOption = None, config: Co
     $ STOMPBROKER_DATABASE=postgresql+psycopg://broker:PASSWORD@db.example/broker stompbroker migrate
     """
     from stompbroker.config import EMBEDDED, EMBEDDED_FILE, MEMORY, load, without_password
-    from stompbroker.data_directory import hold
+    from stompbroker.config.data_directory import hold
 
     options = {"database": database, "data": data}
     settings = load(config, flags={key: value for key, value in options.items() if value is not None})

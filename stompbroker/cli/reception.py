@@ -20,8 +20,8 @@ import trio
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.stomp_client import StompClient, connect
 from stompbroker.cli.terminal import say
+from stompbroker.delivery import Identity, IdentityKind
 from stompbroker.stomp import Frame, render_frame
-from stompbroker.topics import Identity, IdentityKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

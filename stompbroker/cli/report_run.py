@@ -32,7 +32,7 @@ def ask_for_export(data: Path) -> None:
     """Have the broker with this data directory write to the lake what it still holds. Without one, says so."""
     import trio
 
-    from stompbroker.control_client import ControlRefused, NoBroker
+    from stompbroker.cli.control_client import ControlRefused, NoBroker
 
     try:
         trio.run(_export, data)
@@ -43,7 +43,7 @@ def ask_for_export(data: Path) -> None:
 
 
 async def _export(data: Path) -> None:
-    from stompbroker.control_client import EXPORT_TIMEOUT_S, connect
+    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, connect
 
     async with connect(data, timeout_s=EXPORT_TIMEOUT_S) as control:
         await control.call("export_ledger")

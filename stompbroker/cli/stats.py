@@ -51,7 +51,7 @@ async def _ask(data: Path, interval_s: float) -> tuple[dict[str, object], dict[s
     """Two answers that lie an interval apart; without an interval the same one twice."""
     import trio
 
-    from stompbroker.control_client import connect
+    from stompbroker.cli.control_client import connect
 
     async with connect(data) as control:
         first = await control.call("statistics")

@@ -121,7 +121,7 @@ def _messages(number: int) -> str:
 
 
 async def _ask_for_all(directory: Path) -> list[Subscription]:
-    from stompbroker.control_client import connect
+    from stompbroker.cli.control_client import connect
 
     found: list[Subscription] = []
     async with connect(directory) as control:
@@ -155,7 +155,7 @@ def _indented(names: Sequence[str]) -> list[str]:
 
 
 async def _delete(directory: Path, key: str) -> dict[str, Any]:
-    from stompbroker.control_client import connect
+    from stompbroker.cli.control_client import connect
 
     async with connect(directory) as control:
         answer: dict[str, Any] = await control.call("delete_subscription", key=key)

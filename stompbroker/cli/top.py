@@ -45,9 +45,9 @@ async def _watch(directory: Path, interval_s: float, rows: int, sort: str, is_on
     import trio
     from rich.live import Live
 
+    from stompbroker.cli.control_client import ControlClient, connect
     from stompbroker.cli.terminal import open_console
     from stompbroker.cli.top_screen import screen_of
-    from stompbroker.control_client import ControlClient, connect
 
     async def look(control: ControlClient) -> dict[str, object]:
         return {

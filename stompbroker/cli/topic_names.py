@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typer
 
+from stompbroker.delivery import Pattern, parse_shown_topic
 from stompbroker.errors import InvalidDestination
-from stompbroker.topics import Pattern, parse_shown_topic
 
 __all__ = ["read_origin", "read_topic"]
 

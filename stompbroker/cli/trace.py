@@ -47,7 +47,7 @@ def trace(
 
 
 async def _ask(directory: Path, message_id: str) -> Any:
-    from stompbroker.control_client import SEARCH_TIMEOUT_S, connect
+    from stompbroker.cli.control_client import SEARCH_TIMEOUT_S, connect
 
     async with connect(directory, timeout_s=SEARCH_TIMEOUT_S) as control:
         return await control.call("trace", message_id=message_id)

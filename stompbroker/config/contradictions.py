@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from stompbroker.config.quantities import bytes_as_text
+from stompbroker.delivery import Pattern, SlowSubscriber, parse_pattern
 from stompbroker.errors import InvalidDestination
-from stompbroker.topics import Pattern, SlowSubscriber, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -45,7 +45,7 @@ from stompbroker.config.quantities import (
 )
 from stompbroker.config.sources import Source
 from stompbroker.config.topic_policies import policy_from
-from stompbroker.topics import SlowSubscriber, TopicPolicies, TopicPolicy, WhenUsedUp, parse_pattern
+from stompbroker.delivery import SlowSubscriber, TopicPolicies, TopicPolicy, WhenUsedUp, parse_pattern
 
 __all__ = [
     "ENVIRONMENT_PREFIX",

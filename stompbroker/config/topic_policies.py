@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from stompbroker.topics import DeliveryPolicy, IdlePolicy, Retention, TopicPolicy
+from stompbroker.delivery import DeliveryPolicy, IdlePolicy, Retention, TopicPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

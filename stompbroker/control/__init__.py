@@ -9,9 +9,9 @@ from stompbroker.control.control import Control
 from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.control.kept import stored_messages
 from stompbroker.control.looking import Looking
-from stompbroker.control.picking import Best
 from stompbroker.control.sampling import Sample, Sampler
 from stompbroker.control.seen import Seen, SeenLedger
+from stompbroker.control.top_n import Best
 
 __all__ = [
     "BacklogLook",

@@ -17,7 +17,7 @@ from stompbroker.ledger import Behind
 
 if TYPE_CHECKING:
     from stompbroker.control.kept import KeptMessages
-    from stompbroker.topics import Reading, Registry, Topic
+    from stompbroker.delivery import Reading, Registry, Topic
 
 __all__ = ["BacklogLook"]
 

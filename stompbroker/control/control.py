@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker import __version__
+from stompbroker.changes import StoreState
 from stompbroker.clock import NANOSECONDS, iso_time
 from stompbroker.control.backlog import BacklogLook
 from stompbroker.control.connection_methods import ConnectionMethods
@@ -30,19 +31,19 @@ from stompbroker.control.seen import Seen, SeenLedger
 from stompbroker.control.subscription_methods import SubscriptionMethods
 from stompbroker.control.topic_methods import TopicMethods
 from stompbroker.control.tracing import TraceMethods
-from stompbroker.topics import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from stompbroker.changes import MemoryJournal
     from stompbroker.clock import Clock
+    from stompbroker.delivery import Registry
     from stompbroker.ids import ConnectionId
     from stompbroker.journal import StoreJournal
+    from stompbroker.loop_gauge import LoopGauge
     from stompbroker.message_ids import MessageIds
     from stompbroker.sessions import Session
     from stompbroker.storage import Store
-    from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import MemoryJournal, Registry
     from stompbroker.totals import Totals
 
 __all__ = ["Control"]
@@ -73,7 +74,7 @@ class Control:
         sessions: Mapping[ConnectionId, Session],
         journal: StoreJournal | MemoryJournal,
         totals: Totals,
-        stretches: StretchGauge,
+        stretches: LoopGauge,
         clock: Clock,
         *,
         message_ids: MessageIds,

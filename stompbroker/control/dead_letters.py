@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import trio
 
-from stompbroker.control.asking import named_topic, number, optional_text
+from stompbroker.changes import Unit, provenance_of, redriven
 from stompbroker.control.doing import Completion
 from stompbroker.control.errors import ControlError, NotFound, Unavailable
+from stompbroker.control.params import named_topic, number, optional_text
+from stompbroker.delivery import DEAD_LETTERS, Pattern
 from stompbroker.ids import Offset
 from stompbroker.stomp import tail_headers
-from stompbroker.topics import DEAD_LETTERS, Pattern, Unit, provenance_of, redriven
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from stompbroker.changes import Journal, Provenance
     from stompbroker.clock import Clock
     from stompbroker.control.kept import KeptMessages
+    from stompbroker.delivery import Registry, Topic
     from stompbroker.message import Message
     from stompbroker.message_ids import MessageIds
-    from stompbroker.topics import Journal, Provenance, Registry, Topic
 
 __all__ = ["DeadLetterMethods"]
 

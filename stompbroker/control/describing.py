@@ -10,14 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from stompbroker.clock import iso_time
-from stompbroker.topics import IdentityKind
+from stompbroker.delivery import IdentityKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from stompbroker.control.looking import Looking
+    from stompbroker.delivery import Subscription, Topic
     from stompbroker.sessions import Session
-    from stompbroker.topics import Subscription, Topic
 
 __all__ = [
     "MAX_ENTRIES",

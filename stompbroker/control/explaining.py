@@ -10,15 +10,15 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.asking import named_topic, number, optional_text
 from stompbroker.control.errors import NotFound
+from stompbroker.control.params import named_topic, number, optional_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from stompbroker.clock import Clock
     from stompbroker.control.kept import KeptMessages
-    from stompbroker.topics import Reading, Registry, Topic
+    from stompbroker.delivery import Reading, Registry, Topic
 
 __all__ = ["CollectionMethods"]
 

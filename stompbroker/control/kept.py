@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from stompbroker.commitlog import Log
     from stompbroker.control.looking import Looking
+    from stompbroker.delivery import Registry, Topic
     from stompbroker.ids import Offset
     from stompbroker.message import Message
     from stompbroker.storage import Extent, Store
-    from stompbroker.topics import Registry, Topic
 
 __all__ = ["KeptMessages", "Place", "stored_messages"]
 

@@ -12,9 +12,9 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
-from stompbroker.control.asking import number, optional_text
 from stompbroker.control.errors import ControlError
-from stompbroker.control.picking import Best
+from stompbroker.control.params import number, optional_text
+from stompbroker.control.top_n import Best
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

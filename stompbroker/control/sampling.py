@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from stompbroker.clock import Clock
     from stompbroker.control.looking import Look, Looking
+    from stompbroker.delivery import Registry, Subscription, Topic
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions import Session
-    from stompbroker.topics import Registry, Subscription, Topic
     from stompbroker.totals import Totals
 
 __all__ = ["Flow", "Sample", "Sampler"]

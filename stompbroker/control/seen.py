@@ -13,14 +13,15 @@ from stompbroker.journal import StoreJournal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stompbroker.changes import MemoryJournal
     from stompbroker.clock import Clock
     from stompbroker.control.sampling import Sampler
+    from stompbroker.delivery import Registry
     from stompbroker.histogram import Histogram
     from stompbroker.ids import ConnectionId
     from stompbroker.ledger import Exports, Rounds
+    from stompbroker.loop_gauge import LoopGauge
     from stompbroker.sessions import Session
-    from stompbroker.stretches import StretchGauge
-    from stompbroker.topics import MemoryJournal, Registry
 
 __all__ = ["Seen", "SeenLedger"]
 
@@ -43,7 +44,7 @@ class Seen:
     sessions: Mapping[ConnectionId, Session]
     journal: StoreJournal | MemoryJournal
     sampler: Sampler
-    stretches: StretchGauge
+    stretches: LoopGauge
     clock: Clock
     #: None: this broker keeps none.
     ledger: SeenLedger | None

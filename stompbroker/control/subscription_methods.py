@@ -10,26 +10,27 @@ from bisect import bisect_right
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, final
 
+from stompbroker.changes import StoreState, removal
 from stompbroker.clock import NANOSECONDS, iso_time
-from stompbroker.control.asking import named_topic, optional_text
 from stompbroker.control.describing import MAX_ENTRIES, describe_durable, described
 from stompbroker.control.doing import Completion
 from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
+from stompbroker.control.params import named_topic, optional_text
 from stompbroker.control.tracing import describe_delivery
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start
-from stompbroker.topics import StoreState, removal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from stompbroker.changes import Journal
     from stompbroker.clock import Clock
     from stompbroker.control.kept import KeptMessages
     from stompbroker.control.looking import Looking
     from stompbroker.control.sampling import Sampler
-    from stompbroker.topics import Journal, Reading, Registry, Subscription
+    from stompbroker.delivery import Reading, Registry, Subscription
 
 __all__ = ["SubscriptionMethods"]
 

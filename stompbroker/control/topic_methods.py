@@ -10,11 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.asking import named_topic
 from stompbroker.control.describing import described
 from stompbroker.control.errors import NotFound
 from stompbroker.control.kept import stored_messages
 from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
+from stompbroker.control.params import named_topic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stompbroker.control.kept import KeptMessages
     from stompbroker.control.looking import Looking
     from stompbroker.control.sampling import Sampler
-    from stompbroker.topics import Registry, Topic
+    from stompbroker.delivery import Registry, Topic
 
 __all__ = ["TopicMethods"]
 

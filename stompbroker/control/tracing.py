@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.asking import named_topic
 from stompbroker.control.errors import ControlError, NotFound
+from stompbroker.control.params import named_topic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from stompbroker.control.kept import KeptMessages, Place
+    from stompbroker.delivery import Reading, Registry
     from stompbroker.ids import Offset
     from stompbroker.message import Message
     from stompbroker.message_ids import MessageIds
-    from stompbroker.topics import Reading, Registry
 
 __all__ = ["TraceMethods", "describe_delivery"]
 

@@ -1,13 +1,24 @@
 """The journal of a broker with a store: from units to batches, and from what is kept back to topics.
 
-Law: knows what must be written and in which order, and neither SQL nor threads; the journal actor carries batches to
-the store. Synchronous, except for waiting.
+Law: knows what must be written and in which order, and no SQL. The journal actor carries batches to the store through
+a store writer, which alone knows threads and the writing process. Synchronous, except for waiting.
 """
 
-from stompbroker.journal.formed import Formed
+from stompbroker.journal.batch_builder import Formed
 from stompbroker.journal.health import Health
 from stompbroker.journal.restoring import restore
 from stompbroker.journal.rows import Numbers
 from stompbroker.journal.store_journal import StoreJournal
+from stompbroker.journal.store_writer import ProcessWriter, StoreWriter, ThreadWriter, Written
 
-__all__ = ["Formed", "Health", "Numbers", "StoreJournal", "restore"]
+__all__ = [
+    "Formed",
+    "Health",
+    "Numbers",
+    "ProcessWriter",
+    "StoreJournal",
+    "StoreWriter",
+    "ThreadWriter",
+    "Written",
+    "restore",
+]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, final
 from stompbroker.message import size_of_all
 
 if TYPE_CHECKING:
+    from stompbroker.changes import Unit
+    from stompbroker.delivery import Subscription
     from stompbroker.journal.health import Health
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.topics import Subscription, Unit
 
 __all__ = ["Backlog"]
 

@@ -15,10 +15,11 @@ from stompbroker.storage import CursorRow, Deletion, Gap
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from stompbroker.changes import Unit
+    from stompbroker.delivery import Reading, Registry, Subscription, Topic
     from stompbroker.ids import Offset
-    from stompbroker.settled import Account
+    from stompbroker.ledger.settled import Account
     from stompbroker.storage import Batch
-    from stompbroker.topics import Reading, Registry, Subscription, Topic, Unit
 
 __all__ = [
     "FAILURES_BESIDE",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
+from stompbroker.changes import Gate, StoreState
 from stompbroker.storage import REMEDY
-from stompbroker.topics import Gate, StoreState
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock

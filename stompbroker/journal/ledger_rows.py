@@ -10,18 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.clock import NANOSECONDS
+from stompbroker.delivery import account_of, party_of
 from stompbroker.ledger.drafts import draft
 from stompbroker.ledger.kinds import Kind
 from stompbroker.ledger.payload import Payload
-from stompbroker.settled import Account
+from stompbroker.ledger.settled import Account
 from stompbroker.storage import LedgerRow
-from stompbroker.topics import account_of, party_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompbroker.outcome import Outcome
-    from stompbroker.topics import Subscription
+    from stompbroker.delivery import Subscription
+    from stompbroker.ledger.outcome import Outcome
 
 __all__ = ["accounts_of_removed", "ledger_rows"]
 

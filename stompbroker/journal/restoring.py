@@ -8,22 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
+from stompbroker.delivery import AckMode, Durability, Failure, Identity, IdentityKind, Pattern, Subscription
 from stompbroker.errors import OperatorError
 from stompbroker.journal.rows import ATTACHED, read_wishes
-from stompbroker.topics import (
-    AckMode,
-    Durability,
-    Failure,
-    Identity,
-    IdentityKind,
-    Pattern,
-    Subscription,
-)
 
 if TYPE_CHECKING:
+    from stompbroker.delivery import Registry, Topic
     from stompbroker.ids import Offset
     from stompbroker.storage import CursorRow, Kept, RedeliveryRow, SubscriptionRow
-    from stompbroker.topics import Registry, Topic
 
 __all__ = ["restore"]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.delivery import DeliveryWishes, Replay
 from stompbroker.storage import CursorRow, Gap, RedeliveryKey, RedeliveryRow, SubscriptionRow, TopicRow
-from stompbroker.topics import DeliveryWishes, Replay
 
 if TYPE_CHECKING:
     from stompbroker.commitlog import Cursor
+    from stompbroker.delivery import Failure, Reading, Subscription, Topic
     from stompbroker.ids import Offset
     from stompbroker.storage import Batch
-    from stompbroker.topics import Failure, Reading, Subscription, Topic
 
 __all__ = [
     "ATTACHED",

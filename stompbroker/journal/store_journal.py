@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from stompbroker.changes import JournalStatistics, StoreState
 from stompbroker.clock import NANOSECONDS
 from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
 from stompbroker.journal.backlog import Backlog
+from stompbroker.journal.batch_builder import Formed
 from stompbroker.journal.changes import (
     FAILURES_BESIDE,
     FAILURES_IDLE,
@@ -26,21 +28,20 @@ from stompbroker.journal.changes import (
     add_unsaved,
     find_positions,
 )
-from stompbroker.journal.formed import Formed
 from stompbroker.journal.health import Health
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
-from stompbroker.topics import JournalStatistics, StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from stompbroker.changes import Gate, Unit
     from stompbroker.clock import Clock
+    from stompbroker.delivery import Registry, Subscription
     from stompbroker.journal.rows import Numbers
     from stompbroker.ledger.exports import Exports
+    from stompbroker.ledger.settled import Account
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.settled import Account
-    from stompbroker.topics import Gate, Registry, Subscription, Unit
 
 __all__ = ["StoreJournal"]
 

@@ -19,15 +19,15 @@ from itertools import chain, repeat
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, final
 
-from stompbroker.settled import Party, Settled
+from stompbroker.ledger.settled import Party, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
+    from stompbroker.ledger.settled import Account
     from stompbroker.message import Message
-    from stompbroker.settled import Account
 
 __all__ = ["FairCopy", "draft"]
 

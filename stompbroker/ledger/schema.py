@@ -48,7 +48,7 @@ DELIVERIES: Final = pa.schema(
         pa.field("nacks", pa.int32(), nullable=False),
         # Why it last failed.
         pa.field("last_reason", pa.string()),
-        # A word of `stompbroker.outcome`.
+        # A word of `stompbroker.ledger.outcome`.
         pa.field("outcome", pa.string(), nullable=False),
         # How many deliveries the record stands for: 1, or more where only some are kept, or where it is a stretch.
         pa.field("weight", pa.int64(), nullable=False),

@@ -18,9 +18,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from stompbroker import __version__
+from stompbroker.changes import StoreState
 from stompbroker.clock import NANOSECONDS
 from stompbroker.control import Best, stored_messages
-from stompbroker.topics import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from stompbroker.control import Control, Looking, Sample, Seen
+    from stompbroker.delivery import Subscription, Topic
     from stompbroker.histogram import Histogram
-    from stompbroker.topics import Subscription, Topic
 
 __all__ = ["render_metrics"]
 

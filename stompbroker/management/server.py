@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 import structlog
 import trio
 
-from stompbroker.accepting import accept
 from stompbroker.management.bounded_stream import BoundedStream
+from stompbroker.transport import accept
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -4,21 +4,21 @@ Law: synchronous and without sockets; the worker gives it bytes and takes bytes 
 """
 
 from stompbroker.sessions.refusal_pace import RefusalPace
-from stompbroker.sessions.rhythm import Rhythm
 from stompbroker.sessions.session import SMALL_PARTIAL_BYTES, Ending, Session
+from stompbroker.sessions.session_context import SessionContext, SessionSettings
+from stompbroker.sessions.session_timers import SessionTimers
 from stompbroker.sessions.starting_points import StartKind, read_start
 from stompbroker.sessions.statistics import ConnectionStatistics
-from stompbroker.sessions.surroundings import SessionSettings, Surroundings
 
 __all__ = [
     "SMALL_PARTIAL_BYTES",
     "ConnectionStatistics",
     "Ending",
     "RefusalPace",
-    "Rhythm",
     "Session",
+    "SessionContext",
     "SessionSettings",
+    "SessionTimers",
     "StartKind",
-    "Surroundings",
     "read_start",
 ]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from stompbroker.topics import Answer, Unit, Verdict
+from stompbroker.changes import Answer, Unit, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stompbroker.changes import Lane
+    from stompbroker.delivery import Consumer, Refusal, Topic
     from stompbroker.message import Message
-    from stompbroker.topics import Consumer, Lane, Refusal, Topic
 
 __all__ = ["Batch"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from stompbroker.delivery import Consumer
     from stompbroker.sessions.consumers import Named
-    from stompbroker.topics import Consumer
 
 __all__ = ["Borrowing"]
 

@@ -12,9 +12,9 @@ from stompbroker.stomp import Version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stompbroker.delivery import Topic
     from stompbroker.errors import PeerViolation
     from stompbroker.ids import ConnectionId
-    from stompbroker.topics import Topic
 
 __all__ = ["Client"]
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, final
 
+from stompbroker.changes import Unit
+from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.batch import Batch
 from stompbroker.sessions.borrowing import Borrowing
@@ -30,17 +32,17 @@ from stompbroker.stomp import (
     forbid_body,
     render_receipts,
 )
-from stompbroker.topics import Leaving, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from stompbroker.changes import Gate, Lane
+    from stompbroker.delivery import Consumer, Topic
     from stompbroker.outbox import Outbox
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.consumers import Named
-    from stompbroker.sessions.surroundings import Surroundings
+    from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame
-    from stompbroker.topics import Consumer, Gate, Lane, Topic
 
 __all__ = ["Commands"]
 
@@ -87,7 +89,7 @@ class Commands:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: SessionContext,
         client: Client,
         outbox: Outbox,
         lane: Lane,

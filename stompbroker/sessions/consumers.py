@@ -14,8 +14,8 @@ from stompbroker.stomp import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from stompbroker.delivery import Consumer
     from stompbroker.message_ids import MessageIds
-    from stompbroker.topics import Consumer
 
 __all__ = ["Consumers", "Named"]
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stompbroker.delivery import Identity, IdentityKind
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.header_values import truth
-from stompbroker.topics import Identity, IdentityKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stompbroker.topics import Pattern
+    from stompbroker.delivery import Pattern
 
 __all__ = [
     "DSUB_PREFIX",

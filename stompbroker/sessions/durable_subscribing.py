@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompbroker.clock import NANOSECONDS
+from stompbroker.delivery import Durability, Subscription
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.durable_headers import DSUB_PREFIX, find_by_name, is_named, read_identity
 from stompbroker.sessions.replaying import find_start
 from stompbroker.sessions.subscribe_headers import read_pattern
-from stompbroker.topics import Durability, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stompbroker.delivery import Identity
+    from stompbroker.sessions.session_context import SessionContext
     from stompbroker.sessions.subscribe_headers import SubscribeRequest
-    from stompbroker.sessions.surroundings import Surroundings
-    from stompbroker.topics import Identity
 
 __all__ = ["Obtained", "find_to_delete", "obtain"]
 
@@ -36,7 +36,7 @@ class Obtained(NamedTuple):
     is_new: bool
 
 
-def obtain(identity: Identity, request: SubscribeRequest, around: Surroundings, peer: str) -> Obtained:
+def obtain(identity: Identity, request: SubscribeRequest, around: SessionContext, peer: str) -> Obtained:
     """The durable subscription that a SUBSCRIBE means, without a consumer: new, resumed, or taken from another.
 
     Raises PeerViolation. What a client may change with every SUBSCRIBE is changed; it is stored with the next write.
@@ -69,7 +69,7 @@ def obtain(identity: Identity, request: SubscribeRequest, around: Surroundings, 
     return Obtained(subscription, False)
 
 
-def _check_may_create(around: Surroundings) -> None:
+def _check_may_create(around: SessionContext) -> None:
     count = len(around.registry.durable)
     if count >= around.settings.max_durable_subscriptions:
         raise PeerViolation(
@@ -79,7 +79,7 @@ def _check_may_create(around: Surroundings) -> None:
         )
 
 
-def _create(identity: Identity, request: SubscribeRequest, around: Surroundings, now_ns: int) -> Subscription:
+def _create(identity: Identity, request: SubscribeRequest, around: SessionContext, now_ns: int) -> Subscription:
     subscription = Subscription(
         name=request.name,
         destination=request.destination,
@@ -123,7 +123,7 @@ def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
 
 
 def find_to_delete(
-    headers: Mapping[str, str], open_here: Subscription | None, around: Surroundings, client_id: str | None
+    headers: Mapping[str, str], open_here: Subscription | None, around: SessionContext, client_id: str | None
 ) -> Subscription:
     """The durable subscription that an UNSUBSCRIBE wants deleted; `open_here` is what its `id` means on the connection.
 

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from stompbroker.delivery import parse_topic_name
 from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.message import Message, Origin
 from stompbroker.sessions.header_values import truth
 from stompbroker.sessions.lifetimes import read_lifetime
 from stompbroker.sessions.unsupported_headers import refuse_unsupported_in_send
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
-from stompbroker.topics import parse_topic_name
 
 if TYPE_CHECKING:
+    from stompbroker.delivery import Topic
     from stompbroker.sessions.batch import Batch
     from stompbroker.sessions.client import Client
-    from stompbroker.sessions.surroundings import Surroundings
+    from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Head, SendRun
-    from stompbroker.topics import Topic
 
 __all__ = ["Publishing", "SendPlan"]
 
@@ -45,7 +45,7 @@ class SendPlan:
 class Publishing:
     __slots__ = ("_around", "_client")
 
-    def __init__(self, around: Surroundings, client: Client) -> None:
+    def __init__(self, around: SessionContext, client: Client) -> None:
         self._around = around
         self._client = client
 

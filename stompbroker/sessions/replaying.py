@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompbroker.delivery import Replay
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions.starting_points import StartKind
-from stompbroker.topics import Replay
 
 if TYPE_CHECKING:
+    from stompbroker.sessions.session_context import SessionContext
     from stompbroker.sessions.subscribe_headers import SubscribeRequest
-    from stompbroker.sessions.surroundings import Surroundings
 
 __all__ = ["find_start"]
 
 
-def find_start(request: SubscribeRequest, around: Surroundings) -> Replay | None:
+def find_start(request: SubscribeRequest, around: SessionContext) -> Replay | None:
     """None if it begins with what comes. Raises PeerViolation."""
     start = request.start
     if start is None or start.kind is StartKind.LATEST:

@@ -17,7 +17,9 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.changes import Lane
 from stompbroker.clock import NANOSECONDS
+from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
 from stompbroker.outbox import Outbox
 from stompbroker.sessions.client import Client
@@ -27,13 +29,12 @@ from stompbroker.sessions.statistics import ConnectionStatistics
 from stompbroker.sessions.vital_signs import VitalSigns
 from stompbroker.signals import Signal
 from stompbroker.stomp import HEART_BEAT, MAX_FRAMES_PER_CALL, Connection, forbid_body, render_error
-from stompbroker.topics import Lane, Leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from stompbroker.ids import ConnectionId
-    from stompbroker.sessions.surroundings import Surroundings
+    from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame, Version
 
 __all__ = ["SMALL_PARTIAL_BYTES", "Ending", "Session"]
@@ -94,7 +95,7 @@ class Session:
         "resumed",
     )
 
-    def __init__(self, around: Surroundings, connection_id: ConnectionId, peer: str) -> None:
+    def __init__(self, around: SessionContext, connection_id: ConnectionId, peer: str) -> None:
         settings = around.settings
         now_ns = around.clock.now_ns()
         self._around = around

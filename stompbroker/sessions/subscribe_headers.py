@@ -9,20 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.delivery import AckMode, Credit, Pattern, parse_pattern
 from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.sessions.delivery_headers import read_ordering, read_wishes
 from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity
 from stompbroker.sessions.header_values import truth
 from stompbroker.sessions.starting_points import read_start
 from stompbroker.sessions.unsupported_headers import refuse_unsupported_in_subscribe
-from stompbroker.topics import AckMode, Credit, Pattern, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stompbroker.delivery import DeliveryWishes, Identity, Subscription
+    from stompbroker.sessions.session_context import SessionSettings
     from stompbroker.sessions.starting_points import Start
-    from stompbroker.sessions.surroundings import SessionSettings
-    from stompbroker.topics import DeliveryWishes, Identity, Subscription
 
 __all__ = ["SubscribeRequest", "read_pattern", "read_subscribe"]
 

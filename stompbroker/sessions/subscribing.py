@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from stompbroker.changes import Unit, removal
+from stompbroker.delivery import Consumer, Leaving, Subscription
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
 from stompbroker.sessions.replaying import find_start
 from stompbroker.sessions.subscribe_headers import read_subscribe
-from stompbroker.topics import Consumer, Leaving, Subscription, Unit, removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from stompbroker.changes import Lane
     from stompbroker.outbox import Outbox
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.consumers import Consumers
+    from stompbroker.sessions.session_context import SessionContext
     from stompbroker.sessions.subscribe_headers import SubscribeRequest
-    from stompbroker.sessions.surroundings import Surroundings
-    from stompbroker.topics import Lane
 
 __all__ = ["Subscribing"]
 
@@ -33,7 +34,7 @@ class Subscribing:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: SessionContext,
         client: Client,
         consumers: Consumers,
         outbox: Outbox,

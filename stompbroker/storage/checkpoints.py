@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stompbroker.storage.batch import Batch
-    from stompbroker.storage.turns import Turns
+    from stompbroker.storage.fair_lock import Turns
 
 __all__ = ["CHECKPOINT_BYTES", "FREE_PAGES_BYTES", "Checkpoints"]
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, final
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
 from stompbroker.storage.checkpoints import Checkpoints
 from stompbroker.storage.failures import Failures
+from stompbroker.storage.fair_lock import Turns
 from stompbroker.storage.schema import gaps, ledger_batches, messages
 from stompbroker.storage.sqlite_engine import BEGIN_WRITING, reading_engine, writing_engine
 from stompbroker.storage.sqlite_paging import SqlitePageReader
-from stompbroker.storage.turns import Turns
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

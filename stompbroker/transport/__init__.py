@@ -3,6 +3,7 @@
 Law: listeners and streams, and how much to read at once. No protocol, no topics.
 """
 
+from stompbroker.transport.accepting import accept
 from stompbroker.transport.chunk_sizes import FAIR_BYTES, ChunkSize, Traffic
 from stompbroker.transport.quick_acks import QuickAcks
 from stompbroker.transport.tcp import (
@@ -20,6 +21,7 @@ __all__ = [
     "ChunkSize",
     "QuickAcks",
     "Traffic",
+    "accept",
     "close_gently",
     "is_reset",
     "leaving_of",

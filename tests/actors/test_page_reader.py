@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from stompbroker.topics import Topic
+    from stompbroker.delivery import Topic
 
 
 @pytest.fixture(autouse=True)

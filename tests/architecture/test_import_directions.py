@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PACKAGE = "stompbroker"
 
-# Places. Names are written as in a relative import: `.topics` is `stompbroker.topics` and all in it, `.` is all of
+# Places. Names are written as in a relative import: `.topics` is `stompbroker.delivery` and all in it, `.` is all of
 # ours, `trio` is somebody else's; `.topics.*` is the modules inside `.topics` without its surface, the `__init__`.
 STDLIB = "the standard library"
 THIRD_PARTY = "third-party packages"
@@ -54,11 +54,20 @@ RULES = (
     Rule(who=".commitlog", only=(STDLIB, ".errors", ".ids", ".message"), why="logs and cursors are plain data"),
     Rule(who=".commitlog", never=("socket", "time"), why="the caller supplies `now`"),
     Rule(
-        who=".topics",
-        never=(".actors", ".broker", ".cli", ".management", ".sessions", ".storage", ".transport"),
+        who=".delivery",
+        never=(".actors", ".broker", ".changes", ".cli", ".management", ".sessions", ".storage", ".transport"),
         why="the stores are shared by all above and know none of them",
     ),
-    Rule(who=".transport", only=(STDLIB, THIRD_PARTY, ".errors"), why="a transport ends as a stream of bytes"),
+    Rule(
+        who=".changes",
+        never=(".actors", ".broker", ".cli", ".journal", ".management", ".sessions", ".storage", ".transport"),
+        why="what changes is not who says so, and not where it is written",
+    ),
+    Rule(
+        who=".transport",
+        only=(STDLIB, THIRD_PARTY, ".errors", ".log_throttle"),
+        why="a transport ends as a stream of bytes",
+    ),
     Rule(who=".actors", never=(".broker", ".cli", ".management"), why="the broker starts actors, not they it"),
     Rule(who=".actors.*", never=(".actors",), why="actors meet only in the stores"),
     Rule(who=".sessions", never=(".actors", ".broker", ".cli", ".transport"), why="a session knows no sockets"),
@@ -67,7 +76,8 @@ RULES = (
     Rule(who=".", save=(".__main__", ".broker", ".cli"), never=(".broker", ".cli"), why="they are the way in"),
     Rule(who=".", save=(".stomp",), never=(".stomp.*",), why="import the package, not its insides"),
     Rule(who=".", save=(".commitlog",), never=(".commitlog.*",), why="import the package, not its insides"),
-    Rule(who=".", save=(".topics",), never=(".topics.*",), why="import the package, not its insides"),
+    Rule(who=".", save=(".delivery",), never=(".delivery.*",), why="import the package, not its insides"),
+    Rule(who=".", save=(".changes",), never=(".changes.*",), why="import the package, not its insides"),
     Rule(who=".", save=(".sessions",), never=(".sessions.*",), why="import the package, not its insides"),
     Rule(who=".", save=(".transport",), never=(".transport.*",), why="import the package, not its insides"),
     Rule(who=".", save=(".storage",), never=(".storage.*",), why="import the package, not its insides"),
@@ -75,7 +85,7 @@ RULES = (
     Rule(who=".", save=(".control",), never=(".control.*",), why="import the package, not its insides"),
     Rule(
         who=".storage",
-        never=(".actors", ".journal", ".sessions", ".stomp", ".topics"),
+        never=(".actors", ".changes", ".delivery", ".journal", ".sessions", ".stomp"),
         why="a store knows rows, not clients and not who decides what is kept",
     ),
     Rule(
@@ -86,7 +96,7 @@ RULES = (
     Rule(who=".", save=(".storage",), never=("alembic", "psycopg"), why="SQL lives in one place"),
     Rule(
         who=".ledger",
-        never=(".actors", ".control", ".journal", ".sessions", ".stomp", ".topics"),
+        never=(".actors", ".changes", ".control", ".delivery", ".journal", ".sessions", ".stomp"),
         why="the ledger knows records, not clients",
     ),
     Rule(who=".management", never=(".actors",), why="it looks and acts through control"),
@@ -179,6 +189,8 @@ EXAMPLE_TREE = dict.fromkeys(
         "stompbroker/actors/__init__.py",
         "stompbroker/actors/listener.py",
         "stompbroker/broker.py",
+        "stompbroker/changes/__init__.py",
+        "stompbroker/changes/unit.py",
         "stompbroker/commitlog/__init__.py",
         "stompbroker/commitlog/cursor.py",
         "stompbroker/errors.py",
@@ -188,8 +200,8 @@ EXAMPLE_TREE = dict.fromkeys(
         "stompbroker/storage/__init__.py",
         "stompbroker/storage/store.py",
         "stompbroker/stomp/frame_reader.py",
-        "stompbroker/topics/__init__.py",
-        "stompbroker/topics/registry.py",
+        "stompbroker/delivery/__init__.py",
+        "stompbroker/delivery/registry.py",
     ],
     "",
 )
@@ -204,8 +216,14 @@ BREAKING = [
     ("stompbroker/commitlog/segment.py", "import trio", "stompbroker.commitlog imports only"),
     ("stompbroker/commitlog/segment.py", "from stompbroker import stomp", "stompbroker.commitlog imports only"),
     ("stompbroker/commitlog/segment.py", "from time import monotonic", "stompbroker.commitlog never imports"),
-    ("stompbroker/topics/topic.py", "from stompbroker.storage import Page", "stompbroker.topics never imports"),
-    ("stompbroker/topics/topic.py", "def f():\n    import stompbroker.sessions", "stompbroker.topics never imports"),
+    ("stompbroker/delivery/topic.py", "from stompbroker.storage import Page", "stompbroker.delivery never imports"),
+    (
+        "stompbroker/delivery/topic.py",
+        "def f():\n    import stompbroker.sessions",
+        "stompbroker.delivery never imports",
+    ),
+    ("stompbroker/changes/unit.py", "from stompbroker.storage import Batch", "stompbroker.changes never imports"),
+    ("stompbroker/broker.py", "from .changes.unit import Unit", "stompbroker outside stompbroker.changes never"),
     ("stompbroker/transport/tcp.py", "from stompbroker.config import Config", "stompbroker.transport imports only"),
     ("stompbroker/actors/worker.py", "from stompbroker import broker", "stompbroker.actors never imports"),
     ("stompbroker/actors/worker.py", "from . import listener", "stompbroker.actors.* never imports"),
@@ -247,7 +265,7 @@ BREAKING = [
     ("stompbroker/outbox.py", "from .stomp.frame_reader import x", "stompbroker outside stompbroker.stomp never"),
     ("stompbroker/outbox.py", "from .stomp import frame_reader", "stompbroker outside stompbroker.stomp never"),
     ("stompbroker/broker.py", "import stompbroker.commitlog.cursor", "stompbroker outside stompbroker.commitlog never"),
-    ("stompbroker/broker.py", "from .topics import registry", "stompbroker outside stompbroker.topics never"),
+    ("stompbroker/broker.py", "from .delivery import registry", "stompbroker outside stompbroker.delivery never"),
 ]
 
 
@@ -270,9 +288,9 @@ def test_each_rule_has_a_breaking_example(rule: Rule) -> None:
     [
         ("stompbroker/stomp/__init__.py", "from stompbroker.stomp.frame_reader import FrameReader"),
         ("stompbroker/stomp/frame.py", "import enum\nfrom ..errors import PeerViolation"),
-        ("stompbroker/topics/topic.py", "import trio\nfrom stompbroker.commitlog import Cursor"),
+        ("stompbroker/delivery/topic.py", "import trio\nfrom stompbroker.commitlog import Cursor"),
         ("stompbroker/transport/tcp.py", "import socket, trio\nfrom stompbroker import errors"),
-        ("stompbroker/actors/worker.py", "from stompbroker.topics import Registry"),
+        ("stompbroker/actors/worker.py", "from stompbroker.delivery import Registry"),
         ("stompbroker/outbox.py", "from stompbroker.stomp import Connection"),
         ("stompbroker/storage/schema.py", "from sqlalchemy import MetaData"),
         ("stompbroker/broker.py", "from stompbroker.actors import listener"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from stompbroker.control_client import connect
+from stompbroker.cli.control_client import connect
 from tests.end_to_end.raw_client import RawClient
 from tests.support.broker_process import Address, wait_until
 

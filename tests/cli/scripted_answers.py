@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, final
 
-from stompbroker.data_directory import hold
+from stompbroker.config.data_directory import hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from stompbroker.data_directory import hold
-from stompbroker.topics import Identity, IdentityKind, parse_pattern
+from stompbroker.config.data_directory import hold
+from stompbroker.delivery import Identity, IdentityKind, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.cli.migrate import migrate
-from stompbroker.data_directory import hold
+from stompbroker.config.data_directory import hold
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Program, RunningBroker

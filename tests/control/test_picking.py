@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.control import Best
-from stompbroker.control.picking import SLACK
+from stompbroker.control.top_n import SLACK
 
 
 @given(st.lists(st.integers(), unique=True), st.integers(1, 5), st.booleans())

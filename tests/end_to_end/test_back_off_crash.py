@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from soak.database import migrate
-from stompbroker.control_client import connect
+from stompbroker.cli.control_client import connect
 from tests.end_to_end.raw_client import RawClient, frame, send_frame
 from tests.support.broker_process import running_broker
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from soak.ledger_run import SETTINGS, LedgerOutcome, run_ledger
-from stompbroker.control_client import connect
+from stompbroker.cli.control_client import connect
 from tests.end_to_end.raw_client import RawClient, frame, send_frame
 from tests.support.broker_process import running_broker
 from tests.support.prepared_process import clean_environment

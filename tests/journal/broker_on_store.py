@@ -13,7 +13,7 @@ import trio
 
 from stompbroker.broker import Broker, opened_store
 from stompbroker.config import Settings
-from stompbroker.store_writer import ThreadWriter
+from stompbroker.journal.store_writer import ThreadWriter
 from tests.journal.watched_store import WatchedStore
 from tests.support.broker_under_test import BrokerUnderTest
 from tests.support.patience import HARD_TIMEOUT_S

@@ -11,7 +11,7 @@ from copy import copy
 from enum import Enum
 from typing import Final, NamedTuple
 
-from stompbroker.topics import AckMode, Refusal, WhenUsedUp, parse_pattern
+from stompbroker.delivery import AckMode, Refusal, WhenUsedUp, parse_pattern
 
 __all__ = ["MS", "UNSETTLED", "Attempt", "Course", "Expected", "Fate", "Published", "Subscriber", "World"]
 

@@ -13,36 +13,33 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from stompbroker.actors import journal as journal_actor
+from stompbroker.changes import Answer, Lane, Unit, Verdict
 from stompbroker.clock import Clock
-from stompbroker.departures import Departures
-from stompbroker.journal import Numbers, StoreJournal, restore
-from stompbroker.memory_budget import MemoryBudget
-from stompbroker.outbox import Outbox
-from stompbroker.signals import Signal
-from stompbroker.stomp import Version
-from stompbroker.storage import open_store
-from stompbroker.store_writer import ThreadWriter
-from stompbroker.stretches import StretchGauge
-from stompbroker.topics import (
+from stompbroker.delivery import (
     AckMode,
-    Answer,
     Consumer,
     Credit,
     Dispatch,
     Durability,
     Identity,
     IdentityKind,
-    Lane,
     ReadyQueue,
     Registry,
     Subscription,
     TopicPolicies,
     TopicPolicy,
-    Unit,
-    Verdict,
     parse_pattern,
     parse_topic_name,
 )
+from stompbroker.departures import Departures
+from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.journal.store_writer import ThreadWriter
+from stompbroker.loop_gauge import LoopGauge
+from stompbroker.memory_budget import MemoryBudget
+from stompbroker.outbox import Outbox
+from stompbroker.signals import Signal
+from stompbroker.stomp import Version
+from stompbroker.storage import open_store
 from stompbroker.totals import Totals
 from tests.journal.watched_store import WatchedStore
 from tests.support.forming import form
@@ -52,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from stompbroker.topics import Topic
+    from stompbroker.delivery import Topic
 
 __all__ = ["JournalUnderTest", "acknowledgement", "make_lane", "query", "running_journal", "until"]
 
@@ -98,7 +95,7 @@ class JournalUnderTest:
             last_batch_number=ownership.batch,
             min_free_bytes=min_free_bytes,
         )
-        self.stretches = StretchGauge()
+        self.stretches = LoopGauge()
         #: Of nobody: tests deliver when they want to.
         self.dispatch = Dispatch(ReadyQueue(), Departures(), self.clock)
         #: What was completed and what was refused, in that order; whatever `submit` was given as a name.

@@ -15,24 +15,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from stompbroker.departures import Departures
-from stompbroker.ids import Offset
-from stompbroker.journal import Numbers, StoreJournal, restore
-from stompbroker.ledger.exports import Exports
-from stompbroker.memory_budget import MemoryBudget
-from stompbroker.message import Message, Origin
-from stompbroker.message_ids import MessageIds
-from stompbroker.outbox import Outbox
-from stompbroker.outcome import Outcome
-from stompbroker.signals import Signal
-from stompbroker.stomp import FrameReader, Limits, Version, message_tail
-from stompbroker.storage import open_store
-from stompbroker.topics import (
+from stompbroker.changes import Answer, DeadLetters, SettledDeliveries, Unit, Verdict, provenance_of, redriven
+from stompbroker.delivery import (
     AckMode,
-    Answer,
     Consumer,
     Credit,
-    DeadLetters,
     DeliveryPolicy,
     DeliveryWishes,
     Durability,
@@ -43,18 +30,25 @@ from stompbroker.topics import (
     Refusal,
     Registry,
     Retention,
-    SettledDeliveries,
     Subscription,
     TopicPolicies,
     TopicPolicy,
-    Unit,
-    Verdict,
     WhenUsedUp,
     parse_pattern,
     parse_topic_name,
-    provenance_of,
-    redriven,
 )
+from stompbroker.departures import Departures
+from stompbroker.ids import Offset
+from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.ledger.exports import Exports
+from stompbroker.ledger.outcome import Outcome
+from stompbroker.memory_budget import MemoryBudget
+from stompbroker.message import Message, Origin
+from stompbroker.message_ids import MessageIds
+from stompbroker.outbox import Outbox
+from stompbroker.signals import Signal
+from stompbroker.stomp import FrameReader, Limits, Version, message_tail
+from stompbroker.storage import open_store
 from stompbroker.totals import Totals
 from tests.journal.delivery_model import (
     FIRST_DELAY_MS,
@@ -75,12 +69,13 @@ from tests.support.forming import form
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from stompbroker.changes import Gate, Journal
     from stompbroker.clock import Clock
     from stompbroker.commitlog import Log
+    from stompbroker.delivery import PageRequest, Reading, Topic, Waiting
     from stompbroker.journal import Formed
     from stompbroker.outbox import Delivered
     from stompbroker.stomp import Frame
-    from stompbroker.topics import Gate, Journal, PageRequest, Reading, Topic, Waiting
 
 __all__ = ["SUBSCRIBERS", "TOPICS", "Attachment", "End", "ModelledBroker"]
 

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from stompbroker.topics import StoreState, Unit
+from stompbroker.changes import StoreState, Unit
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
 from tests.support.messages import make_messages

@@ -18,16 +18,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stompbroker.departures import Departures
-from stompbroker.journal import Numbers, StoreJournal, restore
-from stompbroker.memory_budget import MemoryBudget
-from stompbroker.outbox import Outbox
-from stompbroker.signals import Signal
-from stompbroker.stomp import FrameReader, Limits, Version
-from stompbroker.storage import open_store
-from stompbroker.topics import (
+from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.delivery import (
     AckMode,
-    Answer,
     Consumer,
     Credit,
     DeliveryPolicy,
@@ -40,11 +33,16 @@ from stompbroker.topics import (
     Subscription,
     TopicPolicies,
     TopicPolicy,
-    Unit,
-    Verdict,
     parse_pattern,
     parse_topic_name,
 )
+from stompbroker.departures import Departures
+from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.memory_budget import MemoryBudget
+from stompbroker.outbox import Outbox
+from stompbroker.signals import Signal
+from stompbroker.stomp import FrameReader, Limits, Version
+from stompbroker.storage import open_store
 from stompbroker.totals import Totals
 from tests.support.forming import form
 from tests.support.messages import make_message

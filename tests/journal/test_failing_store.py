@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
+from stompbroker.changes import StoreState, Unit
 from stompbroker.errors import OperatorError
 from stompbroker.storage import StoreTaken, open_store
-from stompbroker.topics import StoreState, Unit
 from tests.journal.journal_under_test import acknowledgement, query, running_journal, until
 from tests.journal.watched_store import writing_connections
 from tests.support.messages import make_message, make_messages

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from stompbroker.topics import Unit
+from stompbroker.changes import Unit
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
 from tests.journal.watched_store import statements_written

@@ -16,8 +16,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal as journal_actor
-from stompbroker.store_writer import ThreadWriter
-from stompbroker.topics import StoreState, Unit
+from stompbroker.changes import StoreState, Unit
+from stompbroker.journal.store_writer import ThreadWriter
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import (
     JournalUnderTest,

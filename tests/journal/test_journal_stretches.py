@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from stompbroker.topics import Consumer
+    from stompbroker.delivery import Consumer
 
 #: As many lines as the largest COMMIT may take (`tests/sessions/test_stretches.py`).
 MAX_LINES = 80 * 1024

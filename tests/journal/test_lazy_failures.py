@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.delivery import Refusal
 from stompbroker.journal.changes import FAILURES_BESIDE, FAILURES_IDLE
-from stompbroker.topics import Answer, Refusal, Unit, Verdict
 from tests.journal.journal_under_test import JournalUnderTest, make_lane, running_journal, until
 from tests.support.messages import make_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from stompbroker.topics import Consumer
+    from stompbroker.delivery import Consumer
 
 MANY = 900
 

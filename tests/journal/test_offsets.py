@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.topics import Unit
+from stompbroker.changes import Unit
 from tests.journal.journal_under_test import JournalUnderTest, acknowledgement, query, running_journal, until
 from tests.support.forming import form
 from tests.support.messages import make_message, make_messages

@@ -11,8 +11,8 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.control.tracing import describe_delivery
+from stompbroker.delivery import Waiting
 from stompbroker.ids import FIRST_OFFSET
-from stompbroker.topics import Waiting
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import until
 from tests.journal.poison import POISON, refuse_messages

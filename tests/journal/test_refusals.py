@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors.journal import BaseRefused
-from stompbroker.topics import Answer, Refusal, Unit, Verdict
+from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.delivery import Refusal
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
 from tests.journal.poison import POISON, refuse_messages, refuse_redeliveries, refuse_subscriptions

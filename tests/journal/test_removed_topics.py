@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.topics import Answer, Unit, Verdict
+from stompbroker.changes import Answer, Unit, Verdict
 from tests.journal.journal_under_test import JournalUnderTest, acknowledgement
 from tests.support.messages import make_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from stompbroker.topics import Consumer
+    from stompbroker.delivery import Consumer
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.topics import Answer, Refusal, Unit, Verdict
+from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.delivery import Refusal
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
 from tests.journal_contract import JournalContract
 from tests.support.messages import make_messages
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from stompbroker.topics import Journal
+    from stompbroker.changes import Journal
 
 
 class TestStoreJournalWithStoredTopics(JournalContract):

@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stompbroker.topics import AckMode, Leaving
+from stompbroker.delivery import AckMode, Leaving
 from tests.journal.delivery_model import MS
 from tests.journal.modelled_broker import SUBSCRIBERS, TOPICS, Attachment, End, ModelledBroker
 
@@ -340,9 +340,9 @@ class WholeMachine(RuleBasedStateMachine):
 
 
 def test_every_message_takes_its_course(migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompbroker.topics.dead_letters.REFUSED_RETRY_NS", 5 * MS)
+    monkeypatch.setattr("stompbroker.changes.dead_letters.REFUSED_RETRY_NS", 5 * MS)
     # What is worth it only for many is done for few.
-    monkeypatch.setattr("stompbroker.topics.topic.MIN_BETWEEN_HOLES", 1)
+    monkeypatch.setattr("stompbroker.delivery.topic.MIN_BETWEEN_HOLES", 1)
     monkeypatch.setattr("stompbroker.journal.changes.MIN_DELETED", 4)
     monkeypatch.setattr("stompbroker.journal.changes.MIN_BETWEEN_HOLES", 2)
     WholeMachine.template = migrated_store

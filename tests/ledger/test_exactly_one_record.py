@@ -12,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal as journal_actor
-from stompbroker.topics import Unit
+from stompbroker.changes import Unit
 from tests.journal.poison import refuse_messages
 from tests.ledger.recorded import recorded
 from tests.support.broker_under_test import running_broker
@@ -23,8 +23,8 @@ from tests.support.redelivery import begin_from, iso
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from stompbroker.delivery import Subscription
     from stompbroker.stomp import Frame
-    from stompbroker.topics import Subscription
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
 

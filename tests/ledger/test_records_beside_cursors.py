@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from stompbroker.delivery import Consumer
     from stompbroker.journal import Formed
     from stompbroker.stomp import Frame
-    from stompbroker.topics import Consumer
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
 #: Cursors that move: more than are written down in one step.

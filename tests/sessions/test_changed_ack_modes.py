@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from stompbroker.delivery import Consumer
     from stompbroker.stomp import Frame
-    from stompbroker.topics import Consumer
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
 BODIES = [b"0", b"1", b"2", b"3", b"4"]

@@ -502,7 +502,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that fails is tried again soon: these tests wait for that, and not for time to pass."""
     monkeypatch.setattr("stompbroker.actors.journal.FIRST_RETRY_S", 0.01)
     monkeypatch.setattr("stompbroker.actors.journal.LAST_RETRY_S", 0.02)
-    monkeypatch.setattr("stompbroker.topics.dead_letters.RETRY_NS", 20 * MS)
+    monkeypatch.setattr("stompbroker.changes.dead_letters.RETRY_NS", 20 * MS)
     monkeypatch.setattr("stompbroker.storage.sqlite_engine.BUSY_TIMEOUT_MS", 0)
 
 

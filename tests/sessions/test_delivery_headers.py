@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.config import Settings
+from stompbroker.delivery import DeliveryPolicy, DeliveryWishes, Refusal, WhenUsedUp
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.delivery_headers import read_ordering, read_refusal, read_wishes
-from stompbroker.topics import DeliveryPolicy, DeliveryWishes, Refusal, WhenUsedUp
 
 DAY_MS = 86_400_000
 MS_NS = 1_000_000

@@ -14,7 +14,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from stompbroker.topics import Registry
+from stompbroker.delivery import Registry
 from tests.support.broker_under_test import A_LOOK_S, running_broker
 from tests.support.passing_time import UpkeepRounds, let_time_pass
 from tests.support.patience import HARD_TIMEOUT_S

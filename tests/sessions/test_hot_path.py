@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
+from stompbroker.changes import Unit
 from stompbroker.stomp import MAX_FRAMES_PER_CALL
 from stompbroker.stomp.frame_reader import BARE_NACK_WEIGHT
-from stompbroker.topics import Unit
 from tests.support.broker_under_test import Client
 from tests.support.work import lines_run
 

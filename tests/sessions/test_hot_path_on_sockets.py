@@ -17,8 +17,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal
+from stompbroker.delivery import dispatch
 from stompbroker.stomp import Version
-from stompbroker.topics import dispatch
 from stompbroker.transport import QuickAcks
 from tests.journal.watched_store import statements_written
 from tests.support.broker_under_test import Client, running_broker

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.clock import iso_time
-from stompbroker.topics import (
+from stompbroker.delivery import (
     AckMode,
     DeliveryPolicy,
     Durability,
@@ -23,7 +23,7 @@ from stompbroker.topics import (
     WhenUsedUp,
     parse_pattern,
 )
-from stompbroker.topics.failure import Failing, Failure
+from stompbroker.delivery.failure import Failing, Failure
 from tests.support.broker_under_test import running_broker
 from tests.support.redelivery import (
     MS,

@@ -12,7 +12,7 @@ from tests.support.broker_under_test import running_broker
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from stompbroker.topics import Counters
+    from stompbroker.delivery import Counters
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
 WINDOW = 20

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from stompbroker.topics import Counters
+    from stompbroker.delivery import Counters
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from stompbroker.stretches import StretchGauge
+from stompbroker.loop_gauge import LoopGauge
 from tests.support.broker_under_test import running_broker
 from tests.support.work import lines_run
 
@@ -150,7 +150,7 @@ async def test_a_collector_round_over_ten_thousand_topics_is_cut_into_slices(
 
 
 def test_the_gauge_keeps_the_longest_stretch_and_its_actor() -> None:
-    gauge = StretchGauge()
+    gauge = LoopGauge()
 
     gauge.note("long", perf_counter() - 5.0)
     gauge.note("short", perf_counter())

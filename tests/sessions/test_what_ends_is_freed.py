@@ -40,9 +40,9 @@ KEPT_FOR_CLIENTS: Final = tuple(
 )
 #: What stays, within a bound of its own: empty places in the rhythm, names that were read lately, pages.
 STAYS: Final = {
-    "stompbroker.sessions.rhythm._Entry",
-    "stompbroker.topics.destination.Pattern",
-    "stompbroker.topics.pages._Page",
+    "stompbroker.sessions.session_timers._Entry",
+    "stompbroker.delivery.destination.Pattern",
+    "stompbroker.delivery.pages._Page",
 }
 #: For SO_LINGER: a socket that is closed resets its connection.
 RESET: Final = b"\1\0\0\0\0\0\0\0"
@@ -414,7 +414,7 @@ async def test_a_topic_that_is_gone_is_kept_by_nobody_who_published_to_it(store_
 
             world.remove_unused_topics()
 
-            assert before - ours() >= Counter({"stompbroker.topics.topic.Topic": 1})
+            assert before - ours() >= Counter({"stompbroker.delivery.topic.Topic": 1})
             assert client.session.statistics().publishing_to == ()
         await bye(client)
 

@@ -9,16 +9,16 @@ import pytest
 import trio
 from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
+from stompbroker.changes import Gate
 from stompbroker.errors import PeerViolation
-from stompbroker.topics import Gate
 from tests.stomp.versions import V1_0, answer, every_answer, every_version, from_1_1_on
 from tests.support.broker_under_test import Client, running_broker
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from stompbroker.changes import JournalStatistics, Unit
     from stompbroker.stomp import Version
-    from stompbroker.topics import JournalStatistics, Unit
     from tests.support.broker_under_test import BrokerUnderTest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from stompbroker.storage.turns import Turns
+from stompbroker.storage.fair_lock import Turns
 
 
 def test_only_one_is_inside() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import psutil
 import trio
 
-from stompbroker.control_client import connect
+from stompbroker.cli.control_client import connect
 from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment
 

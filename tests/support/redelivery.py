@@ -14,8 +14,8 @@ from trio.testing import wait_all_tasks_blocked
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from stompbroker.delivery import Subscription
     from stompbroker.stomp import Frame
-    from stompbroker.topics import Subscription
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
 __all__ = [

@@ -1,0 +1,35 @@
+"""What one chunk, one transaction or the broker itself changes, and how it becomes durable.
+
+Law: a unit is taken by the journal as a whole; its effects are computed once. Here is who makes units of the broker's
+own: dead letters, and the removal of subscriptions that nobody uses. Neighbours import from here only.
+"""
+
+from stompbroker.changes.dead_letters import DeadLetters
+from stompbroker.changes.effects import Effect, SetAside, SettledDeliveries
+from stompbroker.changes.idle_subscriptions import IdleSubscriptions
+from stompbroker.changes.journal import Gate, Journal, JournalStatistics, MemoryJournal, StoreState
+from stompbroker.changes.letters import Provenance, provenance_of, redriven
+from stompbroker.changes.removing import removal
+from stompbroker.changes.unit import Answer, Decision, Lane, Unit, Verdict
+
+__all__ = [
+    "Answer",
+    "DeadLetters",
+    "Decision",
+    "Effect",
+    "Gate",
+    "IdleSubscriptions",
+    "Journal",
+    "JournalStatistics",
+    "Lane",
+    "MemoryJournal",
+    "Provenance",
+    "SetAside",
+    "SettledDeliveries",
+    "StoreState",
+    "Unit",
+    "Verdict",
+    "provenance_of",
+    "redriven",
+    "removal",
+]

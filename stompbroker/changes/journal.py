@@ -1,0 +1,137 @@
+"""What durability the topics need, and the journal of a broker that keeps everything in memory.
+
+Law: whoever changes topics on behalf of a client hands a `Unit` to the journal and lets go of it. The contract, which
+every journal has to pass (`tests/journal_contract.py`):
+
+- every submitted unit is completed exactly once, and wholly; or refused, and then nothing of it is done;
+- the units of one lane, and all units that touch what is stored, are completed in the order they were submitted;
+- a unit is completed only when it is as durable as this journal makes it; but answers outside of transactions count
+  at once, since a kill in between means no more than one more delivery;
+- `wait_idle` returns when everything submitted before has been completed, and what has changed is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from stompbroker.signals import Signal
+
+if TYPE_CHECKING:
+    from stompbroker.changes.unit import Unit
+    from stompbroker.clock import Clock
+
+__all__ = ["Gate", "Journal", "JournalStatistics", "MemoryJournal", "StoreState"]
+
+
+@final
+class StoreState(Enum):
+    OK = "ok"
+    LOW_SPACE = "low-space"
+    FAILING = "failing"
+    #: It works, and something that it had is altered or lost: for good, until an operator has seen to it.
+    DAMAGED = "damaged"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStatistics:
+    engine: str
+    state: StoreState = StoreState.OK
+    #: Why it is not ok, and since when.
+    reason: str | None = None
+    since_ns: int | None = None
+    #: What waits to be written.
+    backlog_units: int = 0
+    backlog_bytes: int = 0
+    #: Batches written since the start.
+    batches: int = 0
+    #: The size of the database, as last measured.
+    stored_bytes: int | None = None
+    #: How many damages were met since the start.
+    damages: int = 0
+    #: "running" or "done" if the store is checked, since its last broker did not close it.
+    check: str | None = None
+
+
+@final
+class Gate:
+    """Whether the journal takes messages for stored topics; closed while it has too many, or nowhere to put them."""
+
+    __slots__ = ("is_blocked", "unblocked", "waits_for_consumers", "why")
+
+    def __init__(self) -> None:
+        self.is_blocked = False
+        self.unblocked = Signal()
+        #: While it is closed: what is the matter, for whoever is held back.
+        self.why = ""
+        #: Whether it will open when consumers have made room; otherwise there is nothing they could do.
+        self.waits_for_consumers = False
+
+    def close(self, why: str, *, waits_for_consumers: bool) -> None:
+        self.is_blocked = True
+        self.why = why
+        self.waits_for_consumers = waits_for_consumers
+
+    def open(self) -> None:
+        if self.is_blocked:
+            self.is_blocked = False
+            self.unblocked.wake()
+
+
+class Journal(Protocol):
+    @property
+    def gate(self) -> Gate: ...
+
+    @property
+    def can_store(self) -> bool:
+        """Whether anything outlives the process."""
+
+    @property
+    def pending_units(self) -> int:
+        """How many were submitted and are not completed."""
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether so much waits to be written that nothing more may be asked for that has to be."""
+
+    def next_subscription_id(self) -> int:
+        """A number for a durable subscription that no other ever had in this store."""
+
+    def submit(self, unit: Unit) -> None:
+        """Take a unit, make it durable, then complete it."""
+
+    async def wait_idle(self) -> None:
+        """Until every unit submitted so far is completed, and everything that has changed by now is written."""
+
+    def statistics(self) -> JournalStatistics: ...
+
+
+@final
+class MemoryJournal:
+    """Nothing outlives the process, so a unit is as durable as it gets at once."""
+
+    __slots__ = ("_clock", "gate")
+
+    can_store: Final = False
+    is_overfull: Final = False
+    pending_units: Final = 0
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.gate = Gate()
+
+    def next_subscription_id(self) -> int:
+        raise NotImplementedError("durable subscriptions need a store")
+
+    def submit(self, unit: Unit) -> None:
+        unit.complete(self._clock.now_ns())
+
+    async def wait_idle(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def statistics(self) -> JournalStatistics:
+        return JournalStatistics(engine="memory")

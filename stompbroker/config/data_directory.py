@@ -1,0 +1,198 @@
+"""The directory a broker has to itself.
+
+Law: whoever holds the `flock` on `broker.lock` owns everything else in the directory; nobody else creates, changes
+or removes anything there. The kernel gives the lock back when the process ends, however it ends, so the file itself
+is never removed (removing it would let two processes lock two different files of one name), and what it says (who
+holds it, since when) only means something while it is locked.
+
+Clients of the control socket (`cli/control_client.py`) share one thing with the owner: `control_address`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import stat
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, final
+
+from stompbroker.errors import OperatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["DataDirectory", "DataDirectoryError", "control_address", "control_socket_path", "hold"]
+
+LOCK_NAME = "broker.lock"
+CONTROL_SOCKET_NAME = "control.sock"
+
+#: Longest path, in bytes, that fits the kernel's sun_path everywhere: 104 on BSD and macOS, 108 on Linux, each
+#: with a closing NUL.
+MAX_SOCKET_PATH_BYTES = 103
+
+#: Connections to the control socket that may wait to be accepted: a few people and scripts, not clients.
+CONTROL_BACKLOG = 16
+
+#: More than any lock file holds; reading it is bounded because it could be anything.
+MAX_LOCK_BYTES = 4096
+
+
+class DataDirectoryError(OperatorError):
+    """The data directory cannot be used; the text says why and what to do."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DataDirectory:
+    """A directory this process holds. Comes from `hold` and is valid until that ends."""
+
+    path: Path
+
+    @property
+    def control_socket_path(self) -> Path:
+        return control_socket_path(self.path)
+
+    def listen_for_control(self) -> socket.socket:
+        """A listening Unix socket, for its owner only. One left behind by a killed broker is replaced.
+
+        Only the holder may replace it: without the lock the socket could belong to a broker that lives.
+        """
+        self.remove_control_socket()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with control_address(self.path) as address:
+                listener.bind(address)
+                # Before listen() nobody can connect, so there is no moment with wider permissions.
+                os.chmod(address, 0o600)
+                listener.listen(CONTROL_BACKLOG)
+        except OSError as error:
+            listener.close()
+            raise DataDirectoryError(f"Cannot listen on {self.control_socket_path}: {error.strerror}.") from error
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    def remove_control_socket(self) -> None:
+        try:
+            if not stat.S_ISSOCK(self.control_socket_path.lstat().st_mode):
+                raise DataDirectoryError(
+                    f"{self.control_socket_path} is in the way: it is not a socket, so no broker made it. Move it away."
+                )
+            self.control_socket_path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise DataDirectoryError(f"Cannot replace {self.control_socket_path}: {error.strerror}.") from error
+
+
+def control_socket_path(data: Path) -> Path:
+    """Where the broker with this data directory listens for `stompbroker stats` and the like."""
+    return data / CONTROL_SOCKET_NAME
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[DataDirectory]:
+    """Create the directory if need be, and hold it until the block ends.
+
+    Raises DataDirectoryError at once, without waiting, when another process holds it.
+    """
+    _create(path)
+    lock = _open_lock(path)
+    try:
+        _take_lock(lock, path)
+        directory = DataDirectory(path)
+        try:
+            yield directory
+        finally:
+            with suppress(DataDirectoryError):  # it is not worth hiding why the block ended
+                directory.remove_control_socket()
+    finally:
+        os.close(lock)
+
+
+def _create(path: Path) -> None:
+    try:
+        # mkdir's mode is for the last part only; what lies above it is ordinary.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError as error:
+        raise DataDirectoryError(
+            f"{error.filename} is not a directory, so the data directory cannot be {path}. Choose another with --data."
+        ) from error
+    except OSError as error:
+        raise DataDirectoryError(
+            f"Cannot create the data directory {path}: {error.strerror}. Choose another with --data."
+        ) from error
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        return os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DataDirectoryError(
+            f"Cannot write to the data directory {path} ({LOCK_NAME}: {error.strerror}). "
+            "Give this user the right to, or choose another with --data."
+        ) from error
+
+
+def _take_lock(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise DataDirectoryError(
+            f"The data directory {path} is held by another broker: {_holder(lock)}. "
+            "Stop that one first, or give this one a directory of its own with --data."
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        raise DataDirectoryError(
+            f"The file system of the data directory {path} has no locks ({error.strerror}), "
+            "so two brokers could not be kept apart. Choose a local directory with --data."
+        ) from error
+    holder = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, (json.dumps(holder) + "\n").encode(), 0)
+
+
+def _holder(lock: int) -> str:
+    """Who has the lock, as far as the file says: its owner writes it just after locking."""
+    try:
+        holder = json.loads(os.pread(lock, MAX_LOCK_BYTES, 0))
+        return f"process {holder['pid']} on {holder['host']}, since {holder['started_at']}"
+    except (ValueError, KeyError, TypeError):
+        return "one that is just starting"
+
+
+@contextmanager
+def control_address(data: Path) -> Iterator[str]:
+    """The path of the control socket in a form short enough for bind() and connect(), valid within the block.
+
+    A path that is too long is reached on Linux through a file descriptor of its directory.
+    """
+    path = control_socket_path(data)
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
+        yield str(path)
+        return
+    if sys.platform != "linux":
+        raise DataDirectoryError(
+            f"The path {path} is longer than the {MAX_SOCKET_PATH_BYTES} bytes a socket may have. "
+            "Choose a shorter one with --data."
+        )
+    directory = os.open(data, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{CONTROL_SOCKET_NAME}"
+    finally:
+        os.close(directory)

@@ -1,0 +1,72 @@
+"""The synchronised stores that the actors share.
+
+Law: all mutation is synchronous, so it is atomic between checkpoints; `async` only waits. That rule is the
+synchronisation. Neighbours import from here only.
+"""
+
+from stompbroker.delivery.accounting import account_of, party_of
+from stompbroker.delivery.consumer import Consumer, Credit
+from stompbroker.delivery.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
+from stompbroker.delivery.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_shown_topic, parse_topic_name
+from stompbroker.delivery.dispatch import Dispatch
+from stompbroker.delivery.failure import Failure, Refusal
+from stompbroker.delivery.identity import Identity, IdentityKind
+from stompbroker.delivery.pages import PageRequest, Pages
+from stompbroker.delivery.pattern_tree import PatternTree
+from stompbroker.delivery.policy import IdlePolicy, Retention, SlowSubscriber, TopicPolicies, TopicPolicy
+from stompbroker.delivery.reading import Reading
+from stompbroker.delivery.ready_queue import ReadyQueue
+from stompbroker.delivery.records import Records
+from stompbroker.delivery.registry import Leaving, Registry
+from stompbroker.delivery.replay import Replay
+from stompbroker.delivery.retained import Mark
+from stompbroker.delivery.sent_runs import Part
+from stompbroker.delivery.subscription import AckMode, Counters, Durability, Subscription
+from stompbroker.delivery.timetable import Timetable, Unanswered, Waiting
+from stompbroker.delivery.topic import Topic
+from stompbroker.delivery.unsaved import Unsaved
+
+__all__ = [
+    "DEAD_LETTERS",
+    "AckMode",
+    "Consumer",
+    "Counters",
+    "Credit",
+    "DeliveryPolicy",
+    "DeliveryWishes",
+    "Dispatch",
+    "Durability",
+    "Failure",
+    "Identity",
+    "IdentityKind",
+    "IdlePolicy",
+    "Leaving",
+    "Mark",
+    "PageRequest",
+    "Pages",
+    "Part",
+    "Pattern",
+    "PatternTree",
+    "Reading",
+    "ReadyQueue",
+    "Records",
+    "Refusal",
+    "Registry",
+    "Replay",
+    "Retention",
+    "SlowSubscriber",
+    "Subscription",
+    "Timetable",
+    "Topic",
+    "TopicPolicies",
+    "TopicPolicy",
+    "Unanswered",
+    "Unsaved",
+    "Waiting",
+    "WhenUsedUp",
+    "account_of",
+    "parse_pattern",
+    "parse_shown_topic",
+    "parse_topic_name",
+    "party_of",
+]

@@ -1,0 +1,593 @@
+"""One connection's attachment to a subscription: how much it may get, what it is sent, how it answers.
+
+Law: the only place that turns "there is something to read" into bytes in an outbox, and answered numbers into settled
+or waiting offsets. Deliveries are numbered from 1 in the order they were sent, over all topics of the subscription;
+"before", for cumulative answers, means a lower number.
+
+Hot path: one run at a time. A run of messages is rendered at once, remembered as one entry and settled by range.
+
+It is long because what is sent and what is answered share one numbering of deliveries.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.delivery.failure import Refusal
+from stompbroker.delivery.rendering import Rendering
+from stompbroker.delivery.sent_runs import Part, SentRuns
+from stompbroker.delivery.subscription import AckMode
+from stompbroker.delivery.timetable import Unanswered
+from stompbroker.ids import Offset
+from stompbroker.ledger.outcome import Outcome
+from stompbroker.outbox import Delivered
+from stompbroker.stomp import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from stompbroker.commitlog import Claimed
+    from stompbroker.delivery.reading import Reading
+    from stompbroker.delivery.ready_queue import ReadyQueue
+    from stompbroker.delivery.subscription import Subscription
+    from stompbroker.errors import PeerViolation
+    from stompbroker.outbox import Outbox
+
+__all__ = ["Consumer", "Credit"]
+
+#: What is handed to the outbox at once: the unit of fairness between consumers.
+SLICE_MESSAGES: Final = 512
+SLICE_BYTES: Final = 256 * 1024
+#: The same for what goes again, each of which is looked at for itself.
+SLICE_AGAIN: Final = 128
+#: Readings remembered beyond twice the messages in flight.
+SLACK: Final = 64
+
+
+def _disconnect_nobody(_violation: PeerViolation) -> None:
+    """Its consumer has left: what still refers to that must not keep its connection."""
+
+
+@final
+class Credit:
+    """How much a consumer may have in flight, and how much may wait for redelivery before it gets nothing new."""
+
+    __slots__ = ("max_bytes", "max_messages", "max_waiting")
+
+    def __init__(self, max_messages: int, *, max_waiting: int, max_bytes: int | None = None) -> None:
+        self.max_messages = max_messages
+        self.max_waiting = max_waiting
+        #: Only for clients that count in bytes (`consumer-window-size`, `credit:n,bytes`).
+        self.max_bytes = max_bytes
+
+
+@final
+class Consumer:
+    """
+    Invariants:
+        in_flight == sum of the in-flight offsets over the readings of its subscription
+        a reading is in the backlog exactly when it is `listed_in` it
+        every reading that something is in flight from is in `_served`
+        nothing is sent unless `is_open`, and no answer counts unless it is or `is_answerable`
+    """
+
+    __slots__ = (
+        "_answered_up_to",
+        "_backlog",
+        "_has_deadlines",
+        "_in_flight_bytes",
+        "_listing",
+        "_queue",
+        "_rendering",
+        "_served",
+        "_sizes",
+        "borrowed",
+        "credit",
+        "disconnect",
+        "expects_acks",
+        "in_flight",
+        "is_answerable",
+        "is_cumulative",
+        "is_open",
+        "is_queued",
+        "name",
+        "ordinal",
+        "outbox",
+        "sent",
+        "subscription",
+    )
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        ordinal: int,
+        version: Version,
+        after_frame: bytes = b"",
+        outbox: Outbox,
+        credit: Credit,
+        queue: ReadyQueue,
+        disconnect: Callable[[PeerViolation], None],
+    ) -> None:
+        self.subscription = subscription
+        #: What its SUBSCRIBE said: its id, whether it answers, and whether an answer covers earlier deliveries too. The
+        #: subscription may have been resumed since under another id or in another ack mode.
+        self.name = subscription.name
+        self.expects_acks = subscription.ack_mode is not AckMode.AUTO
+        self.is_cumulative = subscription.ack_mode is AckMode.CLIENT
+        #: Its number among the consumers of its connection, never used twice; part of the `ack` id.
+        self.ordinal = ordinal
+        self.outbox = outbox
+        self.credit = credit
+        #: Tells the whole connection that it has to go, and why.
+        self.disconnect = disconnect
+        self.in_flight = 0
+        #: In flight, but acknowledged in an open transaction: it does not count against the credit.
+        self.borrowed = 0
+        self.is_queued = False
+        #: From its SUBSCRIBE's receipt until it leaves its subscription.
+        self.is_open = False
+        #: Whether anything was ever sent to it that had to be answered within a time.
+        self._has_deadlines = False
+        #: Whether it has left, but of its own will: what it says about what it was sent still counts.
+        self.is_answerable = False
+        #: In `client` mode: nothing is in flight under a number up to this one.
+        self._answered_up_to = 0
+        #: For clients that count in bytes: the size of every message in flight, and of all of them.
+        self._sizes: dict[tuple[Reading, int], int] = {}
+        self._in_flight_bytes = 0
+        self.sent = SentRuns(finds_by_message_id=self.expects_acks and version is not Version.V1_2)
+        self._queue = queue
+        self._backlog: deque[Reading] = deque()
+        #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
+        self._listing = object()
+        self._served: set[Reading] = set()
+        self._rendering = Rendering(self.name, version, after_frame, ordinal=ordinal, expects_acks=self.expects_acks)
+
+    # Readiness -------------------------------------------------------------------------------------------------------
+
+    @property
+    def free_credit(self) -> int:
+        """How many more messages it may have in flight.
+
+        In `auto` mode that is a matter of the outbox alone: what is in flight there is what the writer has not handed
+        to the kernel yet, and counting messages as well would make it wait for each write before the next is rendered.
+        """
+        if self.subscription.is_paused:
+            return 0
+        if not self.expects_acks:
+            return SLICE_MESSAGES
+        if self.in_flight and (self.outbox.is_memory_tight or self._is_out_of_bytes):
+            # What is unacknowledged must be kept: while memory is tight it has to be answered before more is sent.
+            return 0
+        return self.credit.max_messages - self.in_flight + min(self.borrowed, self.in_flight)
+
+    @property
+    def _is_out_of_bytes(self) -> bool:
+        return self.credit.max_bytes is not None and self._in_flight_bytes >= self.credit.max_bytes
+
+    @property
+    def backlog(self) -> int:
+        """How many messages it has not been sent yet."""
+        return sum(reading.unsent for reading in self._backlog)
+
+    def open(self) -> None:
+        """Begin to send."""
+        self.is_open = True
+        for reading in self.subscription.readings.values():
+            if reading.has_more:
+                self.offer(reading)
+
+    def close(self, *, is_answerable: bool = False) -> None:
+        """It has left its subscription: nothing more is sent, and what is in flight is not its own any more."""
+        self.is_open = False
+        self.is_answerable = is_answerable
+        self._backlog.clear()
+        self.disconnect = _disconnect_nobody
+
+    @property
+    def oldest_sent_ns(self) -> int | None:
+        """When the oldest delivery was sent that may not have been answered."""
+        return next((run.sent_at_ns for run in self.sent if not run.is_settled), None)
+
+    def oldest_in_flight(self) -> Part | None:
+        """What it was most likely working on: of what has left our hands the oldest that it has not answered."""
+        if not self.expects_acks:
+            return None
+        for run in self.sent:
+            if run.put_at_bytes >= self.outbox.sent_bytes:
+                break
+            for start, stop in run.reading.cursor.unsettled(run.first_offset, run.first_offset + run.count):
+                for offset in range(start, stop):
+                    number = run.first_number + offset - run.first_offset
+                    if run.reading.cursor.is_in_flight(offset) and not run.reading.was_sent_again(offset, after=number):
+                        return Part(run.reading, offset, offset + 1, run.sent_at_ns)
+        return None
+
+    def served(self) -> list[Reading]:
+        """The readings that something may be in flight from."""
+        return [reading for reading in self._served if reading.cursor.in_flight]
+
+    def offer(self, reading: Reading) -> None:
+        """There is something to read here."""
+        if not self.is_open or reading.missing is not None:
+            return
+        if reading.listed_in is not self._listing:
+            reading.listed_in = self._listing
+            self._backlog.append(reading)
+        if not self.is_queued:
+            self.wake()
+
+    def withdraw(self, reading: Reading) -> None:
+        """This reading is gone."""
+        if reading.listed_in is self._listing:
+            reading.listed_in = None
+            if self._backlog[-1] is reading:  # as it is when it was just served
+                self._backlog.pop()
+            else:
+                self._backlog.remove(reading)
+
+    def wake(self) -> None:
+        """Something has changed that may let it receive: look, and queue up if so."""
+        if self._backlog and not self.is_queued and self.free_credit > 0:
+            if self.outbox.has_room:
+                self._queue.put(self)
+            else:
+                self.outbox.stall(self)
+
+    # Sending ---------------------------------------------------------------------------------------------------------
+
+    def deliver_slice(self, now_ns: int) -> None:
+        """Hand one slice to the outbox, if there is credit, room and something to send; then queue up for the next."""
+        limit = min(self.free_credit, SLICE_MESSAGES if self.credit.max_bytes is None else 1)
+        if limit <= 0 or not self.is_open:
+            return
+        if not self.outbox.has_room:
+            self.outbox.stall(self)
+            return
+        reading = self._next_reading()
+        if reading is None:
+            return
+        if reading.cursor.free_count:
+            self._deliver_again(reading, min(limit, SLICE_AGAIN), now_ns)
+        else:
+            self._deliver_new(reading, limit, now_ns)
+        self._note_served(reading)
+        if reading.missing is not None:
+            self.withdraw(reading)
+            reading.topic.pages.ask(reading, reading.missing)
+        if reading.topic.is_blocked:
+            self._queue.note_moved(reading.topic)
+        self.wake()
+
+    def _note_served(self, reading: Reading) -> None:
+        """Remember it while something may be in flight from it; those from which nothing is are cleared out."""
+        self._served.add(reading)
+        if len(self._served) > 2 * self.in_flight + SLACK:
+            self._served = {served for served in self._served if served.cursor.in_flight}
+
+    def _next_reading(self) -> Reading | None:
+        """The reading whose turn it is: each gets a slice in turn."""
+        only_again = self.expects_acks and self._room_to_wait <= 0
+        if self.subscription.is_ordered:
+            # Over all topics, also those that wait for a page.
+            readings = self.subscription.readings.values()
+            only_again = only_again or any(reading.cursor.free_count for reading in readings)
+        for _ in range(len(self._backlog)):
+            reading = self._backlog.popleft()
+            if not reading.has_more:
+                reading.listed_in = None
+                continue
+            self._backlog.append(reading)
+            if not only_again or reading.cursor.free_count:
+                return reading
+        return None
+
+    @property
+    def _room_to_wait(self) -> int:
+        """How many new messages may be sent: all that is in flight or pending may be refused, and then waits."""
+        subscription = self.subscription
+        return self.credit.max_waiting - subscription.waiting - subscription.pending - self.in_flight
+
+    def _deliver_new(self, reading: Reading, limit: int, now_ns: int) -> None:
+        if self.expects_acks:
+            limit = min(limit, self._room_to_wait)
+        first, messages = reading.take_new(limit, SLICE_BYTES, now_ns)
+        if not messages:
+            return
+        count = len(messages)
+        self.in_flight += count
+        self.subscription.counters.delivered += count
+        reading.topic.times.note_delivered(messages[0].published_at_ns, now_ns, count)
+        first_number = self.sent.next_number
+        if reading.topic.is_retaining:
+            missing_before, reading.replay = reading.missing_before, None
+            if missing_before is not None:
+                reading.told_missing = first, missing_before
+            data = self._rendering.with_offsets(messages, first_number, first, missing_before)
+        else:
+            data = self._rendering.first_time(messages, first_number)
+        if not self.expects_acks:
+            if reading.topic.records is not None and not self.subscription.is_durable:
+                # Now, while the messages are at hand; the log keeps nothing for it.
+                reading.topic.records.sample_sent(reading, first, messages, now_ns)
+            self.outbox.put_deliveries(data, Delivered(self, reading, first, Offset(first + count)))
+        else:
+            self.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=self.outbox.put_bytes)
+            self._count_bytes(reading, first, len(data))
+            self.outbox.put_deliveries(data)
+            self._set_deadline(reading, first_number, now_ns)
+
+    def _deliver_again(self, reading: Reading, limit: int, now_ns: int) -> None:
+        parts: list[bytes] = []
+        count = 0
+        first_number, put_at_bytes = self.sent.next_number, self.outbox.put_bytes
+        for offset, messages, failure, first_sent_ns in reading.take_again(limit, SLICE_BYTES, now_ns):
+            reading.note_sent_again(offset, len(messages), self.sent.next_number)
+            data = self._rendering.again(
+                messages,
+                self.sent.next_number,
+                failure,
+                first_sent_ns,
+                offset if reading.topic.is_retaining else None,
+                reading.missing_told_with(offset),
+            )
+            count += len(messages)
+            if not self.expects_acks:
+                self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + len(messages))))
+                continue
+            self.sent.add(reading, offset, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
+            self._count_bytes(reading, offset, len(data))
+            parts.append(data)
+            put_at_bytes += len(data)
+        self.in_flight += count
+        self.subscription.counters.delivered += count
+        self.subscription.counters.redelivered += count
+        if parts:
+            self.outbox.put_deliveries(b"".join(parts))
+            self._set_deadline(reading, first_number, now_ns)
+
+    def _set_deadline(self, reading: Reading, first_number: int, now_ns: int) -> None:
+        """What was just sent has to be answered in time, if the policy says so."""
+        deadline_ns = reading.policy.ack_deadline_ns
+        if deadline_ns:
+            self._has_deadlines = True
+            numbers = Unanswered(self, first_number, self.sent.next_number - 1)
+            reading.topic.deadlines.schedule(now_ns + deadline_ns, numbers)
+
+    # Answers ---------------------------------------------------------------------------------------------------------
+
+    def settle_sent(self, reading: Reading, start: Offset, stop: Offset) -> None:
+        """`auto`: the bytes of these deliveries are in the kernel's hands, and that settles them.
+
+        Some may be settled already: by a late ACK of the consumer before this one.
+        """
+        if not self.is_open:
+            return
+        if reading.cursor.pending_count:
+            unclaimed, pending = reading.split_pending(Part(reading, start, stop, 0))
+            for part in pending:
+                reading.defer_settling(part, partial(self._settle_sent, part))
+            for part in unclaimed:
+                self._settle_sent(part)
+        else:
+            self._settle_sent(Part(reading, start, stop, 0))
+        self.wake()
+
+    def _settle_sent(self, part: Part) -> None:
+        reading, start, stop, _ = part
+        settlement = reading.settle_sent(start, stop)
+        self.in_flight -= settlement.in_flight
+        self.subscription.counters.acked += settlement.total
+
+    def acknowledge(self, first: int, last: int, now_ns: int = 0) -> None:
+        """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
+        self.settle(self.take_acknowledged(first, last), now_ns)
+
+    def refuse(self, number: int, refusal: Refusal) -> None:
+        """Set a delivery aside; in `client` mode everything sent before it too."""
+        self.set_aside(self.take_refused(number, number), refusal)
+
+    def is_unanswered(self, first: int, last: int) -> bool:
+        """Whether any of the deliveries numbered first..last is in flight to it."""
+        return self.is_open and bool(self._in_flight_between(first, last))
+
+    def pass_deadline(self, first: int, last: int, now_ns: int) -> None:
+        """The deliveries numbered first..last should have been answered by now: those that were not have failed."""
+        for part in self._in_flight_between(first, last):
+            deadline_ms = part.reading.policy.ack_deadline_ms
+            reason = f"not acknowledged within {deadline_ms / 1000:g} s"
+            self.set_aside([part], Refusal(now_ns, reason, is_overdue=True))
+
+    def take_acknowledged(self, first: int, last: int) -> list[Part]:
+        """What an ACK of the deliveries numbered first..last means; it is answered from now on."""
+        counters = self.subscription.counters
+        if self.is_cumulative:
+            answered = self._meant_between(self._answered_up_to + 1, last - 1)
+            # The one that is named is meant whatever state it is in.
+            answered += self.sent.parts(last, last + 1)
+            answered += self._overdue_up_to(last - 1)
+            self._answered_up_to = max(self._answered_up_to, last)
+            counters.late += not answered
+        else:
+            answered = self.sent.parts(first, last + 1)
+            # A number that no run holds any more was settled long ago.
+            counters.late += last + 1 - first - sum(part.stop - part.start for part in answered)
+            counters.late += self._sent_again_since(answered, last)
+        return answered
+
+    @staticmethod
+    def _sent_again_since(answered: list[Part], number: int) -> int:
+        """How many of these were sent again under a number higher than that, and are in flight so."""
+        return sum(
+            part.reading.was_sent_again(offset, after=number) and part.reading.cursor.is_in_flight(offset)
+            for part in answered
+            if part.reading.failures
+            for offset in range(part.start, part.stop)
+        )
+
+    def take_refused(self, first: int, last: int) -> list[Part]:
+        """What NACKs of the deliveries numbered first..last mean, of which there is one if they are cumulative; they
+        are answered from now on."""
+        if self.is_cumulative:
+            assert first == last
+            refused = self._meant_between(self._answered_up_to + 1, last)
+            self._answered_up_to = max(self._answered_up_to, last)
+            return refused
+        return [
+            part
+            for first_number, whole in self.sent.numbered_parts(first, last + 1)
+            for part in self._not_sent_again_since(whole, first_number)
+        ]
+
+    @staticmethod
+    def _not_sent_again_since(part: Part, first_number: int) -> Iterator[Part]:
+        """What was sent under the numbers from that one on, without what has been sent again since."""
+        reading, start, stop, sent_at_ns = part
+        for number, offset in enumerate(range(start, stop), first_number):
+            if reading.was_sent_again(offset, after=number):
+                if start < offset:
+                    yield Part(reading, start, offset, sent_at_ns)
+                start = offset + 1
+        if start < stop:
+            yield Part(reading, start, stop, sent_at_ns)
+
+    def settle(self, parts: list[Part], now_ns: int) -> None:
+        """These messages are acknowledged, also if this consumer has left and they are on their way to another."""
+        subscription = self.subscription
+        if subscription.is_closed:
+            return
+        counters, holder = subscription.counters, subscription.consumer or self
+        if subscription.pending or subscription.is_leaving:
+            parts = self._without_pending(parts, now_ns)
+        for reading, start, stop, sent_at_ns in parts:
+            settlement = reading.settle(start, stop, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns)
+            reading.topic.times.note_acknowledged(sent_at_ns, now_ns, settlement.total)
+            holder._uncount_bytes(reading, start, stop)
+            holder.in_flight -= settlement.in_flight
+            subscription.waiting -= settlement.waiting
+            counters.acked += settlement.total
+            counters.late += stop - start - settlement.in_flight
+        holder.sent.forget_settled()
+        holder.wake()
+
+    def _without_pending(self, parts: list[Part], now_ns: int) -> list[Part]:
+        """What is not pending; the rest is acknowledged once more when that is decided."""
+        found: list[Part] = []
+        for whole in parts:
+            unclaimed, pending = whole.reading.split_pending(whole)
+            found += unclaimed
+            for part in pending:
+                part.reading.defer_settling(part, partial(self.settle, [part], now_ns))
+        return found
+
+    def give_up_in_flight(self, reading: Reading, claimed: Claimed) -> None:
+        """What was in flight is pending now: its credit is free."""
+        self.in_flight -= claimed.in_flight
+        for start, stop in claimed.ranges:
+            self._uncount_bytes(reading, start, stop)
+        self.wake()
+
+    def take_back_in_flight(self, reading: Reading, claimed: Claimed, now_ns: int) -> None:
+        """What was pending is in flight again, under the numbers it had, and has its whole time to be answered."""
+        if not claimed.in_flight:
+            return
+        self.in_flight += claimed.in_flight
+        self._answered_up_to = 0
+        self._note_served(reading)
+        deadline_ns = reading.policy.ack_deadline_ns
+        if deadline_ns:
+            for first, last in self.sent.numbers_of(reading, claimed.ranges):
+                reading.topic.deadlines.schedule(now_ns + deadline_ns, Unanswered(self, first, last))
+
+    def set_aside(self, parts: list[Part], refusal: Refusal, *, answers: int = 1) -> None:
+        """These messages are refused, by so many answers. If this consumer has left, only those that nobody was sent
+        since."""
+        subscription = self.subscription
+        if subscription.is_closed:
+            return
+        set_aside = 0
+        for reading, start, stop, sent_at_ns in parts:
+            set_aside += reading.set_aside(start, stop, refusal, sent_at_ns=sent_at_ns, is_in_flight=self.is_open)
+            self._uncount_bytes(reading, start, stop)
+        if self.is_open:
+            self.in_flight -= set_aside
+        subscription.waiting += set_aside
+        if refusal.is_overdue:
+            subscription.counters.overdue += set_aside
+        else:
+            subscription.counters.nacked += set_aside
+            subscription.counters.late += max(0, answers - set_aside)
+        self.sent.forget_settled()
+        self.wake()
+
+    def count_in_flight_between(self, first: int, last: int) -> int:
+        """How many of the deliveries numbered first..last are in flight."""
+        return sum(part.stop - part.start for part in self._in_flight_between(first, last))
+
+    def _count_bytes(self, reading: Reading, offset: int, size_bytes: int) -> None:
+        """For clients that count in bytes, who get one message at a time."""
+        if self.credit.max_bytes is not None:
+            self._sizes[reading, offset] = size_bytes
+            self._in_flight_bytes += size_bytes
+
+    def _uncount_bytes(self, reading: Reading, start: int, stop: int) -> None:
+        if self._sizes:
+            for offset in range(start, stop):
+                self._in_flight_bytes -= self._sizes.pop((reading, offset), 0)
+
+    def _meant_between(self, first: int, last: int) -> list[Part]:
+        """What a cumulative answer means of the numbers first..last: what is in flight, or, once it has left, what was
+        and nobody has settled or refused since."""
+        if self.is_open:
+            return self._in_flight_between(first, last)
+        return [
+            Part(reading, offset, offset + 1, sent_at_ns)
+            for reading, start, stop, sent_at_ns in self.sent.parts(first, last + 1)
+            for low, high in reading.cursor.unsettled(start, stop)
+            for offset in range(low, high)
+            if not reading.cursor.is_waiting(offset)
+        ]
+
+    def _in_flight_between(self, first: int, last: int) -> list[Part]:
+        """What is in flight under the numbers first..last. What waits was refused before, and what has been sent again
+        since has a higher number: neither is meant."""
+        found: list[Part] = []
+        for reading, start, stop, sent_at_ns in self.sent.parts(first, last + 1):
+            for low, high in reading.cursor.unsettled(start, stop):
+                if not reading.failures and not reading.cursor.free_count and not reading.cursor.pending_count:
+                    found.append(Part(reading, low, high, sent_at_ns))
+                    continue
+                found.extend(
+                    Part(reading, offset, offset + 1, sent_at_ns)
+                    for offset in range(low, high)
+                    if reading.cursor.is_in_flight(offset) and not reading.was_sent_again(offset, after=last)
+                )
+        return found
+
+    def _overdue_up_to(self, last: int) -> list[Part]:
+        """What was sent under the numbers up to `last` and is set aside only because it was not answered in time."""
+        if not self._has_deadlines:
+            return []
+        return [
+            Part(reading, offset, offset + 1, sent_at_ns)
+            for reading, start, stop, sent_at_ns in self.sent.parts(1, last + 1)
+            for offset, failure in reading.failures.items()
+            if start <= offset < stop and failure.is_overdue and not reading.cursor.is_in_flight(offset)
+        ]
+
+    def check_invariants(self) -> None:
+        readings = self.subscription.readings.values()
+        for reading in readings:
+            reading.check_invariants()
+        assert self.in_flight == sum(reading.cursor.in_flight for reading in readings)
+        assert self.subscription.waiting == sum(reading.cursor.waiting_count for reading in readings)
+        assert self.subscription.pending == sum(reading.cursor.pending_count for reading in readings)
+        if self.is_open:
+            assert {reading for reading in readings if reading.listed_in is self._listing} == set(self._backlog)
+            assert {reading for reading in readings if reading.cursor.in_flight} <= self._served
+        assert len(set(self._backlog)) == len(self._backlog)
+        assert self._in_flight_bytes == sum(self._sizes.values())
+        self.sent.check_invariants()

@@ -1,0 +1,382 @@
+"""All topics and all subscriptions.
+
+Law: the only place that makes and removes topics, and that attaches and detaches subscriptions. Synchronous: two
+workers that name one new topic at once get the same one.
+
+A consumer comes in two steps. `claim` is when its SUBSCRIBE is read: from then on the subscription is its own, for
+everybody to see. `open` is when that is durable, in the journal's order: a new subscription begins to read there, and
+sending begins.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, final
+
+from stompbroker.delivery.delivery_policy import WhenUsedUp
+from stompbroker.delivery.delivery_times import DeliveryTimes
+from stompbroker.delivery.failure import Refusal
+from stompbroker.delivery.pages import Pages
+from stompbroker.delivery.pattern_tree import PatternTree
+from stompbroker.delivery.ready_queue import ReadyQueue
+from stompbroker.delivery.subscription import Counters
+from stompbroker.delivery.timetable import Timetable, Unanswered, Waiting
+from stompbroker.delivery.topic import Topic
+from stompbroker.delivery.topic_context import TopicContext
+from stompbroker.delivery.unsaved import Unsaved
+from stompbroker.errors import PeerViolation
+from stompbroker.ids import FIRST_OFFSET, Offset
+from stompbroker.signals import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from stompbroker.delivery.consumer import Consumer
+    from stompbroker.delivery.destination import Pattern
+    from stompbroker.delivery.identity import Identity
+    from stompbroker.delivery.policy import TopicPolicies
+    from stompbroker.delivery.records import Records
+    from stompbroker.delivery.subscription import Subscription
+    from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.totals import Totals
+
+__all__ = ["Leaving", "Registry"]
+
+
+@final
+class Leaving(Enum):
+    """Why a consumer leaves its subscription."""
+
+    #: Another connection has it now, an operator wants it deleted, or we are shutting down.
+    TAKEN_AWAY = "taken away"
+    UNSUBSCRIBED = "unsubscribed"
+    #: Its client said DISCONNECT, or was told an ERROR.
+    ENDED = "ended"
+    #: Its client is gone, and perhaps for what it was working on.
+    LOST = "lost"
+
+
+def _do_not_bury(used_up: Sequence[Waiting]) -> None:
+    """Without a journal there is nowhere to put them."""
+
+
+def _still_waits(entry: Waiting) -> bool:
+    return entry.reading.is_waiting(entry.offset)
+
+
+def _is_unanswered(entry: Unanswered) -> bool:
+    return entry.consumer.is_unanswered(entry.first, entry.last)
+
+
+@final
+class Registry:
+    """
+    Invariants:
+        topics[name].name == name, and no topic in it is removed
+        every exact subscription that has begun has a reading in its topic; every wildcard one is in `patterns`
+        every durable subscription is in `durable` until it is removed, and by its identity until it is to be
+    """
+
+    __slots__ = (
+        "_around",
+        "_max_topics",
+        "_totals",
+        "blocked",
+        "budget",
+        "bury",
+        "collection_wanted",
+        "deadlines",
+        "durable",
+        "pages",
+        "policies",
+        "ready",
+        "records",
+        "redeliveries",
+        "subscriptions",
+        "times",
+        "topics",
+        "topics_of_dead_letters",
+        "unsaved",
+    )
+
+    def __init__(
+        self,
+        policies: TopicPolicies,
+        budget: MemoryBudget,
+        totals: Totals,
+        *,
+        max_topics: int,
+        can_store: bool = True,
+        records: Records | None = None,
+    ) -> None:
+        self.topics: dict[str, Topic] = {}
+        #: Those of them that hold dead letters.
+        self.topics_of_dead_letters: dict[Topic, None] = {}
+        self.subscriptions: dict[Subscription, None] = {}
+        #: Durable subscriptions that can be subscribed to.
+        self.durable: dict[Identity, Subscription] = {}
+        #: Topics whose publishers are held back.
+        self.blocked: dict[Topic, None] = {}
+        self.ready = ReadyQueue()
+        changed = Signal()
+        #: What waits to be sent again, or given up; and what must have been answered by then.
+        self.redeliveries: Timetable[Waiting] = Timetable(_still_waits, changed)
+        self.deadlines: Timetable[Unanswered] = Timetable(_is_unanswered, changed)
+        self.pages = Pages(budget)
+        self.times = DeliveryTimes()
+        #: Woken when somebody wants the garbage collector to look now.
+        self.collection_wanted = Signal()
+        self.unsaved = Unsaved()
+        self.budget = budget
+        self._around = TopicContext(
+            budget=budget,
+            patterns=PatternTree(),
+            durable=PatternTree(),
+            blocked=self.blocked,
+            pages=self.pages,
+            unsaved=self.unsaved,
+            redeliveries=self.redeliveries,
+            deadlines=self.deadlines,
+            times=self.times,
+            records=records,
+            can_store=can_store,
+        )
+        #: What the ledger gets to know; None without one.
+        self.records = records
+        self.policies = policies
+        #: Does with messages that are not tried again what their policies say; set by the composition root.
+        self.bury: Callable[[Sequence[Waiting]], None] = _do_not_bury
+        self._max_topics = max_topics
+        self._totals = totals
+
+    # Topics ----------------------------------------------------------------------------------------------------------
+
+    def topic(self, name: Pattern, now_ns: int) -> Topic:
+        """The topic of that name, which exists from now on. Raises PeerViolation if there are too many to make it."""
+        topic = self.topics.get(name.name)
+        if topic is None:
+            if len(self.topics) >= self._max_topics:
+                raise PeerViolation(
+                    "too many topics",
+                    f"there are {len(self.topics)}, which is all there may be (max_topics); those that nobody uses "
+                    "go by themselves after a while",
+                )
+            topic = self._make_topic(name, now_ns)
+        return topic
+
+    def topic_of_dead_letters(self, name: Pattern, now_ns: int) -> Topic:
+        """Where the dead letters of a topic lie, which exists from now on. There is one for each topic at most, so
+        these do not count against how many there may be."""
+        name = name.dead_letters
+        return self.topics.get(name.name) or self._make_topic(name, now_ns)
+
+    def restore_topic(
+        self,
+        name: Pattern,
+        store_id: int,
+        first_stored: Offset,
+        next_offset: Offset,
+        now_ns: int,
+        *,
+        whole_from: Offset = FIRST_OFFSET,
+    ) -> Topic:
+        """A topic that the store has."""
+        topic = self._make_topic(name, now_ns, next_offset=next_offset)
+        topic.enter_store(store_id)
+        topic.collected_up_to = first_stored
+        topic.whole_from = whole_from
+        if topic.retained is not None:
+            topic.retained.note_start(next_offset)
+        self.unsaved.collectable[topic] = None
+        return topic
+
+    def _make_topic(self, name: Pattern, now_ns: int, *, next_offset: Offset = FIRST_OFFSET) -> Topic:
+        topic = Topic(name, self.policies.find(name), self._around, now_ns, next_offset=next_offset)
+        self.topics[name.name] = topic
+        if topic.is_of_dead_letters:
+            self.topics_of_dead_letters[topic] = None
+        return topic
+
+    def collect(self, topic: Topic, now_ns: int, *, unused_since_ns: int) -> bool:
+        """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""
+        topic.forget_closed_readings()
+        topic.expire_oldest(now_ns)
+        topic.find_between_holes()
+        if topic.is_in_store and topic.collected_up_to < topic.collectable_up_to(now_ns):
+            topic.note_collectable()
+        if topic.log.message_count:
+            topic.window.trim()
+            if topic.is_in_store and self.budget.is_tight:
+                topic.window.shorten()
+        if topic.last_used_at_ns > unused_since_ns or topic.is_blocked or not topic.is_unused:
+            return False
+        topic.remove()
+        del self.topics[topic.name]
+        self.topics_of_dead_letters.pop(topic, None)
+        self._totals.published += topic.published
+        self._totals.published_bytes += topic.published_bytes
+        if topic.store_id is not None:
+            self.unsaved.note_removed_topic(topic)
+        return True
+
+    # Consumers -------------------------------------------------------------------------------------------------------
+
+    def claim(self, consumer: Consumer, now_ns: int) -> None:
+        """The subscription is this consumer's from now on. Raises PeerViolation as `topic` does."""
+        subscription = consumer.subscription
+        if subscription.pattern.is_exact:
+            self.topic(subscription.pattern, now_ns).last_used_at_ns = now_ns
+        assert subscription.consumer is None
+        subscription.consumer = consumer
+        self.subscriptions[subscription] = None
+        self._note_seen(subscription, now_ns)
+
+    def open(self, consumer: Consumer, now_ns: int) -> None:
+        """What was claimed is durable: begin to send, unless the consumer has left or was replaced by then."""
+        if consumer.subscription.consumer is consumer:
+            self.begin(consumer.subscription, now_ns)
+            consumer.open()
+
+    def begin(self, subscription: Subscription, now_ns: int) -> None:
+        """It gets what is published from now on. Nothing to do if it has begun, or has been closed."""
+        if subscription.has_begun or subscription.is_closed:
+            return
+        subscription.has_begun = True
+        if not subscription.pattern.is_exact:
+            self._around.patterns.add(subscription.pattern, subscription)
+            return
+        topic = self.topics.get(subscription.pattern.name) or self._make_topic(subscription.pattern, now_ns)
+        if subscription not in topic.readings:
+            topic.add_reading(subscription)
+
+    def leave(self, consumers: Iterable[Consumer], now_ns: int, *, leaving: Leaving = Leaving.TAKEN_AWAY) -> None:
+        """These consumers are gone. What was in flight to a durable subscription is free; a transient one is closed."""
+        transient = []
+        affected: dict[Topic, None] = {}
+        for consumer in consumers:
+            subscription = consumer.subscription
+            if subscription.consumer is not consumer:
+                continue
+            if not subscription.is_durable:
+                self._bury_before(subscription)
+                if self.records is not None:
+                    for reading in consumer.served():
+                        reading.abandon(now_ns)
+                consumer.close()
+                subscription.consumer = None
+                transient.append(subscription)
+                continue
+            worked_on = consumer.oldest_in_flight() if leaving is Leaving.LOST else None
+            consumer.close(is_answerable=leaving is Leaving.UNSUBSCRIBED)
+            subscription.consumer = None
+            for run in consumer.sent:
+                run.reading.note_sent_before(run.first_offset, run.first_offset + run.count, run.sent_at_ns)
+            for reading in consumer.served():
+                if reading.cursor.release_in_flight() and reading.topic.is_in_store:
+                    self.unsaved.note_reading(reading, 1)
+            if worked_on is not None:
+                refusal = Refusal(now_ns, "the connection was lost", is_lost=True)
+                worked_on.reading.note_lost(Offset(worked_on.start), refusal, sent_at_ns=worked_on.sent_at_ns)
+            self._note_seen(subscription, now_ns)
+            affected.update(self.blocked)
+        self._close(transient, affected, now_ns)
+
+    def _bury_before(self, subscription: Subscription) -> None:
+        """What this subscription has refused for good is on its way to the dead letters, and gets there without it."""
+        if not subscription.waiting:
+            return
+        used_up = [
+            Waiting(reading, offset)
+            for reading in subscription.readings.values()
+            for offset, failure in reading.failures.items()
+            if reading.is_used_up(offset)
+            and reading.is_waiting(offset)
+            and (failure.is_final or reading.policy.when_used_up is not WhenUsedUp.EVICT)
+        ]
+        if used_up:
+            self.bury(used_up)
+
+    def _close(self, subscriptions: Iterable[Subscription], affected: dict[Topic, None], now_ns: int) -> None:
+        """These subscriptions are gone, with everything that was in flight or waiting for them.
+
+        The topics of a wildcard subscription may be many; they notice by themselves, at their next use or the
+        collector's next round. Only those that hold publishers back are told at once.
+        """
+        for subscription in subscriptions:
+            subscription.is_closed = True
+            subscription.consumer = None
+            self.subscriptions.pop(subscription, None)
+            self._totals.add_counters(Counters.__slots__, subscription.counters.values())
+            if not subscription.has_begun:
+                continue
+            if subscription.pattern.is_exact:
+                topic = self.topics[subscription.pattern.name]
+                topic.remove_reading(subscription, now_ns)
+                affected[topic] = None
+            else:
+                self._around.patterns.remove(subscription.pattern, subscription)
+                affected.update(self.blocked)
+            subscription.readings.clear()
+        for topic in affected:
+            topic.try_to_unblock(now_ns)
+
+    def durable_for(self, topic: Topic) -> list[Subscription]:
+        """The durable subscriptions that get what is published there."""
+        return self._around.durable.match(topic.segments)
+
+    # Durable subscriptions -------------------------------------------------------------------------------------------
+
+    def add_durable(self, subscription: Subscription) -> None:
+        """It can be subscribed to, and what it matches is stored, from now on."""
+        assert subscription.durability is not None
+        self.durable[subscription.durability.identity] = subscription
+        self.subscriptions[subscription] = None
+        self._around.durable.add(subscription.pattern, subscription)
+
+    def forget_durable(self, subscription: Subscription) -> None:
+        """It is to be removed: it cannot be subscribed to any more. What it matches is stored until it has been."""
+        assert subscription.durability is not None
+        subscription.is_leaving = True
+        if self.durable.get(subscription.durability.identity) is subscription:
+            del self.durable[subscription.durability.identity]
+
+    def remember_durable(self, subscription: Subscription) -> None:
+        """It could not be removed after all: it can be subscribed to again."""
+        assert subscription.durability is not None
+        self.durable.setdefault(subscription.durability.identity, subscription)
+        subscription.is_leaving = False
+        for reading in subscription.readings.values():
+            reading.repeat_deferred()
+
+    def remove_durable(self, subscription: Subscription, now_ns: int) -> None:
+        """It is gone for good. Nothing to do if it was before: it may have been refused and deleted at once."""
+        if subscription.is_closed:
+            return
+        self.forget_durable(subscription)
+        self._around.durable.remove(subscription.pattern, subscription)
+        self._close([subscription], {}, now_ns)
+
+    def _note_seen(self, subscription: Subscription, now_ns: int) -> None:
+        if subscription.durability is not None:
+            subscription.durability.last_seen_at_ns = now_ns
+            subscription.durability.is_warned_of = False
+            self.unsaved.note_subscription(subscription)
+
+    def check_invariants(self) -> None:
+        for name, topic in self.topics.items():
+            assert topic.name == name
+            assert not topic.is_removed
+            topic.check_invariants()
+        assert set(self.topics_of_dead_letters) == {each for each in self.topics.values() if each.is_of_dead_letters}
+        for subscription in self.subscriptions:
+            assert not subscription.is_closed
+            if subscription.pattern.is_exact and subscription.has_begun:
+                assert self.topics[subscription.pattern.name].readings[subscription].subscription is subscription
+            if subscription.consumer is not None:
+                subscription.consumer.check_invariants()
+        for identity, subscription in self.durable.items():
+            assert subscription.durability is not None
+            assert subscription.durability.identity == identity
+        self.pages.check_invariants()
+        kept_bytes = sum(topic.log.size_bytes for topic in self.topics.values())
+        assert kept_bytes <= self.budget.used_bytes

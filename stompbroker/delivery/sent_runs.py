@@ -1,0 +1,183 @@
+"""Which delivery number was which message.
+
+Law: maps a consumer's running numbers, and for STOMP 1.0 and 1.1 message ids, to offsets of readings. Knows nothing of
+credit or answers; what is settled is asked of the cursors. Hot path: deliveries in a row are one entry.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from stompbroker.ids import DeliveryNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stompbroker.delivery.reading import Reading
+    from stompbroker.ids import Offset
+    from stompbroker.message import Message
+
+__all__ = ["Part", "Run", "SentRuns"]
+
+#: Entries kept beyond twice those that were needed at the last clearing, before the next one.
+SLACK: Final = 64
+#: Runs after which those are forgotten whose messages have all been sent again since. An answer to such an old delivery
+#: is then counted as late without settling anything. Above what prefetch and max_waiting can need by default.
+MAX_RUNS: Final = 32 * 1024
+
+
+class Part(NamedTuple):
+    """The messages of one reading at offsets start <= o < stop, and when they were sent."""
+
+    reading: Reading
+    start: int
+    stop: int
+    sent_at_ns: int
+
+
+@final
+class Run:
+    """Deliveries in a row: number `first_number + i` is the message at `first_offset + i` of one topic."""
+
+    __slots__ = ("count", "first_number", "first_offset", "put_at_bytes", "reading", "sent_at_ns")
+
+    def __init__(
+        self,
+        first_number: int,
+        reading: Reading,
+        first_offset: Offset,
+        count: int,
+        *,
+        sent_at_ns: int = 0,
+        put_at_bytes: int = 0,
+    ) -> None:
+        self.first_number = first_number
+        self.reading = reading
+        self.first_offset = first_offset
+        self.count = count
+        self.sent_at_ns = sent_at_ns
+        #: How many bytes stood before it in all that its connection was ever owed.
+        self.put_at_bytes = put_at_bytes
+
+    @property
+    def is_settled(self) -> bool:
+        return self.reading.cursor.is_settled(self.first_offset, self.first_offset + self.count)
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether all that is unsettled of it has been sent again under a higher number."""
+        return all(
+            self.reading.was_sent_again(offset, after=self.first_number + self.count - 1)
+            for start, stop in self.reading.cursor.unsettled(self.first_offset, self.first_offset + self.count)
+            for offset in range(start, stop)
+        )
+
+
+@final
+class SentRuns:
+    """
+    Invariants:
+        runs are sorted by number and do not overlap
+        a number below next_number that no run holds was settled, or superseded long ago
+    """
+
+    __slots__ = ("_by_message_id", "_clear_at", "_firsts", "_runs", "next_number")
+
+    def __init__(self, *, finds_by_message_id: bool) -> None:
+        self._runs: list[Run] = []
+        self._firsts: list[int] = []
+        self._clear_at = SLACK
+        self._by_message_id: dict[bytes, int] | None = {} if finds_by_message_id else None
+        self.next_number = DeliveryNumber(1)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def was_given(self, number: int) -> bool:
+        return 0 < number < self.next_number
+
+    def number_of(self, message_id: bytes) -> int | None:
+        """The number under which a message was last sent."""
+        assert self._by_message_id is not None
+        return self._by_message_id.get(message_id)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def add(
+        self, reading: Reading, first: Offset, messages: list[Message], *, sent_at_ns: int, put_at_bytes: int
+    ) -> None:
+        """These messages, from offset `first` on, have been sent under the next numbers."""
+        if self._by_message_id is not None:
+            for number, message in enumerate(messages, self.next_number):
+                self._by_message_id[message.message_id] = number
+        self._runs.append(
+            Run(self.next_number, reading, first, len(messages), sent_at_ns=sent_at_ns, put_at_bytes=put_at_bytes)
+        )
+        self._firsts.append(self.next_number)
+        self.next_number = DeliveryNumber(self.next_number + len(messages))
+
+    def parts(self, first: int, stop: int) -> list[Part]:
+        """What numbers first..stop-1 were: readings, each with a range of offsets."""
+        return [part for _, part in self.numbered_parts(first, stop)]
+
+    def numbered_parts(self, first: int, stop: int) -> list[tuple[int, Part]]:
+        """The same, each with the number of its first delivery."""
+        found: list[tuple[int, Part]] = []
+        for index in range(max(bisect_right(self._firsts, first) - 1, 0), len(self._runs)):
+            run = self._runs[index]
+            if run.first_number >= stop:
+                break
+            low = max(first, run.first_number)
+            high = min(stop, run.first_number + run.count)
+            if low < high:
+                to_offset = run.first_offset - run.first_number
+                found.append((low, Part(run.reading, low + to_offset, high + to_offset, run.sent_at_ns)))
+        return found
+
+    def numbers_of(self, reading: Reading, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Under which numbers, first and last, messages were sent. Looks at all runs."""
+        found: list[tuple[int, int]] = []
+        for run in self._runs if ranges else ():
+            for start, stop in ranges if run.reading is reading else ():
+                low, high = max(start, run.first_offset), min(stop, run.first_offset + run.count)
+                if low < high:
+                    to_number = run.first_number - run.first_offset
+                    found.append((low + to_number, high - 1 + to_number))
+        return found
+
+    def sent_at_ns(self, reading: Reading, offset: int) -> int | None:
+        """When a message was last sent. Looks at all runs."""
+        for run in reversed(self._runs):
+            if run.reading is reading and run.first_offset <= offset < run.first_offset + run.count:
+                return run.sent_at_ns
+        return None
+
+    def is_unsettled(self, number: int) -> bool:
+        parts = self.parts(number, number + 1)
+        return any(not part.reading.cursor.is_settled(part.start, part.stop) for part in parts)
+
+    def forget_settled(self) -> None:
+        """Drop the runs that are settled: those at the front at once, all others when they have piled up."""
+        settled = 0
+        while settled < len(self._runs) and self._runs[settled].is_settled:
+            settled += 1
+        if settled:
+            del self._runs[:settled], self._firsts[:settled]
+        if len(self._runs) + len(self._by_message_id or ()) <= self._clear_at:
+            return
+        self._runs = [run for run in self._runs if not run.is_settled]
+        if len(self._runs) > MAX_RUNS:
+            self._runs = [run for run in self._runs if not run.is_superseded]
+        self._firsts = [run.first_number for run in self._runs]
+        if self._by_message_id is not None:
+            self._by_message_id = {
+                message_id: number for message_id, number in self._by_message_id.items() if self.is_unsettled(number)
+            }
+        self._clear_at = 2 * (len(self._runs) + len(self._by_message_id or ())) + SLACK
+
+    def check_invariants(self) -> None:
+        assert self._firsts == [run.first_number for run in self._runs]
+        stops = [run.first_number + run.count for run in self._runs]
+        assert all(stop <= first for stop, first in zip(stops, [*self._firsts, self.next_number][1:], strict=True))

@@ -1,0 +1,231 @@
+"""What somebody wants to receive, apart from who is connected for it just now.
+
+Law: a subscription owns its readings (one per topic), its policy and its counters; a consumer attaches to it and does
+the sending. Today it has at most one consumer. A transient one lives as long as its consumer; a durable one is known by
+its identity, and stays until it is deleted.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, final
+from zlib import crc32
+
+from stompbroker.delivery.delivery_policy import DeliveryWishes
+
+if TYPE_CHECKING:
+    from stompbroker.delivery.consumer import Consumer
+    from stompbroker.delivery.destination import Pattern
+    from stompbroker.delivery.identity import Identity
+    from stompbroker.delivery.reading import Reading
+    from stompbroker.delivery.replay import Replay
+    from stompbroker.delivery.topic import Topic
+    from stompbroker.ids import ConnectionId
+
+__all__ = ["AckMode", "Counters", "Durability", "Subscription"]
+
+NO_WISHES: Final = DeliveryWishes({})
+
+
+@final
+class AckMode(Enum):
+    AUTO = "auto"
+    CLIENT = "client"
+    INDIVIDUAL = "client-individual"
+
+
+@final
+class Counters:
+    """Plain integers, written on the hot path once per run and read by whoever wants statistics."""
+
+    __slots__ = (
+        "acked",
+        "dead",
+        "delivered",
+        "discarded",
+        "dropped",
+        "expired",
+        "late",
+        "nacked",
+        "overdue",
+        "redelivered",
+    )
+
+    def __init__(self) -> None:
+        #: Deliveries handed to the outbox, redeliveries included.
+        self.delivered = 0
+        self.redelivered = 0
+        #: Settled by ACK, or by having been sent in `auto` mode.
+        self.acked = 0
+        self.nacked = 0
+        #: Not answered within the deadline.
+        self.overdue = 0
+        #: Failed as often as they may, or refused for good: put with the dead letters, or not.
+        self.dead = 0
+        self.discarded = 0
+        #: Not delivered, or not again, because their time was over.
+        self.expired = 0
+        #: Given up because the subscriber was too slow.
+        self.dropped = 0
+        #: Answers that came late: to a message that waited, had been sent again or was settled already.
+        self.late = 0
+
+    def values(self) -> tuple[int, ...]:
+        """All of them, in the order of `__slots__`."""
+        counts: tuple[int, ...] = _counts_of(self)
+        return counts
+
+
+_counts_of: Final = attrgetter(*Counters.__slots__)
+
+
+@final
+class Durability:
+    """What a durable subscription has that a transient one has not."""
+
+    __slots__ = ("created_at_ns", "identity", "is_warned_of", "last_seen_at_ns", "store_id", "taken_over_at_ns")
+
+    def __init__(self, identity: Identity, store_id: int, *, created_at_ns: int, last_seen_at_ns: int) -> None:
+        self.identity = identity
+        #: Its number in the store.
+        self.store_id = store_id
+        self.created_at_ns = created_at_ns
+        #: When a consumer last came or went.
+        self.last_seen_at_ns = last_seen_at_ns
+        #: Whether somebody was told that nobody attaches to it.
+        self.is_warned_of = False
+        #: When one connection took it over from another that was there; the latest few times.
+        self.taken_over_at_ns: list[int] = []
+
+
+@final
+class Subscription:
+    """
+    Invariants:
+        waiting == sum of the waiting offsets of all its readings, and pending that of the pending ones
+        readings[topic] is topic.readings[self] for every topic that knows of it
+    """
+
+    __slots__ = (
+        "ack_mode",
+        "connection_id",
+        "connection_name",
+        "consumer",
+        "counters",
+        "destination",
+        "durability",
+        "has_begun",
+        "is_closed",
+        "is_leaving",
+        "is_no_local",
+        "is_ordered",
+        "is_paused",
+        "name",
+        "pattern",
+        "peer",
+        "pending",
+        "readings",
+        "starts_at",
+        "waiting",
+        "wishes",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str | None,
+        destination: str,
+        pattern: Pattern,
+        ack_mode: AckMode,
+        is_no_local: bool,
+        is_ordered: bool = False,
+        wishes: DeliveryWishes = NO_WISHES,
+        durability: Durability | None = None,
+    ) -> None:
+        #: The id its SUBSCRIBE gave it, on the connection it was last attached to; in STOMP 1.0 there may be none.
+        self.name = name
+        #: As the subscriber spelt it.
+        self.destination = destination
+        self.pattern = pattern
+        self.ack_mode = ack_mode
+        #: Whether it does not get what its own connection publishes.
+        self.is_no_local = is_no_local
+        #: Whether what comes later waits behind what was refused.
+        self.is_ordered = is_ordered
+        #: How it wants redelivery to be.
+        self.wishes = wishes
+        #: Where it begins in its topic; None if with what comes.
+        self.starts_at: Replay | None = None
+        self.durability = durability
+        #: Which connection it is, or was last, attached to; what that is called as a publisher; and its address.
+        self.connection_id: ConnectionId | None = None
+        self.connection_name = ""
+        self.peer = ""
+        self.readings: dict[Topic, Reading] = {}
+        self.consumer: Consumer | None = None
+        self.counters = Counters()
+        #: Messages set aside, over all topics; and those that belong to units on their way through the journal.
+        self.waiting = 0
+        self.pending = 0
+        #: Whether it has readings where it matches: what is published from then on is for it.
+        self.has_begun = False
+        self.is_closed = False
+        #: Whether its removal is on its way through the journal: what it has not settled goes with it.
+        self.is_leaving = False
+        #: Whether an operator wants nothing to be sent to it for now; not kept over a restart.
+        self.is_paused = False
+
+    @property
+    def is_durable(self) -> bool:
+        return self.durability is not None
+
+    @property
+    def identity(self) -> Identity | None:
+        return None if self.durability is None else self.durability.identity
+
+    @property
+    def public_id(self) -> str:
+        """How programs name it: unlike any other, and fit for an address."""
+        if self.durability is not None:
+            return f"d{self.durability.store_id:x}"
+        return f"t{self.connection_id}-{0 if self.consumer is None else self.consumer.ordinal}"
+
+    @property
+    def jitter_seed(self) -> int:
+        """What its retries are spread by: unlike those of others, and the same after a restart if it is durable."""
+        return crc32(self.public_id.encode())
+
+    @property
+    def store_id(self) -> int | None:
+        """Its number in the store, if it is durable."""
+        return None if self.durability is None else self.durability.store_id
+
+    @property
+    def key(self) -> str:
+        """How people name it."""
+        return str(self.name) if self.durability is None else self.durability.identity.key
+
+    @property
+    def backlog(self) -> int:
+        """How many messages it has still to get, for the first time or again."""
+        return sum(reading.backlog for reading in self.readings.values())
+
+    def pause(self) -> None:
+        """Nothing is sent until it is resumed."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+        if self.consumer is not None:
+            self.consumer.wake()
+
+    @property
+    def unsettled(self) -> int:
+        """How many messages it has not settled: its backlog, what is in flight, and what is pending."""
+        return self.pending + sum(reading.backlog + reading.cursor.in_flight for reading in self.readings.values())
+
+    @property
+    def may_go_again(self) -> bool:
+        """Whether what was sent to it must be kept until it is settled: in `auto` mode nothing goes again."""
+        return self.ack_mode is not AckMode.AUTO

@@ -1,0 +1,98 @@
+"""What has to be looked at when its time has come.
+
+Law: one heap, ordered by due time. It holds promises, not facts: whether an entry still means something is asked when
+its time comes, or when too many have piled up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.delivery.consumer import Consumer
+    from stompbroker.delivery.reading import Reading
+    from stompbroker.ids import Offset
+    from stompbroker.signals import Signal
+
+__all__ = ["Timetable", "Unanswered", "Waiting"]
+
+#: Entries beyond twice those that were needed at the last clearing, before the pointless ones are cleared out.
+SLACK: Final = 1024
+
+Entry = TypeVar("Entry")
+
+
+class Waiting(NamedTuple):
+    """A message that was set aside."""
+
+    reading: Reading
+    offset: Offset
+
+
+class Unanswered(NamedTuple):
+    """Deliveries with a deadline, numbered first..last."""
+
+    consumer: Consumer
+    first: int
+    last: int
+
+
+@final
+class Timetable(Generic[Entry]):
+    """
+    Invariants:
+        at most twice what is pending, plus SLACK, is in it
+    """
+
+    __slots__ = ("_clear_at", "_count", "_heap", "_is_pending", "_sequence", "changed")
+
+    def __init__(self, is_pending: Callable[[Entry], bool], changed: Signal) -> None:
+        self._is_pending = is_pending
+        #: What was scheduled in one go is one element.
+        self._heap: list[tuple[int, int, list[Entry]]] = []
+        self._count = 0
+        self._sequence = count()
+        self._clear_at = SLACK
+        #: Woken when the earliest due time has become earlier.
+        self.changed = changed
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def next_due_ns(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def schedule(self, due_ns: int, *entries: Entry) -> None:
+        """All of these at one time."""
+        heapq.heappush(self._heap, (due_ns, next(self._sequence), list(entries)))
+        self._count += len(entries)
+        if self._count > self._clear_at:
+            self._clear()
+        if self._heap and self._heap[0][0] == due_ns:
+            self.changed.wake()
+
+    def _clear(self) -> None:
+        pending = ((due_ns, number, list(filter(self._is_pending, entries))) for due_ns, number, entries in self._heap)
+        self._heap = [each for each in pending if each[2]]
+        heapq.heapify(self._heap)
+        self._count = sum(len(entries) for _, _, entries in self._heap)
+        self._clear_at = 2 * self._count + SLACK
+
+    def take_due(self, now_ns: int, limit: int) -> list[Entry]:
+        """What is due and still means something, at most `limit` of it."""
+        due: list[Entry] = []
+        while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
+            entries = self._heap[0][2]
+            taken = entries[: limit - len(due)]
+            if len(taken) == len(entries):
+                heapq.heappop(self._heap)
+            else:
+                del entries[: len(taken)]
+            self._count -= len(taken)
+            due.extend(filter(self._is_pending, taken))
+        return due

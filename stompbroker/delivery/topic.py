@@ -1,0 +1,516 @@
+"""One topic: its log, who reads it, and whether its publishers are held back.
+
+Law: appends to its log, and leaves what is dropped from it to its window. All mutation is synchronous, so it is atomic
+between checkpoints; `async` only waits.
+
+A topic is *stored* while somebody could need its messages later: then everything published to it goes through the
+journal. It is *in the store* from the first time it was, until it is removed; what it holds in memory only is known.
+
+It is long because everything that happens to a topic passes here, in mostly short methods.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.commitlog import Cursor, Log, OffsetRanges
+from stompbroker.delivery.destination import DEAD_LETTERS
+from stompbroker.delivery.policy import SlowSubscriber
+from stompbroker.delivery.reading import Reading
+from stompbroker.delivery.retained import Retained
+from stompbroker.delivery.window import Window
+from stompbroker.ids import FIRST_OFFSET, Offset
+from stompbroker.ledger.outcome import Outcome
+from stompbroker.signals import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from stompbroker.delivery.delivery_times import DeliveryTimes
+    from stompbroker.delivery.destination import Pattern
+    from stompbroker.delivery.pages import Pages
+    from stompbroker.delivery.policy import TopicPolicy
+    from stompbroker.delivery.records import Records
+    from stompbroker.delivery.subscription import Subscription
+    from stompbroker.delivery.timetable import Timetable, Unanswered, Waiting
+    from stompbroker.delivery.topic_context import TopicContext
+    from stompbroker.delivery.unsaved import Unsaved
+    from stompbroker.ids import ConnectionId
+    from stompbroker.message import Message
+
+__all__ = ["Topic"]
+
+_body_bytes_of: Final = attrgetter("body_bytes")
+
+#: A blocked topic takes messages again when its window is this far from full, so that it does not flutter.
+UNBLOCK_SHARE: Final = 0.75
+#: Settled messages above the ack floor from which on it is worth a look whether everybody has settled them; and the
+#: most ranges that are looked at: where there are more, the floors have to move first.
+MIN_BETWEEN_HOLES: Final = 100
+MAX_HOLES: Final = 20_000
+#: Expired messages that are dropped from a log at one look.
+EXPIRED_PER_LOOK: Final = 500
+
+
+@final
+class Topic:
+    """
+    Invariants:
+        the size of the log is charged to the memory budget
+        is_blocked exactly when the topic is in the registry's set of blocked topics
+        a reading of a subscription that has closed is ignored, and removed at the next refresh
+    """
+
+    __slots__ = (
+        "_around",
+        "_durable_version",
+        "_forgotten_version",
+        "_is_stored",
+        "_matched_version",
+        "_pinned_at",
+        "between_holes",
+        "budget",
+        "collected",
+        "collected_up_to",
+        "formed_units",
+        "is_blocked",
+        "is_choosy",
+        "is_removed",
+        "last_used_at_ns",
+        "log",
+        "name",
+        "pending_units",
+        "policy",
+        "progress_at_ns",
+        "published",
+        "published_bytes",
+        "publishers",
+        "readings",
+        "retained",
+        "segments",
+        "store_id",
+        "stored_end",
+        "unblocked",
+        "whole_from",
+        "window",
+    )
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        policy: TopicPolicy,
+        around: TopicContext,
+        now_ns: int,
+        *,
+        next_offset: Offset = FIRST_OFFSET,
+    ) -> None:
+        self.name = pattern.name
+        self.segments = pattern.segments
+        self.policy = policy
+        self.budget = around.budget
+        self.log = Log(next_offset)
+        self.readings: dict[Subscription, Reading] = {}
+        self.window = Window(self.name, self.log, self.readings, policy, self.budget)
+        self.published = 0
+        #: Connections that publish here, as far as they have been noted, each with all topics it is noted for.
+        self.publishers: dict[ConnectionId, dict[Topic, None]] = {}
+        self.published_bytes = 0
+        self.last_used_at_ns = now_ns
+        self.is_removed = False
+        #: Whether publishers are held back.
+        self.is_blocked = False
+        #: While blocked: when a reading that pins the window last moved.
+        self.progress_at_ns = now_ns
+        self.unblocked = Signal()
+        #: Its number in the store, if it is there.
+        self.store_id: int | None = None
+        #: The offset up to which the store knows it; behind it nothing was published there.
+        self.stored_end = next_offset
+        #: Below it the store may have no message where it had one once, and nobody knows: it is from before that was
+        #: written down.
+        self.whole_from = Offset(0)
+        #: Whether there may be messages that not everybody gets, or not for ever.
+        self.is_choosy = False
+        #: What of it the store has is at this offset or above, and not in these ranges.
+        self.collected_up_to = next_offset
+        self.collected = OffsetRanges()
+        #: Ranges above the lowest ack floor that everybody has settled, for the journal to delete.
+        self.between_holes: list[tuple[int, int]] = []
+        #: What is kept for later subscribers; None if nothing is.
+        self.retained: Retained | None = None
+        if policy.retention and around.can_store:
+            self.retained = Retained(policy.retention)
+        #: Units on their way through the journal that publish here.
+        self.pending_units = 0
+        #: Those of them whose messages have been given their offsets: nothing may come in between.
+        self.formed_units = 0
+        self._around = around
+        self._pinned_at = Offset(0)
+        #: The version of the patterns up to which new ones have been noticed, and closed ones.
+        self._matched_version = -1
+        self._forgotten_version = -1
+        #: Whether somebody could need its messages later, and for which version of the durable subscriptions.
+        self._is_stored = False
+        self._durable_version = -1
+
+    # Storing ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether what is published here must go through the journal."""
+        durable = self._around.durable
+        if self._durable_version != durable.version:
+            self._durable_version = durable.version
+            self._is_stored = self.is_retaining or bool(durable.match(self.segments))
+        return self._is_stored
+
+    @property
+    def is_retaining(self) -> bool:
+        """Whether messages are kept for later subscribers."""
+        return self.retained is not None
+
+    @property
+    def is_of_dead_letters(self) -> bool:
+        return self.segments[0] == DEAD_LETTERS
+
+    @property
+    def is_in_store(self) -> bool:
+        return self.store_id is not None
+
+    @property
+    def unsaved(self) -> Unsaved:
+        return self._around.unsaved
+
+    @property
+    def pages(self) -> Pages:
+        return self._around.pages
+
+    @property
+    def times(self) -> DeliveryTimes:
+        return self._around.times
+
+    @property
+    def records(self) -> Records | None:
+        return self._around.records
+
+    @property
+    def redeliveries(self) -> Timetable[Waiting]:
+        return self._around.redeliveries
+
+    @property
+    def deadlines(self) -> Timetable[Unanswered]:
+        return self._around.deadlines
+
+    def enter_store(self, store_id: int) -> None:
+        """It has a place in the store from now on. What the log holds by now is not there."""
+        self.store_id = store_id
+        self.collected_up_to = self.stored_end = self.log.end_offset
+        self.window.enter_store()
+
+    def has_stored(self, offset: Offset) -> bool:
+        """Whether a message that is in the log is in the store too."""
+        return self.is_in_store and not self.window.has_unstored(offset)
+
+    def source(self, offset: Offset) -> Log | None:
+        """Where to read on from `offset`: the log, or behind the window a page; None if that has to be read first."""
+        if self.store_id is None or offset >= self.log.start_offset:
+            return self.log
+        page = self.page(offset)
+        if page is not None:
+            self.pages.read_ahead(self, page.end_offset)
+        return page
+
+    def page(self, offset: Offset) -> Log | None:
+        """What the store has at `offset` and behind it; None if that has to be read first."""
+        assert self.is_in_store, f"offset {offset} of {self.name} is unsettled but not kept"
+        return self.pages.find(self, offset)
+
+    @property
+    def settled_floor(self) -> Offset:
+        """Everything below it is settled by everybody."""
+        return min([reading.cursor.ack_floor for reading in self.readings.values()], default=self.log.end_offset)
+
+    def collectable_up_to(self, now_ns: int) -> Offset:
+        """Nobody needs what is below it, now or later."""
+        floor = self.settled_floor
+        return floor if self.retained is None else min(floor, self.retained.floor(now_ns))
+
+    def note_collected(self, start: int, stop: int) -> None:
+        """The store has nothing at these offsets, from the batch on that is being formed."""
+        if start <= self.collected_up_to:
+            self.collected_up_to = max(self.collected_up_to, Offset(stop))
+            self.collected.forget_below(self.collected_up_to)
+        else:
+            self.collected.add(start, stop)
+        if self.retained is not None:
+            self.retained.forget_below(self.collected_up_to)
+
+    def find_between_holes(self) -> None:
+        """Drop from the log, and name for the store, what everybody has settled although something before it is not."""
+        self.between_holes = []
+        if self.is_retaining:
+            return  # whoever replays may want it, and takes a gap in the log for one in the store
+        if all(reading.cursor.settled_above < MIN_BETWEEN_HOLES for reading in self.readings.values()):
+            return
+        if sum(reading.cursor.hole_count for reading in self.readings.values()) > MAX_HOLES:
+            return
+        needed = OffsetRanges()
+        for reading in self.readings.values():
+            for start, stop in reading.unsettled_ranges():
+                needed.add(start, stop)
+        floor, end = self.settled_floor, self.log.end_offset
+        self.window.drop_ranges(needed.gaps(max(floor, self.log.start_offset), end))
+        if self.is_in_store:
+            for start, stop in self.collected:
+                needed.add(start, stop)
+            self.between_holes = needed.gaps(max(floor, self.collected_up_to), end)
+            if self.between_holes:
+                self.note_collectable()
+
+    def keep_between_holes(self) -> None:
+        """What was found there is needed again, and the log has it no more: whoever reads it asks the store."""
+        self.between_holes = []
+        self.window.trim(only_unsent=True)
+
+    @property
+    def stored_messages(self) -> int:
+        """How many messages the store may have of it: some offsets in between may have none."""
+        return self.log.end_offset - self.collected_up_to - self.collected.count if self.is_in_store else 0
+
+    def purge(self, messages: Mapping[Offset, Message], now_ns: int) -> None:
+        """These are gone, although somebody may not have settled them: nobody gets them any more."""
+        for reading in self.readings.values():
+            takes = reading.selection(now_ns).takes
+            for offset, message in messages.items():
+                if takes(message):
+                    reading.give_up(offset, Outcome.SKIPPED, now_ns, message)
+                else:
+                    reading.pass_by(offset)
+        self.window.drop_ranges([(offset, offset + 1) for offset in messages])
+        self.pages.forget(self)
+        if self.retained is not None:
+            self.retained.forget(messages)
+
+    def expire_oldest(self, now_ns: int) -> None:
+        """Drop what has expired from the front of the log, a slice of it: messages mostly expire in their order. The
+        rest is stepped over when its turn comes."""
+        if not self.is_choosy:
+            return
+        expired = 0
+        for offset, message in self.log:
+            if (
+                expired == EXPIRED_PER_LOOK
+                or not message.has_expired(now_ns)
+                or not self.expire(offset, message, now_ns)
+            ):
+                break
+            expired += 1
+        if expired:
+            start = self.log.start_offset
+            self.window.drop_ranges([(start, start + expired)])
+
+    def skip(self, offset: Offset, message: Message, now_ns: int) -> None:
+        """An operator takes a message away: who has it in flight may still acknowledge it; nobody else gets it. Said
+        before it is purged, so that cursors and ledger know of it in the very batch that deletes it."""
+        self._give_up(offset, message, Outcome.SKIPPED, now_ns)
+
+    def expire(self, offset: Offset, message: Message, now_ns: int) -> bool:
+        """The time of a message is over; it may be without its body. True if nobody has it in flight, where it can
+        still be acknowledged: then it can go. False, too, while only the store has it: its batch is written, and not
+        completed yet."""
+        if offset >= self.log.end_offset:
+            return False
+        for subscription in self._give_up(offset, message, Outcome.EXPIRED, now_ns):
+            subscription.counters.expired += 1
+        return all(
+            reading.cursor.is_settled(offset, offset + 1) or offset >= reading.cursor.next_offset
+            for reading in self.readings.values()
+        )
+
+    def _give_up(self, offset: Offset, message: Message, outcome: Outcome, now_ns: int) -> list[Subscription]:
+        """Those for whom it was still to be sent."""
+        return [
+            subscription
+            for subscription, reading in self.readings.items()
+            if reading.selection(now_ns).takes(message) and reading.give_up(offset, outcome, now_ns, message)
+        ]
+
+    # Publishing ------------------------------------------------------------------------------------------------------
+
+    def append(self, messages: Sequence[Message], now_ns: int, *, is_stored: bool = False) -> None:
+        """Take in messages, offer them to every reading, and keep the window within its bounds.
+
+        `is_stored`: the journal has written those that are persistent.
+        """
+        self.last_used_at_ns = now_ns
+        self.refresh_readings()
+        self.published += len(messages)
+        self.published_bytes += sum(map(_body_bytes_of, messages))
+        if not self.readings:
+            if self.retained is not None and is_stored:
+                self.retained.note(self.log.end_offset, messages)
+            self.log.skip(len(messages))
+            if self.log.message_count:
+                self.window.trim()
+            return
+        # Judged by what is there before: a message larger than the window is nobody's fault, and reaches everybody.
+        laggards = self.window.relieve() if self.window.is_full else []
+        before_bytes = self.log.size_bytes
+        first = self.log.append(messages)
+        self.budget.adjust(self.log.size_bytes - before_bytes)
+        if self.store_id is not None:
+            self.window.note_unstored(first, messages, is_stored=is_stored)
+        if self.retained is not None and is_stored:
+            self.retained.note(first, messages)
+        for reading in laggards:
+            reading.subscription.counters.dropped += reading.drop_newest(first)
+        for reading in self.readings.values():
+            consumer = reading.subscription.consumer
+            if consumer is not None:
+                consumer.offer(reading)
+        if self.window.is_overgrown:
+            self.window.trim()
+        if self.policy.slow_subscriber is SlowSubscriber.BLOCK and self.window.is_full:
+            self.window.shorten()
+            if self.window.is_full:
+                self._block(now_ns)
+
+    # Readings --------------------------------------------------------------------------------------------------------
+
+    def add_reading(self, subscription: Subscription, cursor: Cursor | None = None) -> Reading:
+        """`subscription` reads from here on, or from where it stood, or from where it asked to."""
+        replay = subscription.starts_at
+        position = self.log.end_offset if replay is None else min(replay.start, self.log.end_offset)
+        reading = Reading(subscription, self, cursor or Cursor(position))
+        if replay is not None:
+            # One that has read on has been told what was missing; what is older than it asked for it never gets.
+            is_at_start = reading.cursor.next_offset <= replay.start
+            reading.replay = replay if is_at_start else replay._replace(asked_for=None, is_whole=True)
+        self.readings[subscription] = reading
+        subscription.readings[self] = reading
+        return reading
+
+    def remove_reading(self, subscription: Subscription, now_ns: int) -> None:
+        """What was kept for it goes with the next trim."""
+        self.readings.pop(subscription).close()
+        self.last_used_at_ns = now_ns
+        self.note_collectable()
+
+    def refresh_readings(self) -> None:
+        """Take notice of wildcard subscriptions that came or went since the last time.
+
+        A wildcard subscription costs nothing per topic until a message is published there: this runs before every
+        append, so a subscription that came in between starts with that very message.
+        """
+        if self._matched_version == self._around.patterns.version:
+            return
+        self._matched_version = self._around.patterns.version
+        self.forget_closed_readings()
+        for subscription in self._around.patterns.match(self.segments):
+            if subscription not in self.readings:
+                self.add_reading(subscription)
+
+    def forget_closed_readings(self) -> None:
+        """Let go of wildcard subscriptions that have gone."""
+        if self._forgotten_version == self._around.patterns.version:
+            return
+        self._forgotten_version = self._around.patterns.version
+        closed = [subscription for subscription in self.readings if subscription.is_closed]
+        for subscription in closed:
+            self.readings.pop(subscription).close()
+        if closed:
+            self.note_collectable()
+
+    def note_collectable(self) -> None:
+        """Perhaps nobody needs any more what the store has."""
+        if self.is_in_store and self.collected_up_to < self.log.end_offset:
+            self.unsaved.collectable[self] = None
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it can go: nothing kept, in memory or in the store, or on its way, and nobody here who asked for this
+        very topic or has something unsettled."""
+        is_gone = self.log.message_count == 0 and (not self.is_in_store or self.collected_up_to == self.log.end_offset)
+        return (
+            is_gone
+            and not self.pending_units
+            and all(
+                not subscription.pattern.is_exact and reading.is_idle for subscription, reading in self.readings.items()
+            )
+            # One that is only just being made has no reading yet, and a batch may be giving the topic its number.
+            and not any(subscription.pattern.is_exact for subscription in self._around.durable.match(self.segments))
+        )
+
+    def remove(self) -> None:
+        """It is gone: nobody reads it or is known to publish to it any more, and nothing refers to it for that."""
+        self.is_removed = True
+        for subscription, reading in self.readings.items():
+            if subscription.consumer is not None:
+                subscription.consumer.withdraw(reading)
+            subscription.readings.pop(self, None)
+            reading.close()
+        self.readings.clear()
+        for noted in self.publishers.values():
+            noted.pop(self, None)
+        self.publishers.clear()
+
+    # Holding back ----------------------------------------------------------------------------------------------------
+
+    def try_to_unblock(self, now_ns: int) -> None:
+        """Publishers are held back: see whether the window has moved, and let them go on when there is room.
+
+        Nothing to do if they are not: whoever goes through the blocked topics may unblock others on the way.
+        """
+        if not self.is_blocked:
+            return
+        self.forget_closed_readings()
+        self.window.trim()
+        if self.is_in_store and self.window.is_full:
+            self.window.shorten()
+        pinned_at = self.window.lowest_unsent
+        if pinned_at > self._pinned_at:
+            self._pinned_at = pinned_at
+            self.progress_at_ns = now_ns
+        # What is sent and unsettled is not what the window bounds: a subscriber that works on it blocks nobody.
+        if not self.window.fills(UNBLOCK_SHARE, part=1 - self.window.sent_part):
+            self.is_blocked = False
+            del self._around.blocked[self]
+            self.unblocked.wake()
+
+    @property
+    def why(self) -> str:
+        """Why publishers are held back, for whoever is."""
+        return f"topic {self.name!r} is full"
+
+    @property
+    def waits_for_consumers(self) -> bool:
+        """Whether it will take messages again when consumers have taken some: always."""
+        return True
+
+    def disconnect_pinning(self) -> list[Reading]:
+        """Disconnect the subscribers that have read least; returns where they stood."""
+        lowest = self.window.lowest_unsent
+        pinning = [reading for reading in self.window.connected() if reading.cursor.next_offset <= lowest]
+        self.window.disconnect(pinning, f"nothing was taken from it for {self.policy.block_timeout_s:g} s")
+        return pinning
+
+    def _block(self, now_ns: int) -> None:
+        if not self.is_blocked:
+            self.is_blocked = True
+            self.progress_at_ns = now_ns
+            self._pinned_at = self.window.lowest_unsent
+            self._around.blocked[self] = None
+
+    def check_invariants(self) -> None:
+        self.log.check_invariants()
+        assert self.is_blocked == (self in self._around.blocked)
+        for subscription, reading in self.readings.items():
+            assert subscription.is_closed or subscription.readings[self] is reading
+            if not subscription.is_closed:
+                reading.check_invariants()
+        self.window.check_invariants()
+        assert self.collected_up_to <= self.log.end_offset
+        self.collected.check_invariants()
+        if self.retained is not None:
+            self.retained.check_invariants()

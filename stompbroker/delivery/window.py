@@ -1,0 +1,290 @@
+"""How much of a topic's log is kept in memory, and at whose cost it becomes shorter.
+
+Law: the only place that drops from the log. The window bounds what is not yet sent to somebody: a full one is first
+trimmed of what nobody needs, then of what the store has, and only then the policy decides. What the log holds and the
+store does not is known here, by offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from stompbroker.commitlog import OffsetRanges
+from stompbroker.delivery.policy import SlowSubscriber
+from stompbroker.errors import PeerViolation
+from stompbroker.ids import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from stompbroker.commitlog import Log
+    from stompbroker.delivery.policy import TopicPolicy
+    from stompbroker.delivery.reading import Reading
+    from stompbroker.delivery.subscription import Subscription
+    from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.message import Message
+
+__all__ = ["Window"]
+
+#: What a topic's window shrinks to while the memory budget is tight.
+TIGHT_WINDOW_BYTES: Final = 64 * 1024
+#: A log is trimmed when it has grown to twice what it was after the last time, but not below these.
+MIN_TRIM_MESSAGES: Final = 1024
+MIN_TRIM_BYTES: Final = 256 * 1024
+#: What a full window of a stored topic is shortened to: one message at a time would trim at every append.
+KEPT_SHARE: Final = 0.75
+
+
+@final
+class Window:
+    """
+    Invariants:
+        no message is kept that every reading has settled, longer than until the next trim
+        a message in the log is in the store too, unless the topic is not or `_unstored` has its offset
+        what exists below the start of the log is in the store
+    """
+
+    __slots__ = (
+        "_budget",
+        "_is_in_store",
+        "_log",
+        "_policy",
+        "_readings",
+        "_topic_name",
+        "_trim_bytes",
+        "_trim_messages",
+        "_unstored",
+    )
+
+    def __init__(
+        self,
+        topic_name: str,
+        log: Log,
+        readings: Mapping[Subscription, Reading],
+        policy: TopicPolicy,
+        budget: MemoryBudget,
+    ) -> None:
+        # The parts of its topic, not the topic itself: that owns the window, and the two would keep each other.
+        self._topic_name = topic_name
+        self._log = log
+        self._readings = readings
+        self._policy = policy
+        self._budget = budget
+        self._is_in_store = False
+        #: Offsets in the log that the store does not have; means nothing unless the topic is in the store.
+        self._unstored = OffsetRanges()
+        self._trim_messages = MIN_TRIM_MESSAGES
+        self._trim_bytes = MIN_TRIM_BYTES
+
+    # How full it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        return self.fills(1.0)
+
+    @property
+    def is_overgrown(self) -> bool:
+        """Whether it is time to trim."""
+        log = self._log
+        return log.message_count >= self._trim_messages or log.size_bytes >= self._trim_bytes
+
+    def fills(self, share: float, *, part: float = 1.0) -> bool:
+        """Whether the log, or a part of it, fills that share of the window."""
+        max_bytes, max_messages = self._bounds()
+        log = self._log
+        return log.size_bytes * part >= max_bytes * share or log.message_count * part >= max_messages * share
+
+    def _bounds(self) -> tuple[int, int]:
+        """Bytes and messages that may be kept."""
+        max_bytes = TIGHT_WINDOW_BYTES if self._budget.is_tight else self._policy.window_bytes
+        return max_bytes, self._policy.window_messages
+
+    @property
+    def lowest_unsent(self) -> Offset:
+        """Where whoever has read least in the window stands."""
+        log = self._log
+        if self._is_in_store:
+            positions = [max(reading.cursor.next_offset, log.start_offset) for reading in self.connected()]
+        else:
+            positions = [reading.cursor.next_offset for reading in self._readings.values()]
+        return min(positions, default=log.end_offset)
+
+    @property
+    def sent_part(self) -> float:
+        """Which part of the log everybody has been sent, and keeps only until it is settled."""
+        log = self._log
+        return (self.lowest_unsent - log.start_offset) / max(1, log.message_count)
+
+    # What only the log has -------------------------------------------------------------------------------------------
+
+    def note_unstored(self, first: Offset, messages: Sequence[Message], *, is_stored: bool) -> None:
+        """These messages were appended, and the journal has written the persistent ones of them, or none."""
+        if not is_stored:
+            self._unstored.add(first, first + len(messages))
+        elif not all(message.origin.is_persistent for message in messages):
+            for offset, message in enumerate(messages, first):
+                if not message.origin.is_persistent:
+                    self._unstored.add(offset, offset + 1)
+
+    def enter_store(self) -> None:
+        """The topic enters the store now; what the log holds does not."""
+        self._is_in_store = True
+        self._unstored.add(self._log.start_offset, self._log.end_offset)
+
+    def has_unstored(self, offset: Offset) -> bool:
+        return offset in self._unstored
+
+    def _first_unstored(self, reading: Reading) -> Offset | None:
+        """The first message that only the log has and that this reading has not been sent."""
+        first = self._unstored.first_from(max(reading.cursor.next_offset, self._log.start_offset))
+        return None if first is None else Offset(first)
+
+    # Making it shorter -----------------------------------------------------------------------------------------------
+
+    def trim(self, *, only_unsent: bool = False) -> None:
+        """Drop what nobody needs from the log.
+
+        What is sent and unsettled stays there, since it will mostly be settled soon. Only where it fills half of the
+        window, or when asked for, the log keeps nothing but what is unsent, and those who may need the rest hold it
+        unless the store does.
+        """
+        log = self._log
+        before_bytes = log.size_bytes
+        readings = self._readings.values()
+        log.drop(log.start_offset, min([reading.lowest_needed for reading in readings], default=log.end_offset))
+        if only_unsent or (self.fills(0.5) and self.fills(0.5, part=self.sent_part)):
+            needed = OffsetRanges()
+            for reading in readings:
+                for start, stop in reading.unsent_ranges():
+                    needed.add(start, stop)
+            for start, stop in needed.gaps(log.start_offset, log.end_offset):
+                for reading in readings:
+                    reading.hold_unsettled(start, stop)
+                log.drop(start, stop)
+        self._after_drop(before_bytes)
+        self._trim_messages = max(MIN_TRIM_MESSAGES, 2 * log.message_count)
+        self._trim_bytes = max(MIN_TRIM_BYTES, 2 * log.size_bytes)
+
+    def drop_ranges(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Drop what nobody needs any more between what somebody does."""
+        log = self._log
+        before_bytes = log.size_bytes
+        for start, stop in ranges:
+            log.drop(start, stop)
+        self._after_drop(before_bytes)
+
+    def shorten(self) -> None:
+        """Keep nothing but what is unsent, and while that fills the window, leave it to the store where it is there."""
+        self.trim(only_unsent=True)
+        if not self._is_in_store or not self.is_full:
+            return
+        # What only the log has must reach those who are connected.
+        needed = [first for reading in self.connected() if (first := self._first_unstored(reading)) is not None]
+        self._leave_to_store(min([self._first_to_keep(), *needed]))
+
+    def relieve(self) -> list[Reading]:
+        """It is full and more is about to come: do what the policy says. Returns the readings that do not get what
+        comes."""
+        self.shorten()
+        if not self.is_full:
+            return []
+        if self._is_in_store:
+            self._relieve_of_unstored()
+            return []
+        match self._policy.slow_subscriber:
+            case SlowSubscriber.BLOCK:
+                pass  # whoever publishes all the same is not a client, or had begun before the window was full
+            case SlowSubscriber.DROP_OLDEST:
+                self._drop_oldest()
+            case SlowSubscriber.DROP_NEWEST:
+                return self._laggards()
+            case SlowSubscriber.DISCONNECT:
+                self.disconnect(self._laggards(), "it did not keep up with the topic's publishers")
+        return []
+
+    def disconnect(self, readings: Iterable[Reading], why: str) -> None:
+        """Disconnect these subscribers, as far as they are connected."""
+        for reading in readings:
+            subscription = reading.subscription
+            if subscription.consumer is not None:
+                subscription.consumer.disconnect(
+                    PeerViolation(
+                        "subscriber too slow",
+                        f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
+                        f"{self._topic_name!r} with {reading.unsent} messages it has not been sent; {why}",
+                    )
+                )
+
+    def _leave_to_store(self, stop: Offset) -> None:
+        """Forget what is below `stop`; whoever needs it reads it from the store."""
+        log = self._log
+        before_bytes = log.size_bytes
+        for reading in self._readings.values():
+            reading.hold_unsettled(log.start_offset, stop)
+        log.drop(log.start_offset, stop)
+        self._after_drop(before_bytes)
+
+    def _after_drop(self, before_bytes: int) -> None:
+        log = self._log
+        self._budget.adjust(log.size_bytes - before_bytes)
+        if self._unstored:
+            self._unstored.forget_below(log.start_offset)
+
+    def _relieve_of_unstored(self) -> None:
+        """What fills the window is not in the store, and somebody who is connected has not been sent it. Whatever the
+        policy, only such messages are dropped, the oldest: all others wait in the store."""
+        first_to_keep = self._first_to_keep()
+        pinning = {
+            reading: first
+            for reading in self.connected()
+            if (first := self._first_unstored(reading)) is not None and first < first_to_keep
+        }
+        match self._policy.slow_subscriber:
+            case SlowSubscriber.BLOCK:
+                pass
+            case SlowSubscriber.DISCONNECT:
+                self.disconnect(pinning, "it did not keep up with the topic's publishers")
+            case SlowSubscriber.DROP_OLDEST | SlowSubscriber.DROP_NEWEST:
+                for reading, first in pinning.items():
+                    lost = self._unstored.common(first, first_to_keep)
+                    reading.subscription.counters.dropped += sum(stop - start for start, stop in lost)
+                    if reading.is_recorded:
+                        reading.drop_ranges(lost)
+                self._leave_to_store(first_to_keep)
+
+    def _first_to_keep(self) -> Offset:
+        """What lies from there on fills KEPT_SHARE of the window."""
+        max_bytes, max_messages = self._bounds()
+        log = self._log
+        share = KEPT_SHARE * min(max_bytes / log.size_bytes, max_messages / log.message_count)
+        return Offset(log.end_offset - int(log.message_count * share))
+
+    def connected(self) -> list[Reading]:
+        return [reading for reading in self._readings.values() if reading.subscription.consumer is not None]
+
+    def _drop_oldest(self) -> None:
+        """Drop the oldest quarter until the window is not full: one message at a time would trim at every append."""
+        log = self._log
+        while self.is_full:
+            before = log.message_count
+            start, stop = log.start_offset, log.end_offset
+            target = Offset(start + max(1, (stop - start) // 4))
+            for reading in self._readings.values():
+                reading.subscription.counters.dropped += reading.drop_oldest(target)
+            self.trim(only_unsent=True)
+            if log.message_count == before:
+                break
+
+    def _laggards(self) -> list[Reading]:
+        """The readings that fill the window by themselves; if none does, those that have most before them."""
+        log, policy = self._log, self._policy
+        unsent = {reading: reading.unsent for reading in self._readings.values()}
+        average_bytes = log.size_bytes / max(1, log.message_count)
+        bound = min(policy.window_messages, policy.window_bytes / max(1.0, average_bytes))
+        bound = min(bound, max(unsent.values()))
+        return [reading for reading, count in unsent.items() if count >= bound]
+
+    def check_invariants(self) -> None:
+        self._unstored.check_invariants()
+        if self._is_in_store:
+            assert not any(start < self._log.start_offset for start, _ in self._unstored)

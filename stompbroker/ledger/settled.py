@@ -1,0 +1,59 @@
+"""What became of deliveries, on its way from topics to the ledger.
+
+Law: values. A run says once what all its messages have in common. `ledger/drafts.py` packs it for the database, and
+the exporting process makes columns of that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stompbroker.ledger.outcome import Outcome
+    from stompbroker.message import Message
+
+__all__ = ["Account", "Party", "Settled"]
+
+
+class Settled(NamedTuple):
+    """Messages in a row that were settled for one subscription at one time and in one way."""
+
+    outcome: Outcome
+    #: The offset of the first of them.
+    first: int
+    #: How many they are, and what they are; nothing where nobody knows any more: then it is a stretch.
+    length: int
+    messages: Sequence[Message]
+    settled_at_ns: int
+    #: When they were sent first, and last; 0: never.
+    first_sent_ns: int = 0
+    last_sent_ns: int = 0
+    #: How often each was sent, and how often it was refused; and why it last failed.
+    attempts: int = 0
+    nacks: int = 0
+    reason: str = ""
+    #: How many deliveries each of them stands for.
+    weight: int = 1
+
+
+class Party(NamedTuple):
+    """Who got them, and from where."""
+
+    topic: str
+    #: How people name the subscription.
+    subscription: str
+    client_id: str | None
+    name: str
+    is_durable: bool
+    ack_mode: str
+    #: One more each time that the subscription was moved to another place in the topic.
+    generation: int
+
+
+class Account(NamedTuple):
+    """What one subscription has settled in one topic."""
+
+    party: Party
+    settled: list[Settled]
