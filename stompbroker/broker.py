@@ -58,8 +58,7 @@ from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import EMBEDDED, MEMORY, MIN_TOKEN
 from stompbroker.config.data_directory import hold
 from stompbroker.control import Control, SeenLedger
-from stompbroker.delivery import Dispatch, Records, Registry
-from stompbroker.departures import Departures
+from stompbroker.delivery import Records, Registry
 from stompbroker.errors import OperatorError, PeerViolation
 from stompbroker.ids import ConnectionId
 from stompbroker.journal import Numbers, ProcessWriter, StoreJournal, StoreWriter, ThreadWriter, restore
@@ -69,7 +68,15 @@ from stompbroker.loop_gauge import LoopGauge
 from stompbroker.management import Access, Management
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message_ids import MessageIds
-from stompbroker.sessions import RefusalPace, Session, SessionContext, SessionSettings, SessionTimers
+from stompbroker.sessions import (
+    Dispatch,
+    FlushQueue,
+    RefusalPace,
+    Session,
+    SessionContext,
+    SessionSettings,
+    SessionTimers,
+)
 from stompbroker.stomp import Limits
 from stompbroker.storage import Kept, Ownership, Store, WritingProcess, open_store, recognise
 from stompbroker.totals import Totals
@@ -125,8 +132,8 @@ class Broker:
             records=Records(self.clock.now_ns) if opened is not None and settings.ledger else None,
         )
         self.throttle = LogThrottle()
-        departures = Departures()
-        self.dispatch = Dispatch(self.registry.ready, departures, self.clock)
+        flush_queue = FlushQueue()
+        self.dispatch = Dispatch(self.registry.ready, flush_queue, self.clock)
         self.sessions: dict[ConnectionId, Session] = {}
         self.stretches = LoopGauge()
         self.opened = opened
@@ -186,7 +193,7 @@ class Broker:
             registry=self.registry,
             journal=self.journal,
             budget=self.budget,
-            departures=departures,
+            flush_queue=flush_queue,
             clock=self.clock,
             rhythm=self.rhythm,
             message_ids=message_ids,

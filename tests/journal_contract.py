@@ -24,14 +24,12 @@ from stompbroker.delivery import (
     parse_pattern,
     parse_topic_name,
 )
-from stompbroker.departures import Departures
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.outbox import Outbox
 from stompbroker.signals import Signal
-from stompbroker.stomp import Version
 from stompbroker.totals import Totals
 from tests.support.messages import make_message, make_messages
 from tests.support.patience import HARD_TIMEOUT_S
+from tests.support.sinks import ListSink
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -54,11 +52,9 @@ def transient_consumer(registry: Registry, topic: str) -> Consumer:
     consumer = Consumer(
         subscription,
         ordinal=1,
-        version=Version.V1_2,
-        outbox=Outbox(registry.budget, Signal(), Departures()),
+        sink=ListSink(),
         credit=Credit(1000, max_waiting=10),
         queue=registry.ready,
-        disconnect=lambda violation: None,
     )
     registry.claim(consumer, 0)
     registry.open(consumer, 0)

@@ -17,8 +17,9 @@ from stompbroker.clock import NANOSECONDS
 if TYPE_CHECKING:
     from stompbroker.changes import DeadLetters
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Dispatch, ReadyQueue, Registry, Waiting
+    from stompbroker.delivery import ReadyQueue, Registry, Waiting
     from stompbroker.loop_gauge import LoopGauge
+    from stompbroker.sessions import Dispatch
 
 __all__ = ["run"]
 

@@ -20,9 +20,9 @@ from stompbroker.storage import StoreDamaged, StoreFailing, StoreRefused
 
 if TYPE_CHECKING:
     from stompbroker.changes import Unit
-    from stompbroker.delivery import Dispatch
     from stompbroker.journal import Formed, Health, StoreJournal, StoreWriter
     from stompbroker.loop_gauge import LoopGauge
+    from stompbroker.sessions import Dispatch
 
 __all__ = ["run"]
 

@@ -18,12 +18,10 @@ from stompbroker.sessions import SMALL_PARTIAL_BYTES
 from stompbroker.transport import FAIR_BYTES, ChunkSize, QuickAcks, close_gently, is_reset, leaving_of, sender_of
 
 if TYPE_CHECKING:
-    from stompbroker.delivery import Dispatch
     from stompbroker.log_throttle import LogThrottle
     from stompbroker.loop_gauge import LoopGauge
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.outbox import Outbox
-    from stompbroker.sessions import Session
+    from stompbroker.sessions import Dispatch, Outbox, Session
     from stompbroker.transport import Traffic
 
 __all__ = ["Shared", "run"]
@@ -187,9 +185,9 @@ async def _write(stream: trio.abc.Stream, session: Session) -> None:
             await outbox.wait_filled()
             if outbox.is_closed:
                 return
-            data, delivered = outbox.take()
+            data, when_sent = outbox.take()
             await stream.send_all(data)
-            outbox.mark_sent(len(data), delivered)
+            outbox.mark_sent(len(data), when_sent)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         # Reading goes on: what the client sent before it went may still be on its way to us, and counts.
         outbox.close()

@@ -154,7 +154,7 @@ class DeadLetters:
             attempts=attempts,
         )
         if subscription.consumer is not None:
-            subscription.consumer.disconnect(
+            subscription.consumer.sink.disconnect(
                 PeerViolation(
                     "subscription evicted",
                     f"{subscription.key!r} has failed {attempts} times over a message of topic {reading.topic.name!r}, "

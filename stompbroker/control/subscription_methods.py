@@ -274,7 +274,7 @@ class SubscriptionMethods:
     def _detach(self, subscription: Subscription, why: str) -> None:
         consumer = subscription.consumer
         if consumer is not None:
-            consumer.disconnect(
+            consumer.sink.disconnect(
                 PeerViolation(f"subscription {why.partition(' by ')[0]}", f"{subscription.key!r} {why}")
             )
             self._registry.leave([consumer], self._clock.now_ns())

@@ -8,7 +8,6 @@ from stompbroker.delivery.accounting import account_of, party_of
 from stompbroker.delivery.consumer import Consumer, Credit
 from stompbroker.delivery.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
 from stompbroker.delivery.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_shown_topic, parse_topic_name
-from stompbroker.delivery.dispatch import Dispatch
 from stompbroker.delivery.failure import Failure, Refusal
 from stompbroker.delivery.identity import Identity, IdentityKind
 from stompbroker.delivery.pages import PageRequest, Pages
@@ -21,6 +20,7 @@ from stompbroker.delivery.registry import Leaving, Registry
 from stompbroker.delivery.replay import Replay
 from stompbroker.delivery.retained import Mark
 from stompbroker.delivery.sent_runs import Part
+from stompbroker.delivery.sink import Deliveries, Sink
 from stompbroker.delivery.subscription import AckMode, Counters, Durability, Subscription
 from stompbroker.delivery.timetable import Timetable, Unanswered, Waiting
 from stompbroker.delivery.topic import Topic
@@ -32,9 +32,9 @@ __all__ = [
     "Consumer",
     "Counters",
     "Credit",
+    "Deliveries",
     "DeliveryPolicy",
     "DeliveryWishes",
-    "Dispatch",
     "Durability",
     "Failure",
     "Identity",
@@ -54,6 +54,7 @@ __all__ = [
     "Registry",
     "Replay",
     "Retention",
+    "Sink",
     "SlowSubscriber",
     "Subscription",
     "Timetable",

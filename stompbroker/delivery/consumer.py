@@ -1,10 +1,10 @@
 """One connection's attachment to a subscription: how much it may get, what it is sent, how it answers.
 
-Law: the only place that turns "there is something to read" into bytes in an outbox, and answered numbers into settled
+Law: the only place that turns "there is something to read" into deliveries to a sink, and answered numbers into settled
 or waiting offsets. Deliveries are numbered from 1 in the order they were sent, over all topics of the subscription;
 "before", for cumulative answers, means a lower number.
 
-Hot path: one run at a time. A run of messages is rendered at once, remembered as one entry and settled by range.
+Hot path: one run at a time. A run of messages is delivered at once, remembered as one entry and settled by range.
 
 It is long because what is sent and what is answered share one numbering of deliveries.
 """
@@ -16,38 +16,31 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.delivery.failure import Refusal
-from stompbroker.delivery.rendering import Rendering
 from stompbroker.delivery.sent_runs import Part, SentRuns
+from stompbroker.delivery.sink import NOWHERE, Deliveries
 from stompbroker.delivery.subscription import AckMode
 from stompbroker.delivery.timetable import Unanswered
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
-from stompbroker.outbox import Delivered
-from stompbroker.stomp import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from stompbroker.commitlog import Claimed
     from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.ready_queue import ReadyQueue
+    from stompbroker.delivery.sink import Sink
     from stompbroker.delivery.subscription import Subscription
-    from stompbroker.errors import PeerViolation
-    from stompbroker.outbox import Outbox
 
 __all__ = ["Consumer", "Credit"]
 
-#: What is handed to the outbox at once: the unit of fairness between consumers.
+#: What is handed to the sink at once: the unit of fairness between consumers.
 SLICE_MESSAGES: Final = 512
 SLICE_BYTES: Final = 256 * 1024
 #: The same for what goes again, each of which is looked at for itself.
 SLICE_AGAIN: Final = 128
 #: Readings remembered beyond twice the messages in flight.
 SLACK: Final = 64
-
-
-def _disconnect_nobody(_violation: PeerViolation) -> None:
-    """Its consumer has left: what still refers to that must not keep its connection."""
 
 
 @final
@@ -80,12 +73,10 @@ class Consumer:
         "_in_flight_bytes",
         "_listing",
         "_queue",
-        "_rendering",
         "_served",
         "_sizes",
         "borrowed",
         "credit",
-        "disconnect",
         "expects_acks",
         "in_flight",
         "is_answerable",
@@ -94,8 +85,8 @@ class Consumer:
         "is_queued",
         "name",
         "ordinal",
-        "outbox",
         "sent",
+        "sink",
         "subscription",
     )
 
@@ -104,13 +95,12 @@ class Consumer:
         subscription: Subscription,
         *,
         ordinal: int,
-        version: Version,
-        after_frame: bytes = b"",
-        outbox: Outbox,
+        sink: Sink,
         credit: Credit,
         queue: ReadyQueue,
-        disconnect: Callable[[PeerViolation], None],
+        finds_by_message_id: bool = False,
     ) -> None:
+        """`finds_by_message_id`: its answers name messages, not delivery numbers."""
         self.subscription = subscription
         #: What its SUBSCRIBE said: its id, whether it answers, and whether an answer covers earlier deliveries too. The
         #: subscription may have been resumed since under another id or in another ack mode.
@@ -119,10 +109,8 @@ class Consumer:
         self.is_cumulative = subscription.ack_mode is AckMode.CLIENT
         #: Its number among the consumers of its connection, never used twice; part of the `ack` id.
         self.ordinal = ordinal
-        self.outbox = outbox
+        self.sink = sink
         self.credit = credit
-        #: Tells the whole connection that it has to go, and why.
-        self.disconnect = disconnect
         self.in_flight = 0
         #: In flight, but acknowledged in an open transaction: it does not count against the credit.
         self.borrowed = 0
@@ -138,13 +126,12 @@ class Consumer:
         #: For clients that count in bytes: the size of every message in flight, and of all of them.
         self._sizes: dict[tuple[Reading, int], int] = {}
         self._in_flight_bytes = 0
-        self.sent = SentRuns(finds_by_message_id=self.expects_acks and version is not Version.V1_2)
+        self.sent = SentRuns(finds_by_message_id=self.expects_acks and finds_by_message_id)
         self._queue = queue
         self._backlog: deque[Reading] = deque()
         #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
         self._listing = object()
         self._served: set[Reading] = set()
-        self._rendering = Rendering(self.name, version, after_frame, ordinal=ordinal, expects_acks=self.expects_acks)
 
     # Readiness -------------------------------------------------------------------------------------------------------
 
@@ -152,14 +139,14 @@ class Consumer:
     def free_credit(self) -> int:
         """How many more messages it may have in flight.
 
-        In `auto` mode that is a matter of the outbox alone: what is in flight there is what the writer has not handed
-        to the kernel yet, and counting messages as well would make it wait for each write before the next is rendered.
+        In `auto` mode that is a matter of the sink alone: what is in flight there is what has not left our hands yet,
+        and counting messages as well would make it wait for each write before the next is delivered.
         """
         if self.subscription.is_paused:
             return 0
         if not self.expects_acks:
             return SLICE_MESSAGES
-        if self.in_flight and (self.outbox.is_memory_tight or self._is_out_of_bytes):
+        if self.in_flight and (self.sink.is_memory_tight or self._is_out_of_bytes):
             # What is unacknowledged must be kept: while memory is tight it has to be answered before more is sent.
             return 0
         return self.credit.max_messages - self.in_flight + min(self.borrowed, self.in_flight)
@@ -185,7 +172,7 @@ class Consumer:
         self.is_open = False
         self.is_answerable = is_answerable
         self._backlog.clear()
-        self.disconnect = _disconnect_nobody
+        self.sink = NOWHERE
 
     @property
     def oldest_sent_ns(self) -> int | None:
@@ -197,7 +184,7 @@ class Consumer:
         if not self.expects_acks:
             return None
         for run in self.sent:
-            if run.put_at_bytes >= self.outbox.sent_bytes:
+            if run.put_at_bytes >= self.sink.sent_bytes:
                 break
             for start, stop in run.reading.cursor.unsettled(run.first_offset, run.first_offset + run.count):
                 for offset in range(start, stop):
@@ -232,20 +219,20 @@ class Consumer:
     def wake(self) -> None:
         """Something has changed that may let it receive: look, and queue up if so."""
         if self._backlog and not self.is_queued and self.free_credit > 0:
-            if self.outbox.has_room:
+            if self.sink.has_room:
                 self._queue.put(self)
             else:
-                self.outbox.stall(self)
+                self.sink.call_when_room(self.wake)
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
     def deliver_slice(self, now_ns: int) -> None:
-        """Hand one slice to the outbox, if there is credit, room and something to send; then queue up for the next."""
+        """Hand one slice to the sink, if there is credit, room and something to send; then queue up for the next."""
         limit = min(self.free_credit, SLICE_MESSAGES if self.credit.max_bytes is None else 1)
         if limit <= 0 or not self.is_open:
             return
-        if not self.outbox.has_room:
-            self.outbox.stall(self)
+        if not self.sink.has_room:
+            self.sink.call_when_room(self.wake)
             return
         reading = self._next_reading()
         if reading is None:
@@ -302,56 +289,55 @@ class Consumer:
         self.subscription.counters.delivered += count
         reading.topic.times.note_delivered(messages[0].published_at_ns, now_ns, count)
         first_number = self.sent.next_number
+        deliveries = Deliveries(messages, first_number)
         if reading.topic.is_retaining:
             missing_before, reading.replay = reading.missing_before, None
             if missing_before is not None:
                 reading.told_missing = first, missing_before
-            data = self._rendering.with_offsets(messages, first_number, first, missing_before)
-        else:
-            data = self._rendering.first_time(messages, first_number)
-        if not self.expects_acks:
-            if reading.topic.records is not None and not self.subscription.is_durable:
-                # Now, while the messages are at hand; the log keeps nothing for it.
-                reading.topic.records.sample_sent(reading, first, messages, now_ns)
-            self.outbox.put_deliveries(data, Delivered(self, reading, first, Offset(first + count)))
-        else:
-            self.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=self.outbox.put_bytes)
-            self._count_bytes(reading, first, len(data))
-            self.outbox.put_deliveries(data)
-            self._set_deadline(reading, first_number, now_ns)
+            deliveries = Deliveries(messages, first_number, first, missing_before)
+        if not self.expects_acks and reading.topic.records is not None and not self.subscription.is_durable:
+            # Now, while the messages are at hand; the log keeps nothing for it.
+            reading.topic.records.sample_sent(reading, first, messages, now_ns)
+        self._hand_over(reading, first, deliveries, now_ns)
+        self._set_deadline(reading, first_number, now_ns)
 
     def _deliver_again(self, reading: Reading, limit: int, now_ns: int) -> None:
-        parts: list[bytes] = []
-        count = 0
-        first_number, put_at_bytes = self.sent.next_number, self.outbox.put_bytes
+        first_number, count = self.sent.next_number, 0
         for offset, messages, failure, first_sent_ns in reading.take_again(limit, SLICE_BYTES, now_ns):
-            reading.note_sent_again(offset, len(messages), self.sent.next_number)
-            data = self._rendering.again(
+            number = self.sent.next_number
+            reading.note_sent_again(offset, len(messages), number)
+            deliveries = Deliveries(
                 messages,
-                self.sent.next_number,
-                failure,
-                first_sent_ns,
+                number,
                 offset if reading.topic.is_retaining else None,
                 reading.missing_told_with(offset),
+                is_again=True,
+                failure=failure,
+                first_sent_ns=first_sent_ns,
             )
             count += len(messages)
-            if not self.expects_acks:
-                self.outbox.put_deliveries(data, Delivered(self, reading, offset, Offset(offset + len(messages))))
-                continue
-            self.sent.add(reading, offset, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
-            self._count_bytes(reading, offset, len(data))
-            parts.append(data)
-            put_at_bytes += len(data)
-        self.in_flight += count
+            self.in_flight += len(messages)
+            self._hand_over(reading, offset, deliveries, now_ns)
         self.subscription.counters.delivered += count
         self.subscription.counters.redelivered += count
-        if parts:
-            self.outbox.put_deliveries(b"".join(parts))
+        if count:
             self._set_deadline(reading, first_number, now_ns)
+
+    def _hand_over(self, reading: Reading, first: Offset, deliveries: Deliveries, now_ns: int) -> None:
+        """In flight from now on, until it is answered, or in `auto` mode until it has left our hands."""
+        messages, sink = deliveries.messages, self.sink
+        if not self.expects_acks:
+            sink.deliver(deliveries, partial(self.settle_sent, reading, first, Offset(first + len(messages))))
+            return
+        put_at_bytes = sink.put_bytes
+        self.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
+        sink.deliver(deliveries)
+        if self.credit.max_bytes is not None:
+            self._count_bytes(reading, first, sink.put_bytes - put_at_bytes)
 
     def _set_deadline(self, reading: Reading, first_number: int, now_ns: int) -> None:
         """What was just sent has to be answered in time, if the policy says so."""
-        deadline_ns = reading.policy.ack_deadline_ns
+        deadline_ns = reading.policy.ack_deadline_ns if self.expects_acks else 0
         if deadline_ns:
             self._has_deadlines = True
             numbers = Unanswered(self, first_number, self.sent.next_number - 1)
@@ -360,7 +346,7 @@ class Consumer:
     # Answers ---------------------------------------------------------------------------------------------------------
 
     def settle_sent(self, reading: Reading, start: Offset, stop: Offset) -> None:
-        """`auto`: the bytes of these deliveries are in the kernel's hands, and that settles them.
+        """`auto`: these deliveries have left our hands, and that settles them.
 
         Some may be settled already: by a late ACK of the consumer before this one.
         """
@@ -529,9 +515,8 @@ class Consumer:
 
     def _count_bytes(self, reading: Reading, offset: int, size_bytes: int) -> None:
         """For clients that count in bytes, who get one message at a time."""
-        if self.credit.max_bytes is not None:
-            self._sizes[reading, offset] = size_bytes
-            self._in_flight_bytes += size_bytes
+        self._sizes[reading, offset] = size_bytes
+        self._in_flight_bytes += size_bytes
 
     def _uncount_bytes(self, reading: Reading, start: int, stop: int) -> None:
         if self._sizes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from stompbroker.ids import DeliveryNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from stompbroker.delivery.reading import Reading
     from stompbroker.ids import Offset
@@ -106,7 +106,7 @@ class SentRuns:
         return iter(self._runs)
 
     def add(
-        self, reading: Reading, first: Offset, messages: list[Message], *, sent_at_ns: int, put_at_bytes: int
+        self, reading: Reading, first: Offset, messages: Sequence[Message], *, sent_at_ns: int, put_at_bytes: int
     ) -> None:
         """These messages, from offset `first` on, have been sent under the next numbers."""
         if self._by_message_id is not None:

@@ -207,7 +207,7 @@ class Window:
         for reading in readings:
             subscription = reading.subscription
             if subscription.consumer is not None:
-                subscription.consumer.disconnect(
+                subscription.consumer.sink.disconnect(
                     PeerViolation(
                         "subscriber too slow",
                         f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from stompbroker.changes import Gate, Lane
     from stompbroker.delivery import Consumer, Topic
-    from stompbroker.outbox import Outbox
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.consumers import Named
+    from stompbroker.sessions.outbox import Outbox
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame
 

@@ -106,7 +106,7 @@ def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
     since_ns = now_ns - TAKE_OVER_WINDOW_NS
     recent = [at_ns for at_ns in durability.taken_over_at_ns if at_ns > since_ns]
     # Its client may have gone, and what it said is still to be read or stored: then somebody returns, no more.
-    is_there = not consumer.outbox.is_deserted
+    is_there = not consumer.sink.is_deserted
     if is_there and len(recent) >= MAX_TAKE_OVERS:
         raise PeerViolation(
             "durable subscription in use",
@@ -114,7 +114,7 @@ def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
             f"within {TAKE_OVER_WINDOW_NS // NANOSECONDS} s: two clients use one name; give each its own",
         )
     durability.taken_over_at_ns = [*recent, now_ns] if is_there else recent
-    consumer.disconnect(
+    consumer.sink.disconnect(
         PeerViolation(
             "durable subscription taken over",
             f"{durability.identity.key!r} was subscribed to by {peer}; one connection has it at a time, the newest",

@@ -21,9 +21,9 @@ from stompbroker.changes import Lane
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
-from stompbroker.outbox import Outbox
 from stompbroker.sessions.client import Client
 from stompbroker.sessions.commands import Commands
+from stompbroker.sessions.outbox import Outbox
 from stompbroker.sessions.parking import Parking
 from stompbroker.sessions.statistics import ConnectionStatistics
 from stompbroker.sessions.vital_signs import VitalSigns
@@ -106,7 +106,7 @@ class Session:
         self.bytes_in = 0
         #: Woken when there may be room again for more of what this client sends.
         self.resumed = Signal()
-        self.outbox = Outbox(around.budget, self.resumed, around.departures)
+        self.outbox = Outbox(around.budget, self.resumed, around.flush_queue)
         self.ending: Ending | None = None
         #: Called when `ending` is set, to stop the worker's reading; the worker's to set.
         self.interrupt: Callable[[], None] = _do_nothing

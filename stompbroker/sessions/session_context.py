@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from stompbroker.changes import Journal
     from stompbroker.clock import Clock
     from stompbroker.delivery import Registry
-    from stompbroker.departures import Departures
     from stompbroker.log_throttle import LogThrottle
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message_ids import MessageIds
+    from stompbroker.sessions.outbox import FlushQueue
     from stompbroker.sessions.refusal_pace import RefusalPace
     from stompbroker.sessions.session_timers import SessionTimers
     from stompbroker.stomp import Limits
@@ -55,7 +55,7 @@ class SessionContext:
     registry: Registry
     journal: Journal
     budget: MemoryBudget
-    departures: Departures
+    flush_queue: FlushQueue
     clock: Clock
     rhythm: SessionTimers
     message_ids: MessageIds

@@ -9,19 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from stompbroker.changes import Unit, removal
-from stompbroker.delivery import Consumer, Leaving, Subscription
+from stompbroker.delivery import AckMode, Consumer, Leaving, Subscription
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
 from stompbroker.sessions.replaying import find_start
+from stompbroker.sessions.stomp_sink import StompSink
 from stompbroker.sessions.subscribe_headers import read_subscribe
+from stompbroker.stomp import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stompbroker.changes import Lane
-    from stompbroker.outbox import Outbox
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.consumers import Consumers
+    from stompbroker.sessions.outbox import Outbox
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.sessions.subscribe_headers import SubscribeRequest
 
@@ -62,15 +64,23 @@ class Subscribing:
         subscription.connection_id = self._client.connection_id
         subscription.connection_name = self._client.name
         subscription.peer = self._client.peer
+        ordinal, version = self._consumers.next_ordinal, self._client.version
+        sink = StompSink(
+            self._outbox,
+            self._client.disconnect,
+            subscription_name=subscription.name,
+            version=version,
+            after_frame=self._around.settings.after_frame,
+            ordinal=ordinal,
+            expects_acks=subscription.ack_mode is not AckMode.AUTO,
+        )
         consumer = Consumer(
             subscription,
-            ordinal=self._consumers.next_ordinal,
-            version=self._client.version,
-            after_frame=self._around.settings.after_frame,
-            outbox=self._outbox,
+            ordinal=ordinal,
+            sink=sink,
             credit=request.credit,
             queue=registry.ready,
-            disconnect=self._client.disconnect,
+            finds_by_message_id=version is not Version.V1_2,
         )
         registry.claim(consumer, self._around.clock.now_ns())
         self._consumers.add(consumer, request.destination)
@@ -159,7 +169,7 @@ class Subscribing:
             consumer = subscription.consumer
             if consumer is not None:
                 # Perhaps somebody else's by now.
-                consumer.disconnect(violation)
+                consumer.sink.disconnect(violation)
                 registry.leave([consumer], now_ns)
             registry.remove_durable(subscription, now_ns)
             self._client.disconnect(violation)

@@ -58,6 +58,7 @@ RULES = (
         never=(".actors", ".broker", ".changes", ".cli", ".management", ".sessions", ".storage", ".transport"),
         why="the stores are shared by all above and know none of them",
     ),
+    Rule(who=".delivery", never=(".stomp",), why="a consumer delivers into a sink, and knows no frames"),
     Rule(
         who=".changes",
         never=(".actors", ".broker", ".cli", ".journal", ".management", ".sessions", ".storage", ".transport"),
@@ -222,6 +223,7 @@ BREAKING = [
         "def f():\n    import stompbroker.sessions",
         "stompbroker.delivery never imports",
     ),
+    ("stompbroker/delivery/consumer.py", "from ..stomp import Version", "stompbroker.delivery never imports"),
     ("stompbroker/changes/unit.py", "from stompbroker.storage import Batch", "stompbroker.changes never imports"),
     ("stompbroker/broker.py", "from .changes.unit import Unit", "stompbroker outside stompbroker.changes never"),
     ("stompbroker/transport/tcp.py", "from stompbroker.config import Config", "stompbroker.transport imports only"),

@@ -27,16 +27,15 @@ from stompbroker.delivery import (
     parse_pattern,
     parse_topic_name,
 )
-from stompbroker.departures import Departures
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.outbox import Outbox
-from stompbroker.signals import Signal
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.totals import Totals
 from tests.support.messages import make_message
+from tests.support.sinks import frame_sink
 
 if TYPE_CHECKING:
     from stompbroker.errors import PeerViolation
+    from stompbroker.sessions import Outbox
 
 TOPICS = ("a.x", "a.y")
 
@@ -91,7 +90,6 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.disconnected: list[PeerViolation] = []
 
     def subscribe(self, destination: str, mode: AckMode, prefetch: int) -> None:
-        outbox = Outbox(self.budget, Signal(), Departures())
         number = len(self.models) + 1
         subscription = Subscription(
             name=str(number),
@@ -100,14 +98,13 @@ class DeliveryMachine(RuleBasedStateMachine):
             ack_mode=mode,
             is_no_local=False,
         )
+        sink, outbox = frame_sink(subscription, self.budget, ordinal=number, disconnect=self.disconnected.append)
         consumer = Consumer(
             subscription,
             ordinal=number,
-            version=Version.V1_2,
-            outbox=outbox,
+            sink=sink,
             credit=Credit(prefetch, max_waiting=8),
             queue=self.registry.ready,
-            disconnect=self.disconnected.append,
         )
         self.registry.claim(consumer, self.now_ns)
         self.registry.open(consumer, self.now_ns)
@@ -144,9 +141,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     def write(self, which: int) -> None:
         """The writer of one connection sends everything; the client reads it."""
         model = self.models[which]
-        data, delivered = model.outbox.take()
+        data, when_sent = model.outbox.take()
         frames = model.reader.receive(bytes(data))
-        model.outbox.mark_sent(len(data), delivered)
+        model.outbox.mark_sent(len(data), when_sent)
         for frame in frames:
             fate, body = model.fates[frame.body], frame.body
             assert (frame.headers["redelivered"] == "true") == (body in model.sent)

@@ -19,7 +19,6 @@ from stompbroker.delivery import (
     AckMode,
     Consumer,
     Credit,
-    Dispatch,
     Durability,
     Identity,
     IdentityKind,
@@ -31,19 +30,18 @@ from stompbroker.delivery import (
     parse_pattern,
     parse_topic_name,
 )
-from stompbroker.departures import Departures
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.journal.store_writer import ThreadWriter
 from stompbroker.loop_gauge import LoopGauge
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.outbox import Outbox
+from stompbroker.sessions import Dispatch, FlushQueue
 from stompbroker.signals import Signal
-from stompbroker.stomp import Version
 from stompbroker.storage import open_store
 from stompbroker.totals import Totals
 from tests.journal.watched_store import WatchedStore
 from tests.support.forming import form
 from tests.support.patience import HARD_TIMEOUT_S
+from tests.support.sinks import ListSink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -97,7 +95,7 @@ class JournalUnderTest:
         )
         self.stretches = LoopGauge()
         #: Of nobody: tests deliver when they want to.
-        self.dispatch = Dispatch(ReadyQueue(), Departures(), self.clock)
+        self.dispatch = Dispatch(ReadyQueue(), FlushQueue(), self.clock)
         #: What was completed and what was refused, in that order; whatever `submit` was given as a name.
         self.completed: list[object] = []
         self.refused: list[object] = []
@@ -158,11 +156,9 @@ class JournalUnderTest:
         consumer = Consumer(
             subscription,
             ordinal=1,
-            version=Version.V1_2,
-            outbox=Outbox(self.budget, Signal(), Departures()),
+            sink=ListSink(),
             credit=Credit(prefetch, max_waiting=1000),
             queue=self.registry.ready,
-            disconnect=lambda violation: None,
         )
         self.registry.claim(consumer, self.clock.now_ns())
         return consumer
@@ -187,8 +183,9 @@ class JournalUnderTest:
         while len(self.registry.ready):
             consumer = self.registry.ready.take()
             consumer.deliver_slice(0)
-            data, delivered = consumer.outbox.take()
-            consumer.outbox.mark_sent(len(data), delivered)
+            sink = consumer.sink
+            assert isinstance(sink, ListSink)
+            sink.send()
 
     def write(self) -> None:
         """As the actor does, where none runs: one batch, from forming to the last completion."""

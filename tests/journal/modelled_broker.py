@@ -37,7 +37,6 @@ from stompbroker.delivery import (
     parse_pattern,
     parse_topic_name,
 )
-from stompbroker.departures import Departures
 from stompbroker.ids import Offset
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.ledger.exports import Exports
@@ -45,8 +44,6 @@ from stompbroker.ledger.outcome import Outcome
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message import Message, Origin
 from stompbroker.message_ids import MessageIds
-from stompbroker.outbox import Outbox
-from stompbroker.signals import Signal
 from stompbroker.stomp import FrameReader, Limits, Version, message_tail
 from stompbroker.storage import open_store
 from stompbroker.totals import Totals
@@ -65,6 +62,7 @@ from tests.journal.delivery_model import (
 )
 from tests.journal.test_durable_machine import HandClock
 from tests.support.forming import form
+from tests.support.sinks import frame_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -74,7 +72,7 @@ if TYPE_CHECKING:
     from stompbroker.commitlog import Log
     from stompbroker.delivery import PageRequest, Reading, Topic, Waiting
     from stompbroker.journal import Formed
-    from stompbroker.outbox import Delivered
+    from stompbroker.sessions import Outbox
     from stompbroker.stomp import Frame
 
 __all__ = ["SUBSCRIBERS", "TOPICS", "Attachment", "End", "ModelledBroker"]
@@ -115,7 +113,7 @@ class Slice(NamedTuple):
     """What was handed to an outbox at once, and settles when it has been sent."""
 
     size_bytes: int
-    delivered: list[Delivered]
+    when_sent: list[Callable[[], None]]
     deliveries: int
 
 
@@ -485,7 +483,7 @@ class ModelledBroker:
             return
         (attachment,) = found
         expected = self.world.subscriptions[attachment.number]
-        data, delivered = attachment.outbox.take()
+        data, when_sent = attachment.outbox.take()
         frames = attachment.reader.receive(bytes(data))
         while attachment.reader.has_more:
             frames += attachment.reader.receive(b"")
@@ -493,7 +491,7 @@ class ModelledBroker:
             self._look_at_delivery(attachment, expected, frame)
         self._look_at_passed_over(expected)
         if frames:
-            attachment.slices.append(Slice(len(data), delivered, len(frames)))
+            attachment.slices.append(Slice(len(data), when_sent, len(frames)))
         if attachment.ack_mode is not AckMode.AUTO:
             assert len(expected.with_fate(Fate.IN_FLIGHT)) <= attachment.plan.prefetch
 
@@ -794,15 +792,13 @@ class ModelledBroker:
             self.registry.add_durable(subscription)
             self.numbered[subscription.store_id or 0] = subscription
         subscription.ack_mode = ack_mode
-        outbox = Outbox(self.budget, Signal(), Departures())
+        sink, outbox = frame_sink(subscription, self.budget, disconnect=self.disconnected.append)
         consumer = Consumer(
             subscription,
             ordinal=1,
-            version=Version.V1_2,
-            outbox=outbox,
+            sink=sink,
             credit=Credit(plan.prefetch, max_waiting=plan.max_waiting),
             queue=self.registry.ready,
-            disconnect=self.disconnected.append,
         )
         self.registry.claim(consumer, self.clock.ns)
         self.attachments[which] = Attachment(which, ack_mode, consumer, outbox)

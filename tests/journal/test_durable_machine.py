@@ -36,19 +36,18 @@ from stompbroker.delivery import (
     parse_pattern,
     parse_topic_name,
 )
-from stompbroker.departures import Departures
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.outbox import Outbox
-from stompbroker.signals import Signal
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.storage import open_store
 from stompbroker.totals import Totals
 from tests.support.forming import form
 from tests.support.messages import make_message
+from tests.support.sinks import frame_sink
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
+    from stompbroker.sessions import Outbox
 
 TOPICS = ("a.x", "a.y")
 
@@ -239,11 +238,11 @@ class DurableMachine(RuleBasedStateMachine):
         connection = model.connection
         if connection is None:
             return
-        data, delivered = connection.outbox.take()
+        data, when_sent = connection.outbox.take()
         frames = connection.reader.receive(bytes(data))
         while connection.reader.has_more:
             frames += connection.reader.receive(b"")
-        connection.outbox.mark_sent(len(data), delivered)
+        connection.outbox.mark_sent(len(data), when_sent)
         for frame in frames:
             body = frame.body
             assert body not in model.settled, "what was settled with a receipt never comes again"
@@ -388,15 +387,13 @@ class DurableMachine(RuleBasedStateMachine):
             )
             self.registry.add_durable(subscription)
         subscription.ack_mode = ack_mode
-        outbox = Outbox(self.budget, Signal(), Departures())
+        sink, outbox = frame_sink(subscription, self.budget, disconnect=self.disconnected.append)
         consumer = Consumer(
             subscription,
             ordinal=1,
-            version=Version.V1_2,
-            outbox=outbox,
+            sink=sink,
             credit=Credit(wanted.prefetch, max_waiting=8),
             queue=self.registry.ready,
-            disconnect=self.disconnected.append,
         )
         self.registry.claim(consumer, self.clock.ns)
         self.models[which].connection = Connection(consumer, ack_mode, outbox)

@@ -17,7 +17,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal
-from stompbroker.delivery import dispatch
+from stompbroker.sessions import dispatch
 from stompbroker.stomp import Version
 from stompbroker.transport import QuickAcks
 from tests.journal.watched_store import statements_written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, final
 
 import pytest
 import trio
@@ -11,33 +11,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from trio.testing import wait_all_tasks_blocked
 
-from stompbroker.departures import Departures
-from stompbroker.ids import Offset
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.outbox import MAX_OUTBOX_BYTES, Delivered, Outbox
+from stompbroker.sessions import FlushQueue, Outbox
+from stompbroker.sessions.outbox import MAX_OUTBOX_BYTES
 from stompbroker.signals import Signal
 from tests.support.small_kernel import SmallKernel
 
 if TYPE_CHECKING:
-    from stompbroker.delivery import Consumer, Reading
+    from collections.abc import Callable
 
 
 @final
 class Settled:
-    """Stands for a consumer and its reading: knows what was settled, and whether it was woken."""
+    """Stands for a consumer: knows what was settled, and whether it was woken."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
         self.wake_ups = 0
 
-    def settle_sent(self, _reading: Reading, start: Offset, stop: Offset) -> None:
-        self.offsets += range(start, stop)
-
     def wake(self) -> None:
         self.wake_ups += 1
 
-    def delivered(self, offset: int) -> Delivered:
-        return Delivered(cast("Consumer", self), cast("Reading", self), Offset(offset), Offset(offset + 1))
+    def when_sent(self, offset: int) -> Callable[[], None]:
+        return lambda: self.offsets.append(offset)
 
 
 @final
@@ -46,19 +42,19 @@ class Connection:
 
     def __init__(self, room_bytes: int = 1 << 30) -> None:
         self.budget = MemoryBudget(1 << 30)
-        self.departures = Departures()
+        self.flush_queue = FlushQueue()
         self.drained = Signal()
         self.kernel = SmallKernel(room_bytes)
-        self.outbox = Outbox(self.budget, self.drained, self.departures)
+        self.outbox = Outbox(self.budget, self.drained, self.flush_queue)
         self.outbox.send_now = self.kernel.send
 
     def put_attended(self, *parts: bytes) -> None:
         """As in one stretch of a worker."""
-        self.departures.is_attended = True
+        self.flush_queue.is_attended = True
         for part in parts:
             self.outbox.put(part)
-        self.departures.send()
-        self.departures.leave()
+        self.flush_queue.send()
+        self.flush_queue.leave()
 
 
 @pytest.fixture
@@ -123,21 +119,21 @@ def test_the_kernel_is_not_asked_again_before_the_writer_has_waited_for_it(taken
         connection.put_attended(b"more")
 
     assert connection.kernel.calls == 1
-    data, delivered = connection.outbox.take()
+    data, when_sent = connection.outbox.take()
     assert data == b"0123456789"[taken_bytes:] + b"more" * 3
-    connection.outbox.mark_sent(len(data), delivered)
+    connection.outbox.mark_sent(len(data), when_sent)
     connection.put_attended(b"at once again")
     assert connection.kernel.taken.endswith(b"at once again")
 
 
 def test_nothing_overtakes_what_the_writer_is_sending(connection: Connection) -> None:
     connection.outbox.put(b"half a frame")
-    data, delivered = connection.outbox.take()
+    data, when_sent = connection.outbox.take()
 
     connection.put_attended(b"the next one")
 
     assert connection.kernel.calls == 0
-    connection.outbox.mark_sent(len(data), delivered)
+    connection.outbox.mark_sent(len(data), when_sent)
     assert connection.outbox.take() == (b"the next one", [])
 
 
@@ -153,11 +149,11 @@ def test_a_writer_that_was_cancelled_half_way_is_not_overtaken_either(connection
 
 
 def test_a_connection_that_is_closed_before_its_departure_sends_nothing(connection: Connection) -> None:
-    connection.departures.is_attended = True
+    connection.flush_queue.is_attended = True
     connection.outbox.put(b"too late")
     connection.outbox.close()
-    connection.departures.send()
-    connection.departures.leave()
+    connection.flush_queue.send()
+    connection.flush_queue.leave()
 
     assert connection.kernel.calls == 0
     assert connection.budget.used_bytes == 0
@@ -178,8 +174,8 @@ def test_receipts_that_were_sent_in_part_are_owed_until_all_of_them_are_sent() -
     connection.put_attended(b"x" * MAX_OUTBOX_BYTES)
     assert connection.outbox.is_owing_too_much
 
-    data, delivered = connection.outbox.take()
-    connection.outbox.mark_sent(len(data), delivered)
+    data, when_sent = connection.outbox.take()
+    connection.outbox.mark_sent(len(data), when_sent)
 
     assert not connection.outbox.is_owing_too_much
     connection.put_attended(b"x" * (MAX_OUTBOX_BYTES - 1))
@@ -191,20 +187,20 @@ def test_receipts_that_were_sent_in_part_are_owed_until_all_of_them_are_sent() -
 
 def test_what_is_settled_by_being_sent_is_settled_with_its_last_byte() -> None:
     connection, settled = Connection(room_bytes=9), Settled()
-    connection.departures.is_attended = True
-    connection.outbox.put_deliveries(b"0123456789", settled.delivered(7))
-    connection.departures.send()
+    connection.flush_queue.is_attended = True
+    connection.outbox.put_deliveries(b"0123456789", settled.when_sent(7))
+    connection.flush_queue.send()
     assert settled.offsets == []
 
-    data, delivered = connection.outbox.take()
-    connection.outbox.mark_sent(len(data), delivered)
+    data, when_sent = connection.outbox.take()
+    connection.outbox.mark_sent(len(data), when_sent)
 
     assert settled.offsets == [7]
 
 
 def test_who_found_no_room_is_woken_when_it_was_sent_at_once(connection: Connection) -> None:
     stalled = Settled()
-    connection.outbox.stall(cast("Consumer", stalled))
+    connection.outbox.call_when_room(stalled.wake)
 
     connection.put_attended(b"x")
 
@@ -248,12 +244,12 @@ async def test_who_attends_no_more_leaves_what_waits_to_the_writers(connection: 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.outbox.wait_filled)
         await wait_all_tasks_blocked()
-        connection.departures.is_attended = True
+        connection.flush_queue.is_attended = True
         connection.outbox.put(b"owed")
 
-        connection.departures.leave()
+        connection.flush_queue.leave()
 
-    assert not connection.departures.is_attended
+    assert not connection.flush_queue.is_attended
     assert connection.outbox.take() == (b"owed", [])
 
 
@@ -276,12 +272,12 @@ class OutboxMachine(RuleBasedStateMachine):
         self.ends: list[int] = []
         #: What the writer has taken and not yet sent, and how much it took.
         self.writing: memoryview | None = None
-        self.taken: tuple[int, list[Delivered]] = 0, []
+        self.taken: tuple[int, list[Callable[[], None]]] = 0, []
 
     def put_one(self, part: bytes, *, is_delivery: bool) -> None:
         self.put += part
         if is_delivery:
-            self.outbox.put_deliveries(part, self.settled.delivered(len(self.ends)))
+            self.outbox.put_deliveries(part, self.settled.when_sent(len(self.ends)))
             self.ends.append(len(self.put))
         else:
             self.outbox.put(part)
@@ -292,12 +288,12 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @rule(parts=PARTS, is_delivery=st.booleans(), is_sent=st.booleans())
     def put_attended(self, parts: list[bytes], is_delivery: bool, is_sent: bool) -> None:
-        self.connection.departures.is_attended = True
+        self.connection.flush_queue.is_attended = True
         for part in parts:
             self.put_one(part, is_delivery=is_delivery)
         if is_sent:
-            self.connection.departures.send()
-        self.connection.departures.leave()
+            self.connection.flush_queue.send()
+        self.connection.flush_queue.leave()
 
     @rule(room_bytes=st.integers(0, 20))
     def read(self, room_bytes: int) -> None:
@@ -307,8 +303,8 @@ class OutboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.writing is None and self.outbox.size_bytes)
     @rule()
     def begin_to_write(self) -> None:
-        data, delivered = self.outbox.take()
-        self.writing, self.taken = memoryview(data), (len(data), delivered)
+        data, when_sent = self.outbox.take()
+        self.writing, self.taken = memoryview(data), (len(data), when_sent)
 
     @precondition(lambda self: self.writing is not None and self.kernel.room_bytes)
     @rule()

@@ -36,7 +36,7 @@ MAX_UNREACHABLE: Final = 4 * LIVES
 WINDOW: Final = 10
 #: Where what is kept for connections and topics is defined: what is on its way to the ledger stays until it is there.
 KEPT_FOR_CLIENTS: Final = tuple(
-    f"stompbroker.{part}" for part in ("errors", "management", "outbox", "sessions", "signals", "stomp", "topics")
+    f"stompbroker.{part}" for part in ("changes", "delivery", "errors", "management", "sessions", "signals", "stomp")
 )
 #: What stays, within a bound of its own: empty places in the rhythm, names that were read lately, pages.
 STAYS: Final = {

@@ -16,23 +16,21 @@ from stompbroker.delivery import (
     AckMode,
     Consumer,
     Credit,
-    Dispatch,
     Registry,
     Subscription,
     TopicPolicies,
     TopicPolicy,
-    dispatch,
     parse_pattern,
     parse_topic_name,
 )
-from stompbroker.departures import Departures
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.outbox import MAX_OUTBOX_BYTES, Outbox
+from stompbroker.sessions import Dispatch, FlushQueue, Outbox, dispatch
+from stompbroker.sessions.outbox import MAX_OUTBOX_BYTES
 from stompbroker.signals import Signal
-from stompbroker.stomp import Version
 from stompbroker.totals import Totals
 from tests.support.messages import make_message
 from tests.support.patience import HARD_TIMEOUT_S
+from tests.support.sinks import frame_sink
 from tests.support.small_kernel import SmallKernel
 
 if TYPE_CHECKING:
@@ -57,13 +55,12 @@ class Scene:
         self.budget = MemoryBudget(1 << 30)
         self.registry = Registry(TopicPolicies(TopicPolicy()), self.budget, Totals(), max_topics=10)
         self.ready = self.registry.ready
-        self.departures = Departures()
-        self.dispatch = Dispatch(self.ready, self.departures, self.clock)
+        self.flush_queue = FlushQueue()
+        self.dispatch = Dispatch(self.ready, self.flush_queue, self.clock)
         self.consumers: list[Consumer] = []
+        self.outboxes: dict[Consumer, Outbox] = {}
 
     def subscribe(self, kernel: SmallKernel, ack_mode: AckMode = AckMode.AUTO) -> Consumer:
-        outbox = Outbox(self.budget, Signal(), self.departures)
-        outbox.send_now = kernel.send
         subscription = Subscription(
             name=f"{len(self.consumers)}",
             destination="a",
@@ -71,18 +68,19 @@ class Scene:
             ack_mode=ack_mode,
             is_no_local=False,
         )
+        sink, outbox = frame_sink(subscription, self.budget, flush_queue=self.flush_queue)
+        outbox.send_now = kernel.send
         consumer = Consumer(
             subscription,
             ordinal=1,
-            version=Version.V1_2,
-            outbox=outbox,
+            sink=sink,
             credit=Credit(1_000_000, max_waiting=1000),
             queue=self.ready,
-            disconnect=lambda violation: None,
         )
         self.registry.claim(consumer, self.clock.now_ns())
         self.registry.open(consumer, self.clock.now_ns())
         self.consumers.append(consumer)
+        self.outboxes[consumer] = outbox
         return consumer
 
     def publish(self, *bodies: bytes) -> None:
@@ -92,8 +90,8 @@ class Scene:
     def check_left(self) -> None:
         """Nobody attends any more, and nothing waits for somebody who does."""
         assert not self.ready.is_attended
-        assert not self.departures.is_attended
-        assert not self.departures._waiting
+        assert not self.flush_queue.is_attended
+        assert not self.flush_queue._waiting
 
 
 @asynccontextmanager
@@ -174,7 +172,7 @@ async def test_what_being_sent_settles_makes_room_for_more_in_the_same_turn(monk
 
     assert kernel.taken.count(b"MESSAGE\n") == consumer.subscription.counters.acked == count
     assert kernel.calls > 2
-    assert consumer.outbox.size_bytes == 0
+    assert scene.outboxes[consumer].size_bytes == 0
 
 
 async def test_a_client_that_does_not_read_holds_up_nobody_else() -> None:
@@ -196,7 +194,7 @@ async def test_who_publishes_behind_others_leaves_delivering_to_the_distributor_
     scene, kernels, receipts = Scene(), [SmallKernel() for _ in range(5)], SmallKernel()
     for kernel in kernels:
         scene.subscribe(kernel)
-    publisher = Outbox(scene.budget, Signal(), scene.departures)
+    publisher = Outbox(scene.budget, Signal(), scene.flush_queue)
     publisher.send_now = receipts.send
     scene.publish(b"a backlog")
 
@@ -259,14 +257,14 @@ async def test_a_mistake_in_a_turn_leaves_what_is_filled_to_writers_and_who_is_r
 
     monkeypatch.setattr(Consumer, "deliver_slice", fail)
     async with watched_distributor(scene) as woken, trio.open_nursery() as nursery:
-        nursery.start_soon(first.outbox.wait_filled)
+        nursery.start_soon(scene.outboxes[first].wait_filled)
         await wait_all_tasks_blocked()
 
         with pytest.raises(ZeroDivisionError), scene.dispatch:
             scene.publish(b"x")
 
     assert woken == [2], "the one that had its slice, and the one behind"
-    assert first.outbox.size_bytes > 0
+    assert scene.outboxes[first].size_bytes > 0
     scene.check_left()
 
 
@@ -285,7 +283,7 @@ async def test_a_mistake_about_one_connection_leaves_what_the_others_are_owed_to
     monkeypatch.setattr(Consumer, "settle_sent", fail)
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(last.outbox.wait_filled)
+            nursery.start_soon(scene.outboxes[last].wait_filled)
             await wait_all_tasks_blocked()
 
             with pytest.raises(ZeroDivisionError), scene.dispatch:
@@ -302,9 +300,9 @@ async def test_a_connection_that_is_closed_in_the_block_is_owed_nothing() -> Non
 
     with scene.dispatch:
         scene.publish(b"x")
-        leaving.outbox.put(b"last words")
+        scene.outboxes[leaving].put(b"last words")
         scene.registry.leave([leaving], scene.clock.now_ns())
-        leaving.outbox.close()
+        scene.outboxes[leaving].close()
 
     assert (gone.calls, kernel.calls) == (0, 1)
     scene.check_left()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from stompbroker.clock import Clock
-    from stompbroker.delivery.ready_queue import ReadyQueue
-    from stompbroker.departures import Departures
+    from stompbroker.delivery import ReadyQueue
+    from stompbroker.sessions.outbox import FlushQueue
 
 __all__ = ["Dispatch"]
 
@@ -34,11 +34,11 @@ class Dispatch:
         if anybody is ready when a block begins, the distributor was woken
     """
 
-    __slots__ = ("_clock", "_departures", "_is_behind_others", "_ready")
+    __slots__ = ("_clock", "_flush_queue", "_is_behind_others", "_ready")
 
-    def __init__(self, ready: ReadyQueue, departures: Departures, clock: Clock) -> None:
+    def __init__(self, ready: ReadyQueue, flush_queue: FlushQueue, clock: Clock) -> None:
         self._ready = ready
-        self._departures = departures
+        self._flush_queue = flush_queue
         self._clock = clock
         #: Whether somebody was ready when the block began.
         self._is_behind_others = False
@@ -46,7 +46,7 @@ class Dispatch:
     def __enter__(self) -> None:
         self._is_behind_others = len(self._ready) > 0
         self._ready.is_attended = True
-        self._departures.is_attended = True
+        self._flush_queue.is_attended = True
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
@@ -59,15 +59,15 @@ class Dispatch:
     def _send_answers(self) -> None:
         """Hand over what is owed by now, and leave those who are ready to the distributor."""
         try:
-            self._departures.send()
+            self._flush_queue.send()
         finally:
-            self._departures.leave()
+            self._flush_queue.leave()
             self._ready.leave()
 
     def take_turn(self) -> None:
         """Deliver to whoever is ready, in turn, for a written time."""
-        ready, departures = self._ready, self._departures
-        ready.is_attended = departures.is_attended = True
+        ready, flush_queue = self._ready, self._flush_queue
+        ready.is_attended = flush_queue.is_attended = True
         try:
             now_ns = self._clock.now_ns()
             ends_at_s = perf_counter() + TURN_S
@@ -77,10 +77,10 @@ class Dispatch:
                     if perf_counter() > ends_at_s:
                         break
                 # What was sent in `auto` mode is settled by that, and may make room for more.
-                departures.send()
+                flush_queue.send()
                 if not len(ready) or perf_counter() > ends_at_s:
                     break
             ready.try_to_unblock_moved(now_ns)
         finally:
-            departures.leave()
+            flush_queue.leave()
             ready.leave()

@@ -1,40 +1,28 @@
 """What a connection is still owed, as bytes.
 
-Law: anybody may put, synchronously and in batches. It is sent as one buffer: at once, where somebody attends to
-departures and the kernel takes it, and by the writer otherwise, which takes everything and then says so. Bounded by
+Law: anybody may put, synchronously and in batches. It is sent as one buffer: at once, where somebody attends to the
+flush queue and the kernel takes it, and by the writer otherwise, which takes everything and then says so. Bounded by
 whoever puts: deliveries are made only while `has_room`, a client that lets receipts pile up is not read while it
 `is_owing_too_much`, and everything is charged to the memory budget.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompbroker.delivery import Consumer, Reading
-    from stompbroker.departures import Departures
-    from stompbroker.ids import Offset
     from stompbroker.memory_budget import MemoryBudget
 
-__all__ = ["Delivered", "Outbox"]
+__all__ = ["FlushQueue", "Outbox"]
 
 #: Bytes after which no more deliveries are made. Twice what is sent at once keeps the writer busy while we render.
 MAX_OUTBOX_BYTES: Final = 512 * 1024
 #: The same while the memory budget is tight.
 MAX_TIGHT_OUTBOX_BYTES: Final = 32 * 1024
-
-
-class Delivered(NamedTuple):
-    """A run of deliveries that is settled as soon as its bytes have been handed to the kernel (`ack:auto`)."""
-
-    consumer: Consumer
-    reading: Reading
-    start: Offset
-    stop: Offset
 
 
 @final
@@ -49,15 +37,15 @@ class Outbox:
     __slots__ = (
         "_answers_bytes",
         "_budget",
-        "_delivered",
-        "_departures",
         "_drained",
         "_emptied",
         "_filled",
+        "_flush_queue",
         "_is_with_writer",
         "_parts",
         "_stalled",
         "_taken_answers_bytes",
+        "_when_sent",
         "has_left",
         "is_closed",
         "send_now",
@@ -65,9 +53,9 @@ class Outbox:
         "size_bytes",
     )
 
-    def __init__(self, budget: MemoryBudget, drained: Signal, departures: Departures) -> None:
+    def __init__(self, budget: MemoryBudget, drained: Signal, flush_queue: FlushQueue) -> None:
         self._budget = budget
-        self._departures = departures
+        self._flush_queue = flush_queue
         #: Hands to the kernel what it takes at once, and says how much that was; None where that cannot be done.
         self.send_now: Callable[[bytes], int] | None = None
         #: Says whether the other end has closed, though we may still have to read what it said; None: nobody knows.
@@ -77,8 +65,9 @@ class Outbox:
         #: Woken whenever something was sent.
         self._drained = drained
         self._parts: list[bytes] = []
-        self._delivered: list[Delivered] = []
-        self._stalled: dict[Consumer, None] = {}
+        #: Whom to call when what was put has been handed to the kernel.
+        self._when_sent: list[Callable[[], None]] = []
+        self._stalled: dict[Callable[[], None], None] = {}
         self._filled = Signal()
         self._emptied = Signal()
         #: Of size_bytes: what is not deliveries, and of that what the writer has taken.
@@ -122,25 +111,25 @@ class Outbox:
             self._answers_bytes += len(data)
             self._put(data)
 
-    def put_deliveries(self, data: bytes, delivered: Delivered | None = None) -> None:
-        """Owe the client a run of messages; `delivered` if having sent them settles them."""
+    def put_deliveries(self, data: bytes, when_sent: Callable[[], None] | None = None) -> None:
+        """Owe the client a run of messages; `when_sent` is called when the kernel has them."""
         if not self.is_closed:
-            if delivered is not None:
-                self._delivered.append(delivered)
+            if when_sent is not None:
+                self._when_sent.append(when_sent)
             self._put(data)
 
     def _put(self, data: bytes) -> None:
         self._parts.append(data)
         self.size_bytes += len(data)
         self._budget.adjust(len(data))
-        if self._departures.is_attended and self.send_now is not None and not self._is_with_writer:
-            self._departures.put(self)
+        if self._flush_queue.is_attended and self.send_now is not None and not self._is_with_writer:
+            self._flush_queue.put(self)
         else:
             self._filled.wake()
 
-    def stall(self, consumer: Consumer) -> None:
-        """Remember a consumer that has found no room, to be woken when there is some."""
-        self._stalled[consumer] = None
+    def call_when_room(self, wake: Callable[[], None]) -> None:
+        """Somebody has found no room: call it when there is some."""
+        self._stalled[wake] = None
 
     async def wait_filled(self) -> None:
         while not self._parts and not self.is_closed:
@@ -155,52 +144,52 @@ class Outbox:
         """Hand to the kernel what it takes now, and leave the rest to the writer."""
         if self._is_with_writer or not self._parts or self.send_now is None:
             return
-        data, delivered = self.take()
+        data, when_sent = self.take()
         try:
             length = self.send_now(data)
         except OSError:
             length = 0  # the kernel has no room, or the writer will be told what is wrong
         if length == len(data):
-            self.mark_sent(length, delivered)
+            self.mark_sent(length, when_sent)
         else:
             # Copied, because a part of a buffer keeps all of it, and only what is owed is charged.
-            self._leave(data[length:], delivered, length)
+            self._leave(data[length:], when_sent, length)
 
-    def _leave(self, rest: bytes, delivered: list[Delivered], sent_bytes: int) -> None:
+    def _leave(self, rest: bytes, when_sent: list[Callable[[], None]], sent_bytes: int) -> None:
         """Only some of what was taken has been sent; the writer takes the rest, and what comes until then."""
         self._taken_answers_bytes = 0
         self._parts = [rest]
-        self._delivered = delivered
+        self._when_sent = when_sent
         self._count_sent(sent_bytes)
         self._filled.wake()
 
     def wake_writer(self) -> None:
         self._filled.wake()
 
-    def take(self) -> tuple[bytes, list[Delivered]]:
+    def take(self) -> tuple[bytes, list[Callable[[], None]]]:
         """Everything put so far, as one buffer. It still counts as owed until `mark_sent`."""
         self._is_with_writer = True
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        delivered = self._delivered
+        when_sent = self._when_sent
         self._taken_answers_bytes = self._answers_bytes
         self._parts = []
-        self._delivered = []
-        return data, delivered
+        self._when_sent = []
+        return data, when_sent
 
-    def mark_sent(self, sent_bytes: int, delivered: list[Delivered]) -> None:
+    def mark_sent(self, sent_bytes: int, when_sent: list[Callable[[], None]]) -> None:
         """The buffer last taken is in the kernel's hands."""
         self._is_with_writer = False
         self._answers_bytes -= self._taken_answers_bytes
         self._taken_answers_bytes = 0
         self._count_sent(sent_bytes)
-        for consumer, reading, start, stop in delivered:
-            consumer.settle_sent(reading, start, stop)
+        for call in when_sent:
+            call()
         if not self.size_bytes:
             self._emptied.wake()
         if self._stalled:
             stalled, self._stalled = self._stalled, {}
-            for consumer in stalled:
-                consumer.wake()
+            for wake in stalled:
+                wake()
 
     def _count_sent(self, sent_bytes: int) -> None:
         self.size_bytes -= sent_bytes
@@ -212,7 +201,7 @@ class Outbox:
         """Nothing is owed any more; what was not sent is forgotten."""
         self.is_closed = True
         self._parts.clear()
-        self._delivered.clear()
+        self._when_sent.clear()
         self._stalled.clear()
         self._budget.adjust(-self.size_bytes)
         self.size_bytes = 0
@@ -220,3 +209,43 @@ class Outbox:
         self._filled.wake()
         self._emptied.wake()
         self._drained.wake()
+
+
+@final
+class FlushQueue:
+    """Outboxes that are sent from at the end of the stretch that fills them.
+
+    While somebody attends, an outbox that is filled waits here instead of waking its writer, and whoever attends has it
+    handed to the kernel before the next checkpoint. To wake a task costs more than the system call that it would make.
+
+    Invariants:
+        nobody waits unless it is attended
+    """
+
+    __slots__ = ("_waiting", "is_attended")
+
+    def __init__(self) -> None:
+        self._waiting: dict[Outbox, None] = {}
+        self.is_attended = False
+
+    def put(self, outbox: Outbox) -> None:
+        assert self.is_attended
+        self._waiting[outbox] = None
+
+    def send(self) -> None:
+        """Send what waits, as far as it goes at once; what does not is left to its writer."""
+        waiting, self._waiting = self._waiting, {}
+        try:
+            for outbox in waiting:
+                outbox.send_at_once()
+        except BaseException:
+            # A mistake with one connection must not leave the others waiting for a writer that nobody wakes.
+            self._waiting |= waiting
+            raise
+
+    def leave(self) -> None:
+        """Nobody attends any more."""
+        self.is_attended = False
+        waiting, self._waiting = self._waiting, {}
+        for outbox in waiting:
+            outbox.wake_writer()
