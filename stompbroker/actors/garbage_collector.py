@@ -117,8 +117,7 @@ async def _serve_the_waiting(registry: Registry, stretches: LoopGauge) -> None:
     """Memory has eased: consumers that got nothing more because of it may go on."""
 
     def wake(subscription: Subscription) -> None:
-        if subscription.consumer is not None:
-            subscription.consumer.wake()
+        subscription.wake()
 
     await _in_slices(wake, list(registry.subscriptions), stretches)
 

@@ -153,8 +153,8 @@ class DeadLetters:
             topic=reading.topic.name,
             attempts=attempts,
         )
-        if subscription.consumer is not None:
-            subscription.consumer.sink.disconnect(
+        for consumer in list(subscription.consumers):
+            consumer.sink.disconnect(
                 PeerViolation(
                     "subscription evicted",
                     f"{subscription.key!r} has failed {attempts} times over a message of topic {reading.topic.name!r}, "
@@ -172,8 +172,7 @@ class DeadLetters:
 
         if subscription.is_closed:
             return
-        if subscription.consumer is not None:
-            registry.leave([subscription.consumer], now_ns)
+        registry.leave(list(subscription.consumers), now_ns)
         if subscription.identity in registry.durable:
             self._journal.submit(
                 removal(

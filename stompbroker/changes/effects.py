@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.commitlog import Claimed
-    from stompbroker.delivery import Failure, Part, Reading, Refusal
+    from stompbroker.delivery import Consumer, Failure, Part, Reading, Refusal
     from stompbroker.ledger.settled import Settled
 
 __all__ = ["Effect", "SetAside", "SettledDeliveries", "claim_refused", "claim_settled"]
@@ -27,18 +27,19 @@ __all__ = ["Effect", "SetAside", "SettledDeliveries", "claim_refused", "claim_se
 class Effect:
     """Deliveries of one reading that are pending for one unit."""
 
-    __slots__ = ("_holder", "claimed", "reading")
+    __slots__ = ("_held", "claimed", "reading")
 
     def __init__(self, reading: Reading, claimed: Claimed) -> None:
-        subscription = reading.subscription
+        subscription, in_flight = reading.subscription, claimed.in_flight_ranges
         self.reading: Final = reading
         self.claimed: Final = claimed
-        #: The consumer that some of it was in flight to.
-        self._holder: Final = subscription.consumer
+        #: What of it was in flight, and to which consumers.
+        self._held: Final = reading.owners.split(in_flight)
         subscription.pending += claimed.total
         subscription.waiting -= len(claimed.waiting)
-        if subscription.consumer is not None:
-            subscription.consumer.give_up_in_flight(reading, claimed)
+        for consumer, count in reading.owners.take_away(in_flight, claimed.in_flight):
+            consumer.give_up_in_flight(reading, in_flight, count)
+        subscription.wake()
 
     def apply(self, now_ns: int) -> None:
         """The unit is durable."""
@@ -51,12 +52,16 @@ class Effect:
             return
         subscription.pending -= self.claimed.total
         subscription.waiting += len(self.claimed.waiting)
-        consumer = subscription.consumer
-        is_in_flight = consumer is not None and consumer is self._holder
-        self.reading.cursor.give_back(self.claimed, is_in_flight=is_in_flight)
+        reading = self.reading
+        back = {consumer: ranges for consumer, ranges in self._held if consumer.is_open}
+        lost = [each for consumer, ranges in self._held if not consumer.is_open for each in ranges]
+        reading.owners.expect_all(back, reading.cursor)
+        reading.cursor.give_back(self.claimed, lost)
         self._schedule_again()
-        if consumer is not None and is_in_flight:
-            consumer.take_back_in_flight(self.reading, self.claimed, now_ns)
+        for consumer, ranges in back.items():
+            for start, stop in ranges:
+                reading.owners.note(consumer, start, stop)
+            consumer.take_back_in_flight(reading, ranges, now_ns)
         self._finish()
 
     def _schedule_again(self) -> None:
@@ -64,10 +69,10 @@ class Effect:
 
     def _finish(self) -> None:
         """It is decided: whoever has answered in the meantime is heard."""
-        consumer = self.reading.subscription.consumer
-        if consumer is not None:
+        subscription = self.reading.subscription
+        for consumer in subscription.consumers:
             consumer.sent.forget_settled()
-            consumer.offer(self.reading)
+        subscription.offer(self.reading)
         self.reading.repeat_deferred()
 
 
@@ -138,11 +143,15 @@ def claim_settled(
     return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, sent_at_ns)
 
 
-def claim_refused(part: Part, refusal: Refusal, *, is_in_flight: bool) -> SetAside | None:
-    """What of these is in flight, or else free, will be set aside; None if nothing is."""
+def claim_refused(part: Part, refusal: Refusal, *, holder: Consumer | None) -> SetAside | None:
+    """What of these is in flight to `holder`, or free if there is none, will be set aside; None if nothing is."""
     reading, start, stop, sent_at_ns = part
-    is_meant = reading.cursor.is_in_flight if is_in_flight else reading.cursor.is_free
-    offsets = [offset for offset in map(Offset, range(start, stop)) if is_meant(offset)]
+    cursor, owners = reading.cursor, reading.owners
+    offsets = [
+        offset
+        for offset in map(Offset, range(start, stop))
+        if (cursor.is_free(offset) if holder is None else cursor.is_in_flight(offset) and owners.has(holder, offset))
+    ]
     if not offsets:
         return None
     failures = reading.failures_after(offsets, refusal, sent_at_ns)

@@ -36,7 +36,7 @@ class IdleSubscriptions:
     def look_at(self, subscription: Subscription) -> None:
         """Warn of it or delete it, if it is time."""
         durability = subscription.durability
-        if durability is None or subscription.consumer is not None or subscription.is_closed:
+        if durability is None or subscription.consumers or subscription.is_closed:
             return
         policy = self._registry.policies.find(subscription.pattern).idle
         idle_s = (self._clock.now_ns() - durability.last_seen_at_ns) / NANOSECONDS

@@ -33,7 +33,7 @@ def removal(
 ) -> Unit:
     """The unit that removes it, and then calls `then`; `outcome` is what becomes of what it has not settled. Nobody may
     be attached to it."""
-    assert subscription.consumer is None
+    assert not subscription.consumers
     registry.forget_durable(subscription)
 
     def finish() -> None:

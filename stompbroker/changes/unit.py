@@ -217,7 +217,7 @@ class Unit:
         """What is pending is not in flight: to refuse that is too late."""
         subscription, refused = answer.consumer.subscription, 0
         for part in parts if not (subscription.is_closed or subscription.is_leaving) else ():
-            effect = claim_refused(part, answer.refusal, is_in_flight=answer.consumer.is_open)
+            effect = claim_refused(part, answer.refusal, holder=answer.consumer if answer.consumer.is_open else None)
             if effect is not None:
                 self.effects.append(effect)
                 refused += effect.claimed.total

@@ -60,6 +60,15 @@ class Claimed(NamedTuple):
     def in_flight(self) -> int:
         return self.total - len(self.waiting) - len(self.free)
 
+    @property
+    def in_flight_ranges(self) -> list[tuple[int, int]]:
+        if not self.waiting and not self.free:
+            return self.ranges
+        elsewhere = OffsetRanges()
+        for offset in (*self.waiting, *self.free):
+            elsewhere.add(offset, offset + 1)
+        return [gap for start, stop in self.ranges for gap in elsewhere.gaps(start, stop)]
+
 
 @final
 class Cursor:
@@ -92,7 +101,7 @@ class Cursor:
         cursor.next_offset = next_offset
         for start, stop in settled:
             cursor._settled.add(start, stop)
-        cursor.release_in_flight()
+        cursor.release_ranges(cursor.in_flight_ranges())
         return cursor
 
     @property
@@ -225,16 +234,13 @@ class Cursor:
         for start, stop in claimed.ranges:
             self._waiting.update(range(start, stop))
 
-    def give_back(self, claimed: Claimed, *, is_in_flight: bool) -> None:
-        """Pending → what it was before. What was in flight is free, unless its consumer is still there."""
+    def give_back(self, claimed: Claimed, lost: Iterable[tuple[int, int]] = ()) -> None:
+        """Pending → what it was before. What was in flight and is `lost`, since its consumer has left, is free."""
         self._unclaim(claimed)
         self._waiting.update(claimed.waiting)
-        free = claimed.free
-        if not is_in_flight:
-            before = {*claimed.waiting, *free}
-            free = free + [each for start, stop in claimed.ranges for each in range(start, stop) if each not in before]
-        if free:
-            self._free = sorted([*self._free, *free])
+        self.release_ranges(lost)
+        if claimed.free:
+            self._free = sorted([*self._free, *claimed.free])
 
     def _unclaim(self, claimed: Claimed) -> None:
         assert self._pending is not None
@@ -262,13 +268,11 @@ class Cursor:
         self._waiting.add(offset)
         return True
 
-    def release_in_flight(self) -> list[tuple[int, int]]:
-        """In flight → free, all of it; returns the ranges. For a consumer that is gone."""
-        lost = self.in_flight_ranges()
+    def release_ranges(self, lost: Iterable[tuple[int, int]]) -> None:
+        """In flight → free, for these, all of which are in flight. For a consumer that is gone."""
         for start, stop in lost:
             self._free.extend(range(start, stop))
         self._free.sort()
-        return lost
 
     def in_flight_ranges(self) -> list[tuple[int, int]]:
         if not self._waiting and not self._free and self._pending is None:

@@ -11,7 +11,6 @@ It is long because what is sent and what is answered share one numbering of deli
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -24,9 +23,8 @@ from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from stompbroker.commitlog import Claimed
     from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.ready_queue import ReadyQueue
     from stompbroker.delivery.sink import Sink
@@ -39,8 +37,6 @@ SLICE_MESSAGES: Final = 512
 SLICE_BYTES: Final = 256 * 1024
 #: The same for what goes again, each of which is looked at for itself.
 SLICE_AGAIN: Final = 128
-#: Readings remembered beyond twice the messages in flight.
-SLACK: Final = 64
 
 
 @final
@@ -60,20 +56,15 @@ class Credit:
 class Consumer:
     """
     Invariants:
-        in_flight == sum of the in-flight offsets over the readings of its subscription
-        a reading is in the backlog exactly when it is `listed_in` it
-        every reading that something is in flight from is in `_served`
+        in_flight == how much is in flight to it, over the readings of its subscription
         nothing is sent unless `is_open`, and no answer counts unless it is or `is_answerable`
     """
 
     __slots__ = (
         "_answered_up_to",
-        "_backlog",
         "_has_deadlines",
         "_in_flight_bytes",
-        "_listing",
         "_queue",
-        "_served",
         "_sizes",
         "borrowed",
         "credit",
@@ -128,10 +119,6 @@ class Consumer:
         self._in_flight_bytes = 0
         self.sent = SentRuns(finds_by_message_id=self.expects_acks and finds_by_message_id)
         self._queue = queue
-        self._backlog: deque[Reading] = deque()
-        #: Stands for the backlog in its readings; not the consumer itself, which they would keep when it has gone.
-        self._listing = object()
-        self._served: set[Reading] = set()
 
     # Readiness -------------------------------------------------------------------------------------------------------
 
@@ -155,23 +142,18 @@ class Consumer:
     def _is_out_of_bytes(self) -> bool:
         return self.credit.max_bytes is not None and self._in_flight_bytes >= self.credit.max_bytes
 
-    @property
-    def backlog(self) -> int:
-        """How many messages it has not been sent yet."""
-        return sum(reading.unsent for reading in self._backlog)
-
     def open(self) -> None:
         """Begin to send."""
         self.is_open = True
         for reading in self.subscription.readings.values():
             if reading.has_more:
-                self.offer(reading)
+                self.subscription.offer(reading)
+        self.wake()
 
     def close(self, *, is_answerable: bool = False) -> None:
         """It has left its subscription: nothing more is sent, and what is in flight is not its own any more."""
         self.is_open = False
         self.is_answerable = is_answerable
-        self._backlog.clear()
         self.sink = NOWHERE
 
     @property
@@ -189,36 +171,13 @@ class Consumer:
             for start, stop in run.reading.cursor.unsettled(run.first_offset, run.first_offset + run.count):
                 for offset in range(start, stop):
                     number = run.first_number + offset - run.first_offset
-                    if run.reading.cursor.is_in_flight(offset) and not run.reading.was_sent_again(offset, after=number):
+                    if run.reading.is_in_flight_to(self, offset, number):
                         return Part(run.reading, offset, offset + 1, run.sent_at_ns)
         return None
 
-    def served(self) -> list[Reading]:
-        """The readings that something may be in flight from."""
-        return [reading for reading in self._served if reading.cursor.in_flight]
-
-    def offer(self, reading: Reading) -> None:
-        """There is something to read here."""
-        if not self.is_open or reading.missing is not None:
-            return
-        if reading.listed_in is not self._listing:
-            reading.listed_in = self._listing
-            self._backlog.append(reading)
-        if not self.is_queued:
-            self.wake()
-
-    def withdraw(self, reading: Reading) -> None:
-        """This reading is gone."""
-        if reading.listed_in is self._listing:
-            reading.listed_in = None
-            if self._backlog[-1] is reading:  # as it is when it was just served
-                self._backlog.pop()
-            else:
-                self._backlog.remove(reading)
-
     def wake(self) -> None:
         """Something has changed that may let it receive: look, and queue up if so."""
-        if self._backlog and not self.is_queued and self.free_credit > 0:
+        if self.is_open and self.subscription.to_read and not self.is_queued and self.free_credit > 0:
             if self.sink.has_room:
                 self._queue.put(self)
             else:
@@ -241,19 +200,12 @@ class Consumer:
             self._deliver_again(reading, min(limit, SLICE_AGAIN), now_ns)
         else:
             self._deliver_new(reading, limit, now_ns)
-        self._note_served(reading)
         if reading.missing is not None:
-            self.withdraw(reading)
+            self.subscription.to_read.remove(reading)
             reading.topic.pages.ask(reading, reading.missing)
         if reading.topic.is_blocked:
             self._queue.note_moved(reading.topic)
         self.wake()
-
-    def _note_served(self, reading: Reading) -> None:
-        """Remember it while something may be in flight from it; those from which nothing is are cleared out."""
-        self._served.add(reading)
-        if len(self._served) > 2 * self.in_flight + SLACK:
-            self._served = {served for served in self._served if served.cursor.in_flight}
 
     def _next_reading(self) -> Reading | None:
         """The reading whose turn it is: each gets a slice in turn."""
@@ -262,26 +214,18 @@ class Consumer:
             # Over all topics, also those that wait for a page.
             readings = self.subscription.readings.values()
             only_again = only_again or any(reading.cursor.free_count for reading in readings)
-        for _ in range(len(self._backlog)):
-            reading = self._backlog.popleft()
-            if not reading.has_more:
-                reading.listed_in = None
-                continue
-            self._backlog.append(reading)
-            if not only_again or reading.cursor.free_count:
-                return reading
-        return None
+        return self.subscription.to_read.next(only_again=only_again)
 
     @property
     def _room_to_wait(self) -> int:
         """How many new messages may be sent: all that is in flight or pending may be refused, and then waits."""
         subscription = self.subscription
-        return self.credit.max_waiting - subscription.waiting - subscription.pending - self.in_flight
+        return self.credit.max_waiting - subscription.waiting - subscription.pending - subscription.in_flight
 
     def _deliver_new(self, reading: Reading, limit: int, now_ns: int) -> None:
         if self.expects_acks:
             limit = min(limit, self._room_to_wait)
-        first, messages = reading.take_new(limit, SLICE_BYTES, now_ns)
+        first, messages = reading.take_new(self, limit, SLICE_BYTES, now_ns)
         if not messages:
             return
         count = len(messages)
@@ -303,7 +247,7 @@ class Consumer:
 
     def _deliver_again(self, reading: Reading, limit: int, now_ns: int) -> None:
         first_number, count = self.sent.next_number, 0
-        for offset, messages, failure, first_sent_ns in reading.take_again(limit, SLICE_BYTES, now_ns):
+        for offset, messages, failure, first_sent_ns in reading.take_again(self, limit, SLICE_BYTES, now_ns):
             number = self.sent.next_number
             reading.note_sent_again(offset, len(messages), number)
             deliveries = Deliveries(
@@ -365,7 +309,8 @@ class Consumer:
     def _settle_sent(self, part: Part) -> None:
         reading, start, stop, _ = part
         settlement = reading.settle_sent(start, stop)
-        self.in_flight -= settlement.in_flight
+        for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
+            holder.in_flight -= count
         self.subscription.counters.acked += settlement.total
 
     def acknowledge(self, first: int, last: int, now_ns: int = 0) -> None:
@@ -404,11 +349,10 @@ class Consumer:
             counters.late += self._sent_again_since(answered, last)
         return answered
 
-    @staticmethod
-    def _sent_again_since(answered: list[Part], number: int) -> int:
-        """How many of these were sent again under a number higher than that, and are in flight so."""
+    def _sent_again_since(self, answered: list[Part], number: int) -> int:
+        """How many of these were sent again, to another or under a number higher than that, and are in flight so."""
         return sum(
-            part.reading.was_sent_again(offset, after=number) and part.reading.cursor.is_in_flight(offset)
+            part.reading.cursor.is_in_flight(offset) and not part.reading.is_in_flight_to(self, offset, number)
             for part in answered
             if part.reading.failures
             for offset in range(part.start, part.stop)
@@ -445,19 +389,21 @@ class Consumer:
         subscription = self.subscription
         if subscription.is_closed:
             return
-        counters, holder = subscription.counters, subscription.consumer or self
+        counters = subscription.counters
         if subscription.pending or subscription.is_leaving:
             parts = self._without_pending(parts, now_ns)
         for reading, start, stop, sent_at_ns in parts:
             settlement = reading.settle(start, stop, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns)
             reading.topic.times.note_acknowledged(sent_at_ns, now_ns, settlement.total)
-            holder._uncount_bytes(reading, start, stop)
-            holder.in_flight -= settlement.in_flight
+            for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
+                holder.give_up_in_flight(reading, [(start, stop)], count)
+                if holder is not self:
+                    holder.sent.forget_settled()
             subscription.waiting -= settlement.waiting
             counters.acked += settlement.total
             counters.late += stop - start - settlement.in_flight
-        holder.sent.forget_settled()
-        holder.wake()
+        self.sent.forget_settled()
+        subscription.wake()
 
     def _without_pending(self, parts: list[Part], now_ns: int) -> list[Part]:
         """What is not pending; the rest is acknowledged once more when that is decided."""
@@ -469,23 +415,20 @@ class Consumer:
                 part.reading.defer_settling(part, partial(self.settle, [part], now_ns))
         return found
 
-    def give_up_in_flight(self, reading: Reading, claimed: Claimed) -> None:
-        """What was in flight is pending now: its credit is free."""
-        self.in_flight -= claimed.in_flight
-        for start, stop in claimed.ranges:
-            self._uncount_bytes(reading, start, stop)
-        self.wake()
+    def give_up_in_flight(self, reading: Reading, ranges: Iterable[tuple[int, int]], count: int) -> None:
+        """So many of these were in flight to it and are not any more: their credit is free."""
+        self.in_flight -= count
+        if self._sizes:
+            for start, stop in ranges:
+                self._uncount_bytes(reading, start, stop)
 
-    def take_back_in_flight(self, reading: Reading, claimed: Claimed, now_ns: int) -> None:
+    def take_back_in_flight(self, reading: Reading, ranges: list[tuple[int, int]], now_ns: int) -> None:
         """What was pending is in flight again, under the numbers it had, and has its whole time to be answered."""
-        if not claimed.in_flight:
-            return
-        self.in_flight += claimed.in_flight
+        self.in_flight += sum(stop - start for start, stop in ranges)
         self._answered_up_to = 0
-        self._note_served(reading)
         deadline_ns = reading.policy.ack_deadline_ns
         if deadline_ns:
-            for first, last in self.sent.numbers_of(reading, claimed.ranges):
+            for first, last in self.sent.numbers_of(reading, ranges):
                 reading.topic.deadlines.schedule(now_ns + deadline_ns, Unanswered(self, first, last))
 
     def set_aside(self, parts: list[Part], refusal: Refusal, *, answers: int = 1) -> None:
@@ -495,11 +438,11 @@ class Consumer:
         if subscription.is_closed:
             return
         set_aside = 0
-        for reading, start, stop, sent_at_ns in parts:
-            set_aside += reading.set_aside(start, stop, refusal, sent_at_ns=sent_at_ns, is_in_flight=self.is_open)
-            self._uncount_bytes(reading, start, stop)
-        if self.is_open:
-            self.in_flight -= set_aside
+        for part in parts:
+            count = part.reading.set_aside(part, refusal, holder=self if self.is_open else None)
+            if self.is_open:
+                self.give_up_in_flight(part.reading, [(part.start, part.stop)], count)
+            set_aside += count
         subscription.waiting += set_aside
         if refusal.is_overdue:
             subscription.counters.overdue += set_aside
@@ -507,7 +450,7 @@ class Consumer:
             subscription.counters.nacked += set_aside
             subscription.counters.late += max(0, answers - set_aside)
         self.sent.forget_settled()
-        self.wake()
+        subscription.wake()
 
     def count_in_flight_between(self, first: int, last: int) -> int:
         """How many of the deliveries numbered first..last are in flight."""
@@ -542,13 +485,13 @@ class Consumer:
         found: list[Part] = []
         for reading, start, stop, sent_at_ns in self.sent.parts(first, last + 1):
             for low, high in reading.cursor.unsettled(start, stop):
-                if not reading.failures and not reading.cursor.free_count and not reading.cursor.pending_count:
+                if reading.is_all_in_flight and not reading.failures and reading.owners.is_alone(self):
                     found.append(Part(reading, low, high, sent_at_ns))
                     continue
                 found.extend(
                     Part(reading, offset, offset + 1, sent_at_ns)
                     for offset in range(low, high)
-                    if reading.cursor.is_in_flight(offset) and not reading.was_sent_again(offset, after=last)
+                    if reading.is_in_flight_to(self, offset, last)
                 )
         return found
 
@@ -567,12 +510,10 @@ class Consumer:
         readings = self.subscription.readings.values()
         for reading in readings:
             reading.check_invariants()
-        assert self.in_flight == sum(reading.cursor.in_flight for reading in readings)
+        assert self.in_flight == sum(reading.owners.count_of(self, reading.cursor) for reading in readings)
         assert self.subscription.waiting == sum(reading.cursor.waiting_count for reading in readings)
         assert self.subscription.pending == sum(reading.cursor.pending_count for reading in readings)
-        if self.is_open:
-            assert {reading for reading in readings if reading.listed_in is self._listing} == set(self._backlog)
-            assert {reading for reading in readings if reading.cursor.in_flight} <= self._served
-        assert len(set(self._backlog)) == len(self._backlog)
+        assert [reading for reading in readings if reading.is_listed] or not self.subscription.to_read
+        assert all(reading.is_listed for reading in self.subscription.to_read)
         assert self._in_flight_bytes == sum(self._sizes.values())
         self.sent.check_invariants()

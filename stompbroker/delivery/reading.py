@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.commitlog import Cursor, OffsetRanges, Settlement
 from stompbroker.delivery.failure import Failing
+from stompbroker.delivery.owners import Owners
 from stompbroker.delivery.selecting import Selection
 from stompbroker.delivery.sent_runs import Part
 from stompbroker.delivery.timetable import Waiting
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from stompbroker.commitlog import Claimed
+    from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.delivery_policy import DeliveryPolicy
     from stompbroker.delivery.failure import Failure, Refusal
     from stompbroker.delivery.replay import Replay
@@ -83,8 +85,9 @@ class Reading:
         "failures",
         "generation",
         "held_bytes",
-        "listed_in",
+        "is_listed",
         "missing",
+        "owners",
         "replay",
         "subscription",
         "told_missing",
@@ -121,8 +124,9 @@ class Reading:
         self.told_missing: tuple[Offset, Offset] | None = None
         #: Unsent offsets that will never be sent: the window was full (`drop-newest`), or they have expired.
         self._given_up_ahead: OffsetRanges | None = None
-        #: The backlog that holds this reading; its consumer's to set.
-        self.listed_in: object = None
+        #: Whether it is among those that have something to send; the queue's to set.
+        self.is_listed = False
+        self.owners: Owners[Consumer] = Owners()
 
     @property
     def has_more(self) -> bool:
@@ -146,7 +150,7 @@ class Reading:
     @property
     def lowest_needed(self) -> Offset:
         """The log may drop everything below without anybody having to hold it."""
-        if self.subscription.consumer is None and self.topic.is_in_store:
+        if not self.subscription.consumers and self.topic.is_in_store:
             return self.topic.log.end_offset  # whoever is not there reads from the store when it returns
         needs_sent = self.subscription.may_go_again or self.is_recorded
         return self.cursor.ack_floor if needs_sent else self.cursor.next_offset
@@ -171,7 +175,7 @@ class Reading:
 
     def unsent_ranges(self) -> list[tuple[int, int]]:
         """The offsets that the window is still needed for."""
-        if self.subscription.consumer is None and self.topic.is_in_store:
+        if not self.subscription.consumers and self.topic.is_in_store:
             return []
         return self._unsent_ranges()
 
@@ -181,8 +185,8 @@ class Reading:
             return self._given_up_ahead.gaps(start, stop)
         return [(start, stop)] if start < stop else []
 
-    def take_new(self, limit: int, limit_bytes: int, now_ns: int) -> tuple[Offset, list[Message]]:
-        """The next messages to be sent for the first time, in a row, and from now on in flight.
+    def take_new(self, taker: Consumer, limit: int, limit_bytes: int, now_ns: int) -> tuple[Offset, list[Message]]:
+        """The next messages to be sent for the first time, in a row, and from now on in flight to `taker`.
 
         At least one if there is one, however large. It may be none although there are more: then some were stepped
         over, and the next call goes on behind them; or what comes next is `missing`.
@@ -207,7 +211,10 @@ class Reading:
         if source is not self.topic.log and self.is_recorded:
             for offset, message in enumerate(messages, first):
                 self._stubs[Offset(offset)] = message.without_body()
-        cursor.advance(Offset(first + len(messages)))
+        if messages:
+            self.owners.expect(taker, cursor)
+            cursor.advance(Offset(first + len(messages)))
+            self.owners.note(taker, first, first + len(messages))
         return first, messages
 
     def _within_page(self, first: Offset, messages: list[Message]) -> tuple[Offset, list[Message]]:
@@ -215,15 +222,18 @@ class Reading:
         start = self.topic.log.start_offset
         return min(first, start), messages[: max(0, start - first)]
 
-    def take_again(self, limit: int, limit_bytes: int, now_ns: int) -> list[Again]:
-        """Messages to be sent once more, lowest offset first, from now on in flight.
+    def take_again(self, taker: Consumer, limit: int, limit_bytes: int, now_ns: int) -> list[Again]:
+        """Messages to be sent once more, lowest offset first, from now on in flight to `taker`.
 
         One at least if there is one; none if the next is `missing`. What has expired, or is nowhere any more, is
         settled instead.
         """
         again: list[Again] = []
         while not again and self.missing is None and self.cursor.free_count and limit > 0:
+            self.owners.expect(taker, self.cursor)
             self._take_again(again, limit, limit_bytes, now_ns)
+        for offset, messages, _, _ in again:
+            self.owners.note(taker, offset, offset + len(messages))
         return again
 
     def _take_again(self, again: list[Again], limit: int, limit_bytes: int, now_ns: int) -> None:
@@ -283,8 +293,7 @@ class Reading:
     def resume(self) -> None:
         """What was `missing` has been read."""
         self.missing = None
-        if self.subscription.consumer is not None:
-            self.subscription.consumer.offer(self)
+        self.subscription.offer(self)
 
     def settle(self, start: int, stop: int, outcome: Outcome, settled_at_ns: int, *, sent_at_ns: int = 0) -> Settlement:
         """These offsets, none of them pending, are done with, whatever state they were in; those that are in flight
@@ -416,13 +425,16 @@ class Reading:
         if self.is_recorded and offset not in self._held and self.topic.log.get(offset) is None:
             self._stubs[offset] = message.without_body()
 
-    def set_aside(self, start: int, stop: int, refusal: Refusal, *, sent_at_ns: int, is_in_flight: bool = True) -> int:
-        """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight, or else
-        free."""
-        if is_in_flight:
-            offsets = self.cursor.set_aside(start, stop)
-        else:
+    def set_aside(self, part: Part, refusal: Refusal, *, holder: Consumer | None) -> int:
+        """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight to
+        `holder`, or that are free if there is none."""
+        _, start, stop, sent_at_ns = part
+        if holder is None:
             offsets = [offset for offset in map(Offset, range(start, stop)) if self.cursor.suspend(offset)]
+        else:
+            meant = self.owners.within(holder, [(start, stop)])
+            offsets = [offset for low, high in meant for offset in self.cursor.set_aside(low, high)]
+            self.owners.take_away(meant, len(offsets))
         if not offsets:
             return 0
         due: dict[int, list[Waiting]] = {}
@@ -486,8 +498,7 @@ class Reading:
         if message is not None:
             self.remember(offset, message)
         self.subscription.waiting -= self.settle(offset, offset + 1, outcome, now_ns).waiting
-        if self.subscription.consumer is not None:
-            self.subscription.consumer.wake()  # fewer messages wait: perhaps it may get new ones
+        self.subscription.wake()  # fewer messages wait: perhaps it may get new ones
         return True
 
     def pass_by(self, offset: Offset) -> None:
@@ -544,8 +555,7 @@ class Reading:
         """What was set aside may go again, unless it has been settled in the meantime."""
         if self.cursor.release(offset):
             self.subscription.waiting -= 1
-            if self.subscription.consumer is not None:
-                self.subscription.consumer.offer(self)
+            self.subscription.offer(self)
 
     @property
     def missing_before(self) -> Offset | None:
@@ -574,9 +584,10 @@ class Reading:
 
     def last_sent_ns(self, offset: Offset) -> int | None:
         """When an unsettled message was sent for the last time, if that is known."""
-        consumer, failure = self.subscription.consumer, self.failures.get(offset)
-        if consumer is not None and self.cursor.is_in_flight(offset):
-            return consumer.sent.sent_at_ns(self, offset)
+        failure = self.failures.get(offset)
+        if self.cursor.is_in_flight(offset):
+            holders = (each for each in self.subscription.consumers if self.owners.has(each, offset))
+            return next((each.sent.sent_at_ns(self, offset) for each in holders), None)
         if failure is not None and failure.last_attempt_ns:
             return failure.last_attempt_ns
         return self._first_sent.get(offset)
@@ -589,6 +600,22 @@ class Reading:
 
     def is_waiting(self, offset: Offset) -> bool:
         return self.cursor.is_waiting(offset) and not self.subscription.is_closed
+
+    def is_in_flight_to(self, consumer: Consumer, offset: int, number: int) -> bool:
+        """Whether it is, and was not sent to it again under a number higher than that."""
+        return (
+            self.owners.has(consumer, offset)
+            and self.cursor.is_in_flight(offset)
+            and not self.was_sent_again(offset, after=number)
+        )
+
+    def release_in_flight_of(self, consumer: Consumer) -> None:
+        """It is gone: what was in flight to it may go again at once."""
+        lost = self.owners.leave(consumer, self.cursor)
+        if lost:
+            self.cursor.release_ranges(lost)
+            if self.topic.is_in_store:
+                self.topic.unsaved.note_reading(self, 1)
 
     def was_sent_again(self, offset: int, *, after: int) -> bool:
         """Whether the message has been sent again under a number higher than `after`."""
@@ -644,7 +671,7 @@ class Reading:
     def move_to(self, position: Offset, now_ns: int) -> None:
         """Read on from there, as if nothing from it on had been sent, and everything before it settled. Nobody may be
         attached."""
-        assert self.subscription.consumer is None
+        assert not self.subscription.consumers
         assert not self.cursor.pending_count
         skipped = [(start, min(stop, position)) for start, stop in self.unsettled_ranges() if start < position]
         self._record(self.meant(skipped, now_ns), Outcome.SKIPPED, now_ns)
@@ -665,10 +692,11 @@ class Reading:
             self.topic.keep_between_holes()
             self.topic.unsaved.note_reading(self, 1)
 
-    def abandon(self, now_ns: int) -> None:
+    def abandon(self, consumer: Consumer, now_ns: int) -> None:
         """A transient subscriber has gone with what it was sent and has not answered."""
+        unanswered = self.owners.leave(consumer, self.cursor)
         if self.subscription.may_go_again:
-            self._record(self.cursor.in_flight_ranges(), Outcome.UNSUBSCRIBED, now_ns)
+            self._record(unanswered, Outcome.UNSUBSCRIBED, now_ns)
 
     def close(self) -> None:
         """Nobody reads here any more."""
@@ -750,6 +778,7 @@ class Reading:
 
     def check_invariants(self) -> None:
         self.cursor.check_invariants()
+        self.owners.check_invariants(self.cursor)
         assert self.held_bytes == sum(message.size_bytes for message in self._held.values())
         for offset in (*self.failures, *self._held, *self._stubs, *self._first_sent):
             assert offset < self.cursor.next_offset

@@ -226,14 +226,14 @@ class Registry:
         subscription = consumer.subscription
         if subscription.pattern.is_exact:
             self.topic(subscription.pattern, now_ns).last_used_at_ns = now_ns
-        assert subscription.consumer is None
-        subscription.consumer = consumer
+        assert not subscription.consumers, "one at a time"
+        subscription.consumers[consumer] = None
         self.subscriptions[subscription] = None
         self._note_seen(subscription, now_ns)
 
     def open(self, consumer: Consumer, now_ns: int) -> None:
         """What was claimed is durable: begin to send, unless the consumer has left or was replaced by then."""
-        if consumer.subscription.consumer is consumer:
+        if consumer in consumer.subscription.consumers:
             self.begin(consumer.subscription, now_ns)
             consumer.open()
 
@@ -255,25 +255,25 @@ class Registry:
         affected: dict[Topic, None] = {}
         for consumer in consumers:
             subscription = consumer.subscription
-            if subscription.consumer is not consumer:
+            if consumer not in subscription.consumers:
                 continue
             if not subscription.is_durable:
                 self._bury_before(subscription)
-                if self.records is not None:
-                    for reading in consumer.served():
-                        reading.abandon(now_ns)
+                for reading in subscription.readings.values():
+                    reading.abandon(consumer, now_ns)
                 consumer.close()
-                subscription.consumer = None
+                subscription.leave(consumer)
                 transient.append(subscription)
                 continue
             worked_on = consumer.oldest_in_flight() if leaving is Leaving.LOST else None
             consumer.close(is_answerable=leaving is Leaving.UNSUBSCRIBED)
-            subscription.consumer = None
+            subscription.leave(consumer)
             for run in consumer.sent:
                 run.reading.note_sent_before(run.first_offset, run.first_offset + run.count, run.sent_at_ns)
-            for reading in consumer.served():
-                if reading.cursor.release_in_flight() and reading.topic.is_in_store:
-                    self.unsaved.note_reading(reading, 1)
+            for reading in subscription.readings.values():
+                reading.release_in_flight_of(consumer)
+                if subscription.consumers and reading.cursor.free_count:
+                    subscription.offer(reading)
             if worked_on is not None:
                 refusal = Refusal(now_ns, "the connection was lost", is_lost=True)
                 worked_on.reading.note_lost(Offset(worked_on.start), refusal, sent_at_ns=worked_on.sent_at_ns)
@@ -304,7 +304,8 @@ class Registry:
         """
         for subscription in subscriptions:
             subscription.is_closed = True
-            subscription.consumer = None
+            subscription.consumers.clear()
+            subscription.to_read.clear()
             self.subscriptions.pop(subscription, None)
             self._totals.add_counters(Counters.__slots__, subscription.counters.values())
             if not subscription.has_begun:
@@ -372,8 +373,8 @@ class Registry:
             assert not subscription.is_closed
             if subscription.pattern.is_exact and subscription.has_begun:
                 assert self.topics[subscription.pattern.name].readings[subscription].subscription is subscription
-            if subscription.consumer is not None:
-                subscription.consumer.check_invariants()
+            for consumer in subscription.consumers:
+                consumer.check_invariants()
         for identity, subscription in self.durable.items():
             assert subscription.durability is not None
             assert subscription.durability.identity == identity

@@ -1,8 +1,9 @@
 """What somebody wants to receive, apart from who is connected for it just now.
 
-Law: a subscription owns its readings (one per topic), its policy and its counters; a consumer attaches to it and does
-the sending. Today it has at most one consumer. A transient one lives as long as its consumer; a durable one is known by
-its identity, and stays until it is deleted.
+Law: a subscription owns its readings (one per topic), which of them have something to send, its policy and its
+counters; consumers attach to it and do the sending. Each has in flight what it was sent; what it leaves behind is free
+for the others. Who may attach is decided elsewhere: today that is one at a time. A transient subscription lives as long
+as its consumer; a durable one is known by its identity, and stays until it is deleted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from zlib import crc32
 
 from stompbroker.delivery.delivery_policy import DeliveryWishes
+from stompbroker.delivery.reading_queue import ReadingQueue
 
 if TYPE_CHECKING:
     from stompbroker.delivery.consumer import Consumer
@@ -111,7 +113,7 @@ class Subscription:
         "ack_mode",
         "connection_id",
         "connection_name",
-        "consumer",
+        "consumers",
         "counters",
         "destination",
         "durability",
@@ -127,6 +129,7 @@ class Subscription:
         "pending",
         "readings",
         "starts_at",
+        "to_read",
         "waiting",
         "wishes",
     )
@@ -163,7 +166,9 @@ class Subscription:
         self.connection_name = ""
         self.peer = ""
         self.readings: dict[Topic, Reading] = {}
-        self.consumer: Consumer | None = None
+        #: Which of them have something to send; empty while nobody is attached.
+        self.to_read = ReadingQueue()
+        self.consumers: dict[Consumer, None] = {}
         self.counters = Counters()
         #: Messages set aside, over all topics; and those that belong to units on their way through the journal.
         self.waiting = 0
@@ -192,6 +197,15 @@ class Subscription:
         return f"t{self.connection_id}-{0 if self.consumer is None else self.consumer.ordinal}"
 
     @property
+    def consumer(self) -> Consumer | None:
+        """The one that is attached, for those who let in only one at a time."""
+        return next(iter(self.consumers), None)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(consumer.in_flight for consumer in self.consumers)
+
+    @property
     def jitter_seed(self) -> int:
         """What its retries are spread by: unlike those of others, and the same after a restart if it is durable."""
         return crc32(self.public_id.encode())
@@ -217,8 +231,25 @@ class Subscription:
 
     def resume(self) -> None:
         self.is_paused = False
-        if self.consumer is not None:
-            self.consumer.wake()
+        self.wake()
+
+    def offer(self, reading: Reading) -> None:
+        """There is something to read here: whoever is attached and may receive is woken."""
+        if self.consumers and reading.missing is None:
+            self.to_read.put(reading)
+            self.wake()
+
+    def wake(self) -> None:
+        """Something has changed that may let its consumers receive."""
+        for consumer in self.consumers:
+            if not consumer.is_queued:
+                consumer.wake()
+
+    def leave(self, consumer: Consumer) -> None:
+        """It is not attached any more."""
+        del self.consumers[consumer]
+        if not self.consumers:
+            self.to_read.clear()
 
     @property
     def unsettled(self) -> int:

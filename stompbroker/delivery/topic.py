@@ -366,9 +366,7 @@ class Topic:
         for reading in laggards:
             reading.subscription.counters.dropped += reading.drop_newest(first)
         for reading in self.readings.values():
-            consumer = reading.subscription.consumer
-            if consumer is not None:
-                consumer.offer(reading)
+            reading.subscription.offer(reading)
         if self.window.is_overgrown:
             self.window.trim()
         if self.policy.slow_subscriber is SlowSubscriber.BLOCK and self.window.is_full:
@@ -446,8 +444,7 @@ class Topic:
         """It is gone: nobody reads it or is known to publish to it any more, and nothing refers to it for that."""
         self.is_removed = True
         for subscription, reading in self.readings.items():
-            if subscription.consumer is not None:
-                subscription.consumer.withdraw(reading)
+            subscription.to_read.remove(reading)
             subscription.readings.pop(self, None)
             reading.close()
         self.readings.clear()

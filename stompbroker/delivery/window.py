@@ -206,8 +206,8 @@ class Window:
         """Disconnect these subscribers, as far as they are connected."""
         for reading in readings:
             subscription = reading.subscription
-            if subscription.consumer is not None:
-                subscription.consumer.sink.disconnect(
+            for consumer in list(subscription.consumers):
+                consumer.sink.disconnect(
                     PeerViolation(
                         "subscriber too slow",
                         f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
@@ -260,7 +260,7 @@ class Window:
         return Offset(log.end_offset - int(log.message_count * share))
 
     def connected(self) -> list[Reading]:
-        return [reading for reading in self._readings.values() if reading.subscription.consumer is not None]
+        return [reading for reading in self._readings.values() if reading.subscription.consumers]
 
     def _drop_oldest(self) -> None:
         """Drop the oldest quarter until the window is not full: one message at a time would trim at every append."""

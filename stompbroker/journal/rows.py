@@ -64,7 +64,7 @@ def subscription_row(subscription: Subscription) -> SubscriptionRow:
         ack_mode=subscription.ack_mode.value,
         is_no_local=subscription.is_no_local,
         created_at_ns=durability.created_at_ns,
-        last_seen_at_ns=ATTACHED if subscription.consumer is not None else durability.last_seen_at_ns,
+        last_seen_at_ns=ATTACHED if subscription.consumers else durability.last_seen_at_ns,
         is_ordered=subscription.is_ordered,
         delivery=_wishes_text(subscription),
     )

@@ -95,8 +95,9 @@ class CursorMachine(RuleBasedStateMachine):
     @rule()
     def lose_the_consumer(self) -> None:
         lost = [offset for offset, state in self.model.items() if state is State.IN_FLIGHT]
-        ranges = self.cursor.release_in_flight()
+        ranges = self.cursor.in_flight_ranges()
         assert sorted(offset for start, stop in ranges for offset in range(start, stop)) == sorted(lost)
+        self.cursor.release_ranges(ranges)
         self.model.update(dict.fromkeys(lost, State.FREE))
 
     @rule(start=st.integers(0, 200), count=st.integers(1, 20))
@@ -126,7 +127,7 @@ class CursorMachine(RuleBasedStateMachine):
                 self.model.update(dict.fromkeys(before, State.WAITING))
             case _:
                 in_flight = State.IN_FLIGHT if end == "refused" else State.FREE
-                self.cursor.give_back(claimed, is_in_flight=end == "refused")
+                self.cursor.give_back(claimed, [] if end == "refused" else claimed.in_flight_ranges)
                 self.model.update(
                     {offset: in_flight if state is State.IN_FLIGHT else state for offset, state in before.items()}
                 )
