@@ -143,7 +143,7 @@ def claim_settled(
     return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, sent_at_ns)
 
 
-def claim_refused(part: Part, refusal: Refusal, *, holder: Consumer | None) -> SetAside | None:
+def claim_refused(part: Part[Reading], refusal: Refusal, *, holder: Consumer | None) -> SetAside | None:
     """What of these is in flight to `holder`, or free if there is none, will be set aside; None if nothing is."""
     reading, start, stop, sent_at_ns = part
     cursor, owners = reading.cursor, reading.owners

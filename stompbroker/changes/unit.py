@@ -47,7 +47,7 @@ class Decision(NamedTuple):
     """An answer, and which messages it means."""
 
     answer: Answer
-    parts: list[Part]
+    parts: list[Part[Reading]]
 
 
 @final
@@ -198,7 +198,7 @@ class Unit:
             if answer.verdict is Verdict.NACK:
                 self._claim_refused(answer, parts)
 
-    def _claim_acknowledged(self, consumer: Consumer, whole: Part, now_ns: int) -> None:
+    def _claim_acknowledged(self, consumer: Consumer, whole: Part[Reading], now_ns: int) -> None:
         subscription = consumer.subscription
         if subscription.is_closed:
             return
@@ -213,7 +213,7 @@ class Unit:
                 subscription.counters.late -= effect.claimed.in_flight
             subscription.counters.late += stop - start
 
-    def _claim_refused(self, answer: Answer, parts: list[Part]) -> None:
+    def _claim_refused(self, answer: Answer, parts: list[Part[Reading]]) -> None:
         """What is pending is not in flight: to refuse that is too late."""
         subscription, refused = answer.consumer.subscription, 0
         for part in parts if not (subscription.is_closed or subscription.is_leaving) else ():

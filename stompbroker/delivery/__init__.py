@@ -4,8 +4,8 @@ Law: all mutation is synchronous, so it is atomic between checkpoints; `async` o
 synchronisation. Neighbours import from here only.
 """
 
-from stompbroker.delivery.accounting import account_of, party_of
-from stompbroker.delivery.consumer import Consumer, Credit
+from stompbroker.delivery.accounting import account_of
+from stompbroker.delivery.consumer import Consumer, Credit, Unanswered
 from stompbroker.delivery.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
 from stompbroker.delivery.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_shown_topic, parse_topic_name
 from stompbroker.delivery.failure import Failure, Refusal
@@ -13,7 +13,7 @@ from stompbroker.delivery.identity import Identity, IdentityKind
 from stompbroker.delivery.pages import PageRequest, Pages
 from stompbroker.delivery.pattern_tree import PatternTree
 from stompbroker.delivery.policy import IdlePolicy, Retention, SlowSubscriber, TopicPolicies, TopicPolicy
-from stompbroker.delivery.reading import Reading
+from stompbroker.delivery.reading import Reading, Waiting
 from stompbroker.delivery.ready_queue import ReadyQueue
 from stompbroker.delivery.records import Records
 from stompbroker.delivery.registry import Leaving, Registry
@@ -22,7 +22,7 @@ from stompbroker.delivery.retained import Mark
 from stompbroker.delivery.sent_runs import Part
 from stompbroker.delivery.sink import Deliveries, Sink
 from stompbroker.delivery.subscription import AckMode, Counters, Durability, Subscription
-from stompbroker.delivery.timetable import Timetable, Unanswered, Waiting
+from stompbroker.delivery.timetable import Timetable
 from stompbroker.delivery.topic import Topic
 from stompbroker.delivery.unsaved import Unsaved
 
@@ -69,5 +69,4 @@ __all__ = [
     "parse_pattern",
     "parse_shown_topic",
     "parse_topic_name",
-    "party_of",
 ]

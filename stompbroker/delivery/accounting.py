@@ -6,45 +6,50 @@ has failed, is one slice of the log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompbroker.ids import Offset
-from stompbroker.ledger.settled import Party, Settled
+from stompbroker.ledger.settled import Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from stompbroker.delivery.reading import Reading
+    from stompbroker.commitlog import Cursor, Log
+    from stompbroker.delivery.failure import Failure
     from stompbroker.ledger.outcome import Outcome
+    from stompbroker.ledger.settled import Party
     from stompbroker.message import Message
 
-__all__ = ["account_of", "party_of"]
+__all__ = ["account_of"]
 
 
-def party_of(reading: Reading) -> Party:
-    subscription = reading.subscription
-    durability = subscription.durability
-    if durability is None:
-        name = "" if subscription.name is None else subscription.name
-        # Ids of transient subscriptions are chosen by their clients, each for itself.
-        key, client_id = f"{subscription.connection_name}#{name}", None
-    else:
-        identity = durability.identity
-        key, name = identity.key, identity.name
-        client_id = identity.client_id
-    return Party(
-        topic=reading.topic.name,
-        subscription=key,
-        client_id=client_id,
-        name=name,
-        is_durable=durability is not None,
-        ack_mode=subscription.ack_mode.value,
-        generation=reading.generation,
-    )
+class Accountable(Protocol):
+    """What is known of the messages of a reading."""
+
+    @property
+    def party(self) -> Party: ...
+
+    @property
+    def cursor(self) -> Cursor: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def failures(self) -> Mapping[Offset, Failure]: ...
+
+    @property
+    def is_all_in_flight(self) -> bool: ...
+
+    def known_one_by_one(self, start: int, stop: int) -> list[Offset]: ...
+
+    def first_sent_ns(self, offset: Offset) -> int | None: ...
+
+    def recalled(self, start: int, stop: int) -> list[tuple[Offset, Message]]: ...
 
 
 def account_of(
-    reading: Reading, ranges: Iterable[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int
+    reading: Accountable, ranges: Iterable[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int
 ) -> list[Settled]:
     """What is known of unsettled messages that are about to be settled; `sent_at_ns` is when those that are in flight
     were sent."""
@@ -55,7 +60,7 @@ def account_of(
     return found
 
 
-def _alike(reading: Reading, start: int, stop: int) -> Iterator[tuple[int, int]]:
+def _alike(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, int]]:
     """Stretches of which something is known message by message, one by one, and what lies between them."""
     position = start
     for offset in reading.known_one_by_one(start, stop):
@@ -68,7 +73,7 @@ def _alike(reading: Reading, start: int, stop: int) -> Iterator[tuple[int, int]]
 
 
 def _account(
-    reading: Reading, start: int, stop: int, outcome: Outcome, settled_at_ns: int, sent_at_ns: int
+    reading: Accountable, start: int, stop: int, outcome: Outcome, settled_at_ns: int, sent_at_ns: int
 ) -> Iterator[Settled]:
     """Of messages that share all but their contents."""
     first, cursor = Offset(start), reading.cursor
@@ -94,11 +99,11 @@ def _account(
         )
 
 
-def _runs(reading: Reading, start: int, stop: int) -> Iterator[tuple[int, int, Sequence[Message]]]:
+def _runs(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, int, Sequence[Message]]]:
     """What lies at these offsets, in runs; nothing where nobody remembers, or only the store does."""
     position = start
     while position < stop:
-        first, messages = reading.topic.log.read(position, stop - position)
+        first, messages = reading.log.read(position, stop - position)
         if first == position and messages:
             yield position, len(messages), messages
             position += len(messages)

@@ -12,13 +12,12 @@ It is long because what is sent and what is answered share one numbering of deli
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.delivery.failure import Refusal
 from stompbroker.delivery.sent_runs import Part, SentRuns
 from stompbroker.delivery.sink import NOWHERE, Deliveries
 from stompbroker.delivery.subscription import AckMode
-from stompbroker.delivery.timetable import Unanswered
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
 
@@ -30,13 +29,21 @@ if TYPE_CHECKING:
     from stompbroker.delivery.sink import Sink
     from stompbroker.delivery.subscription import Subscription
 
-__all__ = ["Consumer", "Credit"]
+__all__ = ["Consumer", "Credit", "Unanswered"]
 
 #: What is handed to the sink at once: the unit of fairness between consumers.
 SLICE_MESSAGES: Final = 512
 SLICE_BYTES: Final = 256 * 1024
 #: The same for what goes again, each of which is looked at for itself.
 SLICE_AGAIN: Final = 128
+
+
+class Unanswered(NamedTuple):
+    """Deliveries with a deadline, numbered first..last."""
+
+    consumer: Consumer
+    first: int
+    last: int
 
 
 @final
@@ -88,7 +95,7 @@ class Consumer:
         ordinal: int,
         sink: Sink,
         credit: Credit,
-        queue: ReadyQueue,
+        queue: ReadyQueue[Consumer],
         finds_by_message_id: bool = False,
     ) -> None:
         """`finds_by_message_id`: its answers name messages, not delivery numbers."""
@@ -117,7 +124,7 @@ class Consumer:
         #: For clients that count in bytes: the size of every message in flight, and of all of them.
         self._sizes: dict[tuple[Reading, int], int] = {}
         self._in_flight_bytes = 0
-        self.sent = SentRuns(finds_by_message_id=self.expects_acks and finds_by_message_id)
+        self.sent: SentRuns[Reading] = SentRuns(finds_by_message_id=self.expects_acks and finds_by_message_id)
         self._queue = queue
 
     # Readiness -------------------------------------------------------------------------------------------------------
@@ -161,7 +168,7 @@ class Consumer:
         """When the oldest delivery was sent that may not have been answered."""
         return next((run.sent_at_ns for run in self.sent if not run.is_settled), None)
 
-    def oldest_in_flight(self) -> Part | None:
+    def oldest_in_flight(self) -> Part[Reading] | None:
         """What it was most likely working on: of what has left our hands the oldest that it has not answered."""
         if not self.expects_acks:
             return None
@@ -202,7 +209,7 @@ class Consumer:
             self._deliver_new(reading, limit, now_ns)
         if reading.missing is not None:
             self.subscription.to_read.remove(reading)
-            reading.topic.pages.ask(reading, reading.missing)
+            reading.ask_for(reading.missing)
         if reading.topic.is_blocked:
             self._queue.note_moved(reading.topic)
         self.wake()
@@ -306,7 +313,7 @@ class Consumer:
             self._settle_sent(Part(reading, start, stop, 0))
         self.wake()
 
-    def _settle_sent(self, part: Part) -> None:
+    def _settle_sent(self, part: Part[Reading]) -> None:
         reading, start, stop, _ = part
         settlement = reading.settle_sent(start, stop)
         for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
@@ -332,7 +339,7 @@ class Consumer:
             reason = f"not acknowledged within {deadline_ms / 1000:g} s"
             self.set_aside([part], Refusal(now_ns, reason, is_overdue=True))
 
-    def take_acknowledged(self, first: int, last: int) -> list[Part]:
+    def take_acknowledged(self, first: int, last: int) -> list[Part[Reading]]:
         """What an ACK of the deliveries numbered first..last means; it is answered from now on."""
         counters = self.subscription.counters
         if self.is_cumulative:
@@ -349,7 +356,7 @@ class Consumer:
             counters.late += self._sent_again_since(answered, last)
         return answered
 
-    def _sent_again_since(self, answered: list[Part], number: int) -> int:
+    def _sent_again_since(self, answered: list[Part[Reading]], number: int) -> int:
         """How many of these were sent again, to another or under a number higher than that, and are in flight so."""
         return sum(
             part.reading.cursor.is_in_flight(offset) and not part.reading.is_in_flight_to(self, offset, number)
@@ -358,7 +365,7 @@ class Consumer:
             for offset in range(part.start, part.stop)
         )
 
-    def take_refused(self, first: int, last: int) -> list[Part]:
+    def take_refused(self, first: int, last: int) -> list[Part[Reading]]:
         """What NACKs of the deliveries numbered first..last mean, of which there is one if they are cumulative; they
         are answered from now on."""
         if self.is_cumulative:
@@ -373,7 +380,7 @@ class Consumer:
         ]
 
     @staticmethod
-    def _not_sent_again_since(part: Part, first_number: int) -> Iterator[Part]:
+    def _not_sent_again_since(part: Part[Reading], first_number: int) -> Iterator[Part[Reading]]:
         """What was sent under the numbers from that one on, without what has been sent again since."""
         reading, start, stop, sent_at_ns = part
         for number, offset in enumerate(range(start, stop), first_number):
@@ -384,7 +391,7 @@ class Consumer:
         if start < stop:
             yield Part(reading, start, stop, sent_at_ns)
 
-    def settle(self, parts: list[Part], now_ns: int) -> None:
+    def settle(self, parts: list[Part[Reading]], now_ns: int) -> None:
         """These messages are acknowledged, also if this consumer has left and they are on their way to another."""
         subscription = self.subscription
         if subscription.is_closed:
@@ -405,9 +412,9 @@ class Consumer:
         self.sent.forget_settled()
         subscription.wake()
 
-    def _without_pending(self, parts: list[Part], now_ns: int) -> list[Part]:
+    def _without_pending(self, parts: list[Part[Reading]], now_ns: int) -> list[Part[Reading]]:
         """What is not pending; the rest is acknowledged once more when that is decided."""
-        found: list[Part] = []
+        found: list[Part[Reading]] = []
         for whole in parts:
             unclaimed, pending = whole.reading.split_pending(whole)
             found += unclaimed
@@ -431,7 +438,7 @@ class Consumer:
             for first, last in self.sent.numbers_of(reading, ranges):
                 reading.topic.deadlines.schedule(now_ns + deadline_ns, Unanswered(self, first, last))
 
-    def set_aside(self, parts: list[Part], refusal: Refusal, *, answers: int = 1) -> None:
+    def set_aside(self, parts: list[Part[Reading]], refusal: Refusal, *, answers: int = 1) -> None:
         """These messages are refused, by so many answers. If this consumer has left, only those that nobody was sent
         since."""
         subscription = self.subscription
@@ -466,7 +473,7 @@ class Consumer:
             for offset in range(start, stop):
                 self._in_flight_bytes -= self._sizes.pop((reading, offset), 0)
 
-    def _meant_between(self, first: int, last: int) -> list[Part]:
+    def _meant_between(self, first: int, last: int) -> list[Part[Reading]]:
         """What a cumulative answer means of the numbers first..last: what is in flight, or, once it has left, what was
         and nobody has settled or refused since."""
         if self.is_open:
@@ -479,10 +486,10 @@ class Consumer:
             if not reading.cursor.is_waiting(offset)
         ]
 
-    def _in_flight_between(self, first: int, last: int) -> list[Part]:
+    def _in_flight_between(self, first: int, last: int) -> list[Part[Reading]]:
         """What is in flight under the numbers first..last. What waits was refused before, and what has been sent again
         since has a higher number: neither is meant."""
-        found: list[Part] = []
+        found: list[Part[Reading]] = []
         for reading, start, stop, sent_at_ns in self.sent.parts(first, last + 1):
             for low, high in reading.cursor.unsettled(start, stop):
                 if reading.is_all_in_flight and not reading.failures and reading.owners.is_alone(self):
@@ -495,7 +502,7 @@ class Consumer:
                 )
         return found
 
-    def _overdue_up_to(self, last: int) -> list[Part]:
+    def _overdue_up_to(self, last: int) -> list[Part[Reading]]:
         """What was sent under the numbers up to `last` and is set aside only because it was not answered in time."""
         if not self._has_deadlines:
             return []

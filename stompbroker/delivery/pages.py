@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from stompbroker.ids import Offset
 from stompbroker.signals import Signal
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stompbroker.commitlog import Log
-    from stompbroker.delivery.reading import Reading
-    from stompbroker.delivery.topic import Topic
     from stompbroker.memory_budget import MemoryBudget
 
 __all__ = ["PAGE_MESSAGES", "PageRequest", "Pages"]
@@ -32,8 +30,24 @@ SHARE_DIVISOR: Final = 16
 MIN_BYTES: Final = 8 * 1024 * 1024
 
 
+class Paged(Protocol):
+    """What has to be known of a topic in the store."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def store_id(self) -> int | None: ...
+
+    @property
+    def is_removed(self) -> bool: ...
+
+
 class PageRequest(NamedTuple):
-    topic: Topic
+    topic: Paged
     start: Offset
     stop: Offset
 
@@ -42,14 +56,14 @@ class PageRequest(NamedTuple):
 class _Page:
     __slots__ = ("log", "start", "topic", "was_used")
 
-    def __init__(self, topic: Topic, start: Offset, log: Log) -> None:
+    def __init__(self, topic: Paged, start: Offset, log: Log) -> None:
         self.topic = topic
         self.start = start
         self.log = log
         self.was_used = True
 
     @property
-    def stretch(self) -> tuple[Topic, int]:
+    def stretch(self) -> tuple[Paged, int]:
         """Under which it is found: its topic, and the number of the aligned stretch it begins in."""
         return self.topic, self.start // PAGE_MESSAGES
 
@@ -69,7 +83,7 @@ class Pages:
         self._max_bytes = max(MIN_BYTES, budget.limit_bytes // SHARE_DIVISOR)
         #: The one used last stands last.
         self._pages: OrderedDict[_Page, None] = OrderedDict()
-        self._by_stretch: dict[tuple[Topic, int], list[_Page]] = {}
+        self._by_stretch: dict[tuple[Paged, int], list[_Page]] = {}
         #: What is asked for, and whom to tell.
         self._requests: dict[PageRequest, list[Callable[[], None]]] = {}
         #: Those that may have been read before the store had less: what comes for them is read once more.
@@ -78,7 +92,7 @@ class Pages:
         #: Woken when a page is asked for.
         self.requested = Signal()
 
-    def find(self, topic: Topic, offset: Offset) -> Log | None:
+    def find(self, topic: Paged, offset: Offset) -> Log | None:
         """The page that says what is at `offset` and behind it."""
         for page in self._by_stretch.get((topic, offset // PAGE_MESSAGES), ()):
             if page.start <= offset < page.log.end_offset:
@@ -87,21 +101,16 @@ class Pages:
                 return page.log
         return None
 
-    def read_ahead(self, topic: Topic, offset: Offset) -> None:
+    def read_ahead(self, topic: Paged, offset: Offset) -> None:
         """Somebody will soon read on from `offset`."""
         if offset < topic.log.start_offset and self.find(topic, offset) is None:
             self._request(topic, offset)
 
-    def ask(self, reading: Reading, offset: Offset) -> None:
-        """`reading` cannot go on before it knows what is at `offset`."""
-        reading.missing = offset
-        self._request(reading.topic, offset).append(reading.resume)
-
-    def call_when_read(self, topic: Topic, offset: Offset, then: Callable[[], None]) -> None:
-        """Somebody wants to know what is at `offset`, and will look again when that has been read."""
+    def call_when_read(self, topic: Paged, offset: Offset, then: Callable[[], None]) -> None:
+        """Somebody cannot go on before it is known what is at `offset`, and will look again when that has been read."""
         self._request(topic, offset).append(then)
 
-    def _request(self, topic: Topic, start: Offset) -> list[Callable[[], None]]:
+    def _request(self, topic: Paged, start: Offset) -> list[Callable[[], None]]:
         stop = min((start // PAGE_MESSAGES + 1) * PAGE_MESSAGES, topic.log.end_offset)
         waiting = self._requests.setdefault(PageRequest(topic, start, Offset(stop)), [])
         self.requested.wake()
@@ -149,7 +158,7 @@ class Pages:
         for resume in self._requests.pop(request):
             resume()
 
-    def forget(self, topic: Topic) -> None:
+    def forget(self, topic: Paged) -> None:
         """What the store has of a topic has become less: its pages are to be read again."""
         for page in [page for page in self._pages if page.topic is topic]:
             self._drop(page)

@@ -12,20 +12,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.commitlog import Cursor, OffsetRanges, Settlement
+from stompbroker.delivery.accounting import account_of
 from stompbroker.delivery.failure import Failing
 from stompbroker.delivery.owners import Owners
 from stompbroker.delivery.selecting import Selection
 from stompbroker.delivery.sent_runs import Part
-from stompbroker.delivery.timetable import Waiting
 from stompbroker.delivery.unrecorded import Unrecorded
+from stompbroker.errors import PeerViolation
 from stompbroker.ids import DeliveryNumber, Offset
 from stompbroker.ledger.outcome import Outcome
+from stompbroker.ledger.settled import Party
 from stompbroker.message import tails_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from stompbroker.commitlog import Claimed
+    from stompbroker.commitlog import Claimed, Log
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.delivery_policy import DeliveryPolicy
     from stompbroker.delivery.failure import Failure, Refusal
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
 
-__all__ = ["Again", "Reading"]
+__all__ = ["Again", "Reading", "Waiting"]
 
 
 class Found(NamedTuple):
@@ -42,6 +44,13 @@ class Found(NamedTuple):
 
     message: Message | None
     is_known: bool
+
+
+class Waiting(NamedTuple):
+    """A message that was set aside."""
+
+    reading: Reading
+    offset: Offset
 
 
 class Again(NamedTuple):
@@ -154,6 +163,30 @@ class Reading:
             return self.topic.log.end_offset  # whoever is not there reads from the store when it returns
         needs_sent = self.subscription.may_go_again or self.is_recorded
         return self.cursor.ack_floor if needs_sent else self.cursor.next_offset
+
+    @property
+    def log(self) -> Log:
+        return self.topic.log
+
+    @property
+    def party(self) -> Party:
+        """Whose deliveries of what these are, as the ledger has it."""
+        subscription, identity = self.subscription, self.subscription.identity
+        if identity is None:
+            name = "" if subscription.name is None else subscription.name
+            # Ids of transient subscriptions are chosen by their clients, each for itself.
+            key, client_id = f"{subscription.connection_name}#{name}", None
+        else:
+            key, name, client_id = identity.key, identity.name, identity.client_id
+        return Party(
+            topic=self.topic.name,
+            subscription=key,
+            client_id=client_id,
+            name=name,
+            is_durable=identity is not None,
+            ack_mode=subscription.ack_mode.value,
+            generation=self.generation,
+        )
 
     @property
     def is_recorded(self) -> bool:
@@ -290,6 +323,11 @@ class Reading:
         page = self.topic.page(offset)
         return Found(None, is_known=False) if page is None else Found(page.get(offset), is_known=True)
 
+    def ask_for(self, offset: Offset) -> None:
+        """Nothing more can be sent before it is known what is at `offset`."""
+        self.missing = offset
+        self.topic.pages.call_when_read(self.topic, offset, self.resume)
+
     def resume(self) -> None:
         """What was `missing` has been read."""
         self.missing = None
@@ -318,9 +356,16 @@ class Reading:
                 del self.failures[offset]
             self._note_failures_changed(settled)
         self._forget_settled(start, stop)
-        if self.topic.is_in_store:
-            self.topic.unsaved.note_reading(self, settlement.total)
+        self._note_moved(settlement.total)
         return settlement
+
+    def _note_moved(self, deliveries: int) -> None:
+        """The store has to be told of so many, if it knows this topic, and perhaps something can be collected."""
+        topic = self.topic
+        if topic.is_in_store:
+            topic.unsaved.collectable[topic] = None
+            if self.subscription.is_durable:
+                topic.unsaved.note_reading(self, deliveries)
 
     def _forget_settled(self, start: int, stop: int) -> None:
         if self._first_sent:
@@ -336,7 +381,7 @@ class Reading:
 
     # Pending ---------------------------------------------------------------------------------------------------------
 
-    def split_pending(self, part: Part) -> tuple[list[Part], list[Part]]:
+    def split_pending(self, part: Part[Reading]) -> tuple[list[Part[Reading]], list[Part[Reading]]]:
         """What of it is not pending, and what is: that has to wait (`defer`)."""
         _, start, stop, sent_at_ns = part
         if self.subscription.is_leaving:
@@ -356,7 +401,7 @@ class Reading:
             self._deferred = []
         self._deferred.append(repeat)
 
-    def defer_settling(self, part: Part, repeat: Callable[[], None]) -> None:
+    def defer_settling(self, part: Part[Reading], repeat: Callable[[], None]) -> None:
         """The same for an answer that counts at once: of several that mean the same message the first is enough."""
         self._deferred_settling = self._deferred_settling or OffsetRanges()
         if self._deferred_settling.add(part.start, part.stop):
@@ -375,8 +420,7 @@ class Reading:
             for offset in _offsets_between(self.failures, start, stop):
                 del self.failures[offset]
             self._forget_settled(start, stop)
-        if self.topic.is_in_store:
-            self.topic.unsaved.note_reading(self, claimed.total)
+        self._note_moved(claimed.total)
 
     def set_aside_claimed(self, claimed: Claimed, failures: Mapping[Offset, Failure]) -> None:
         """What was pending has failed, in the store as well: it waits for its time."""
@@ -398,7 +442,7 @@ class Reading:
         if not self.subscription.is_durable:
             records.sample(self, ranges, outcome, settled_at_ns, sent_at_ns)
             return
-        self.unrecorded.add(self, ranges, outcome, settled_at_ns, sent_at_ns)
+        self.unrecorded.add(account_of(self, ranges, outcome, settled_at_ns, sent_at_ns))
         if self.unrecorded:
             self.topic.unsaved.note_record(self)
 
@@ -425,7 +469,7 @@ class Reading:
         if self.is_recorded and offset not in self._held and self.topic.log.get(offset) is None:
             self._stubs[offset] = message.without_body()
 
-    def set_aside(self, part: Part, refusal: Refusal, *, holder: Consumer | None) -> int:
+    def set_aside(self, part: Part[Reading], refusal: Refusal, *, holder: Consumer | None) -> int:
         """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight to
         `holder`, or that are free if there is none."""
         _, start, stop, sent_at_ns = part
@@ -520,8 +564,7 @@ class Reading:
         self._set_of_given_up().add(offset, offset + 1)
         if offset == self.cursor.next_offset:
             self._step_over_given_up()
-        if self.topic.is_in_store:
-            self.topic.unsaved.note_reading(self, 1)
+        self._note_moved(1)
 
     @property
     def given_up_ahead(self) -> list[tuple[int, int]]:
@@ -545,7 +588,7 @@ class Reading:
     def _note_failures_changed(self, offsets: Sequence[Offset]) -> None:
         if offsets and self.subscription.is_durable:
             self.changed_failures.update(dict.fromkeys(offsets))
-            self.topic.unsaved.note_reading(self, len(offsets))
+            self._note_moved(len(offsets))
 
     def discard(self, offset: Offset, now_ns: int) -> None:
         """Its attempts are used up, and that is all."""
@@ -614,8 +657,7 @@ class Reading:
         lost = self.owners.leave(consumer, self.cursor)
         if lost:
             self.cursor.release_ranges(lost)
-            if self.topic.is_in_store:
-                self.topic.unsaved.note_reading(self, 1)
+            self._note_moved(1)
 
     def was_sent_again(self, offset: int, *, after: int) -> bool:
         """Whether the message has been sent again under a number higher than `after`."""
@@ -641,25 +683,43 @@ class Reading:
         self.held_bytes += size_bytes
         self.topic.budget.adjust(size_bytes)
 
-    def drop_oldest(self, stop: Offset) -> int:
-        """Give up what is unsent below `stop`; returns how many messages that were."""
+    @property
+    def is_connected(self) -> bool:
+        return bool(self.subscription.consumers)
+
+    def disconnect(self, why: str) -> None:
+        """Whoever is connected is too slow, and has to go."""
+        subscription = self.subscription
+        for consumer in list(subscription.consumers):
+            consumer.sink.disconnect(
+                PeerViolation(
+                    "subscriber too slow",
+                    f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
+                    f"{self.topic.name!r} with {self.unsent} messages it has not been sent; {why}",
+                )
+            )
+
+    def drop_oldest(self, stop: Offset) -> None:
+        """Give up what is unsent below `stop`."""
         before = self.unsent
         self._record_dropped(Offset(0), stop)
         self._step_over(stop)
-        return max(before - self.unsent, 0)
+        self.subscription.counters.dropped += max(before - self.unsent, 0)
 
-    def drop_ranges(self, ranges: list[tuple[int, int]]) -> None:
-        """Give up these, which are unsent."""
-        for start, stop in ranges:
-            self._record_dropped(Offset(start), Offset(stop))
-            self._set_of_given_up().add(start, stop)
-        self._step_over_given_up()
+    def lose(self, ranges: list[tuple[int, int]]) -> None:
+        """These, which are unsent, are about to be nowhere any more."""
+        self.subscription.counters.dropped += sum(stop - start for start, stop in ranges)
+        if self.is_recorded:
+            for start, stop in ranges:
+                self._record_dropped(Offset(start), Offset(stop))
+                self._set_of_given_up().add(start, stop)
+            self._step_over_given_up()
 
-    def drop_newest(self, start: Offset) -> int:
-        """Give up what is unsent from `start` on; returns how many messages that were."""
+    def drop_newest(self, start: Offset) -> None:
+        """Give up what is unsent from `start` on."""
         start = max(start, self.cursor.next_offset)
         self._record_dropped(start, self.topic.log.end_offset)
-        return self._set_of_given_up().add(start, self.topic.log.end_offset)
+        self.subscription.counters.dropped += self._set_of_given_up().add(start, self.topic.log.end_offset)
 
     def _record_dropped(self, start: Offset, stop: Offset) -> None:
         if self.topic.records is not None:
@@ -690,7 +750,7 @@ class Reading:
         self.cursor = Cursor(position)
         if self.topic.is_in_store:
             self.topic.keep_between_holes()
-            self.topic.unsaved.note_reading(self, 1)
+            self._note_moved(1)
 
     def abandon(self, consumer: Consumer, now_ns: int) -> None:
         """A transient subscriber has gone with what it was sent and has not answered."""
@@ -722,8 +782,7 @@ class Reading:
         if stop > self.cursor.next_offset:
             self.cursor.step_over(stop)
             self._forget_given_up_behind()
-            if self.topic.is_in_store:
-                self.topic.unsaved.note_reading(self, 1)
+            self._note_moved(1)
 
     def selection(self, now_ns: int) -> Selection:
         """Which messages are for this subscriber, at that time."""

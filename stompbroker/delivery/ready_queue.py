@@ -8,19 +8,28 @@ take a turn before the next checkpoint.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import Generic, Protocol, TypeVar, final
 
 from stompbroker.signals import Signal
-
-if TYPE_CHECKING:
-    from stompbroker.delivery.consumer import Consumer
-    from stompbroker.delivery.topic import Topic
 
 __all__ = ["ReadyQueue"]
 
 
+class Receiver(Protocol):
+    is_queued: bool
+
+    def deliver_slice(self, now_ns: int) -> None: ...
+
+
+class Blockable(Protocol):
+    def try_to_unblock(self, now_ns: int) -> None: ...
+
+
+R = TypeVar("R", bound=Receiver)
+
+
 @final
-class ReadyQueue:
+class ReadyQueue(Generic[R]):
     """
     Invariants:
         consumer.is_queued == (consumer is in the queue)
@@ -29,9 +38,9 @@ class ReadyQueue:
     __slots__ = ("_consumers", "_filled", "_moved", "is_attended", "wake_ups")
 
     def __init__(self) -> None:
-        self._consumers: deque[Consumer] = deque()
+        self._consumers: deque[R] = deque()
         self._filled = Signal()
-        self._moved: dict[Topic, None] = {}
+        self._moved: dict[Blockable, None] = {}
         self.is_attended = False
         #: How often `wait` was satisfied, for the guard that counts wake-ups per message.
         self.wake_ups = 0
@@ -39,14 +48,14 @@ class ReadyQueue:
     def __len__(self) -> int:
         return len(self._consumers)
 
-    def put(self, consumer: Consumer) -> None:
+    def put(self, consumer: R) -> None:
         if not consumer.is_queued:
             consumer.is_queued = True
             self._consumers.append(consumer)
             if not self.is_attended:
                 self._filled.wake()
 
-    def take(self) -> Consumer:
+    def take(self) -> R:
         consumer = self._consumers.popleft()
         consumer.is_queued = False
         return consumer
@@ -57,7 +66,7 @@ class ReadyQueue:
         if self._consumers:
             self._filled.wake()
 
-    def note_moved(self, topic: Topic) -> None:
+    def note_moved(self, topic: Blockable) -> None:
         """Something was delivered from a blocked topic."""
         self._moved[topic] = None
 

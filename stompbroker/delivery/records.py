@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery.accounting import account_of, party_of
+from stompbroker.delivery.accounting import account_of
 from stompbroker.ledger.outcome import Outcome
 from stompbroker.ledger.settled import Account, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stompbroker.delivery.reading import Reading
+    from stompbroker.delivery.accounting import Accountable
     from stompbroker.ids import Offset
     from stompbroker.ledger.settled import Party
     from stompbroker.message import Message
@@ -96,7 +96,12 @@ class Records:
         return bool(self._gathered)
 
     def sample(
-        self, reading: Reading, ranges: list[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int
+        self,
+        reading: Accountable,
+        ranges: list[tuple[int, int]],
+        outcome: Outcome,
+        settled_at_ns: int,
+        sent_at_ns: int,
     ) -> None:
         """A transient subscription is about to settle these."""
         settled: list[Settled] = []
@@ -112,7 +117,7 @@ class Records:
         if settled:
             self._gather(reading, settled)
 
-    def sample_sent(self, reading: Reading, first: Offset, messages: Sequence[Message], now_ns: int) -> None:
+    def sample_sent(self, reading: Accountable, first: Offset, messages: Sequence[Message], now_ns: int) -> None:
         """These are sent to a transient subscription in `auto` mode, which settles them."""
         picked, weight = self._sent.pick(len(messages), now_ns), self._sent.interval
         if picked:
@@ -134,10 +139,10 @@ class Records:
                 ],
             )
 
-    def _gather(self, reading: Reading, settled: list[Settled]) -> None:
+    def _gather(self, reading: Accountable, settled: list[Settled]) -> None:
         if self._count < MAX_GATHERED:
             self._count += len(settled)
-            self._gathered.setdefault(party_of(reading), []).extend(settled)
+            self._gathered.setdefault(reading.party, []).extend(settled)
 
     def take(self) -> list[Account]:
         gathered, self._gathered = self._gathered, {}

@@ -18,11 +18,11 @@ from stompbroker.delivery.delivery_times import DeliveryTimes
 from stompbroker.delivery.failure import Refusal
 from stompbroker.delivery.pages import Pages
 from stompbroker.delivery.pattern_tree import PatternTree
+from stompbroker.delivery.reading import Waiting
 from stompbroker.delivery.ready_queue import ReadyQueue
 from stompbroker.delivery.subscription import Counters
-from stompbroker.delivery.timetable import Timetable, Unanswered, Waiting
-from stompbroker.delivery.topic import Topic
-from stompbroker.delivery.topic_context import TopicContext
+from stompbroker.delivery.timetable import Timetable
+from stompbroker.delivery.topic import Topic, TopicContext
 from stompbroker.delivery.unsaved import Unsaved
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import FIRST_OFFSET, Offset
@@ -31,10 +31,11 @@ from stompbroker.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from stompbroker.delivery.consumer import Consumer
+    from stompbroker.delivery.consumer import Consumer, Unanswered
     from stompbroker.delivery.destination import Pattern
     from stompbroker.delivery.identity import Identity
     from stompbroker.delivery.policy import TopicPolicies
+    from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.records import Records
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.memory_budget import MemoryBudget
@@ -117,7 +118,7 @@ class Registry:
         self.durable: dict[Identity, Subscription] = {}
         #: Topics whose publishers are held back.
         self.blocked: dict[Topic, None] = {}
-        self.ready = ReadyQueue()
+        self.ready: ReadyQueue[Consumer] = ReadyQueue()
         changed = Signal()
         #: What waits to be sent again, or given up; and what must have been answered by then.
         self.redeliveries: Timetable[Waiting] = Timetable(_still_waits, changed)
@@ -126,7 +127,7 @@ class Registry:
         self.times = DeliveryTimes()
         #: Woken when somebody wants the garbage collector to look now.
         self.collection_wanted = Signal()
-        self.unsaved = Unsaved()
+        self.unsaved: Unsaved[Reading, Subscription, Topic] = Unsaved()
         self.budget = budget
         self._around = TopicContext(
             budget=budget,
@@ -216,7 +217,7 @@ class Registry:
         self._totals.published += topic.published
         self._totals.published_bytes += topic.published_bytes
         if topic.store_id is not None:
-            self.unsaved.note_removed_topic(topic)
+            self.unsaved.note_removed_topic(topic, topic.store_id)
         return True
 
     # Consumers -------------------------------------------------------------------------------------------------------

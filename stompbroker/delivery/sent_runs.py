@@ -7,14 +7,14 @@ credit or answers; what is settled is asked of the cursors. Hot path: deliveries
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, final
 
 from stompbroker.ids import DeliveryNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stompbroker.delivery.reading import Reading
+    from stompbroker.commitlog import Cursor
     from stompbroker.ids import Offset
     from stompbroker.message import Message
 
@@ -27,17 +27,29 @@ SLACK: Final = 64
 MAX_RUNS: Final = 32 * 1024
 
 
-class Part(NamedTuple):
+class Sent(Protocol):
+    """What has to be known of a reading that something was sent from."""
+
+    @property
+    def cursor(self) -> Cursor: ...
+
+    def was_sent_again(self, offset: int, *, after: int) -> bool: ...
+
+
+R = TypeVar("R", bound=Sent)
+
+
+class Part(NamedTuple, Generic[R]):
     """The messages of one reading at offsets start <= o < stop, and when they were sent."""
 
-    reading: Reading
+    reading: R
     start: int
     stop: int
     sent_at_ns: int
 
 
 @final
-class Run:
+class Run(Generic[R]):
     """Deliveries in a row: number `first_number + i` is the message at `first_offset + i` of one topic."""
 
     __slots__ = ("count", "first_number", "first_offset", "put_at_bytes", "reading", "sent_at_ns")
@@ -45,7 +57,7 @@ class Run:
     def __init__(
         self,
         first_number: int,
-        reading: Reading,
+        reading: R,
         first_offset: Offset,
         count: int,
         *,
@@ -75,7 +87,7 @@ class Run:
 
 
 @final
-class SentRuns:
+class SentRuns(Generic[R]):
     """
     Invariants:
         runs are sorted by number and do not overlap
@@ -85,7 +97,7 @@ class SentRuns:
     __slots__ = ("_by_message_id", "_clear_at", "_firsts", "_runs", "next_number")
 
     def __init__(self, *, finds_by_message_id: bool) -> None:
-        self._runs: list[Run] = []
+        self._runs: list[Run[R]] = []
         self._firsts: list[int] = []
         self._clear_at = SLACK
         self._by_message_id: dict[bytes, int] | None = {} if finds_by_message_id else None
@@ -102,11 +114,11 @@ class SentRuns:
         assert self._by_message_id is not None
         return self._by_message_id.get(message_id)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[Run[R]]:
         return iter(self._runs)
 
     def add(
-        self, reading: Reading, first: Offset, messages: Sequence[Message], *, sent_at_ns: int, put_at_bytes: int
+        self, reading: R, first: Offset, messages: Sequence[Message], *, sent_at_ns: int, put_at_bytes: int
     ) -> None:
         """These messages, from offset `first` on, have been sent under the next numbers."""
         if self._by_message_id is not None:
@@ -118,13 +130,13 @@ class SentRuns:
         self._firsts.append(self.next_number)
         self.next_number = DeliveryNumber(self.next_number + len(messages))
 
-    def parts(self, first: int, stop: int) -> list[Part]:
+    def parts(self, first: int, stop: int) -> list[Part[R]]:
         """What numbers first..stop-1 were: readings, each with a range of offsets."""
         return [part for _, part in self.numbered_parts(first, stop)]
 
-    def numbered_parts(self, first: int, stop: int) -> list[tuple[int, Part]]:
+    def numbered_parts(self, first: int, stop: int) -> list[tuple[int, Part[R]]]:
         """The same, each with the number of its first delivery."""
-        found: list[tuple[int, Part]] = []
+        found: list[tuple[int, Part[R]]] = []
         for index in range(max(bisect_right(self._firsts, first) - 1, 0), len(self._runs)):
             run = self._runs[index]
             if run.first_number >= stop:
@@ -136,7 +148,7 @@ class SentRuns:
                 found.append((low, Part(run.reading, low + to_offset, high + to_offset, run.sent_at_ns)))
         return found
 
-    def numbers_of(self, reading: Reading, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def numbers_of(self, reading: R, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Under which numbers, first and last, messages were sent. Looks at all runs."""
         found: list[tuple[int, int]] = []
         for run in self._runs if ranges else ():
@@ -147,7 +159,7 @@ class SentRuns:
                     found.append((low + to_number, high - 1 + to_number))
         return found
 
-    def sent_at_ns(self, reading: Reading, offset: int) -> int | None:
+    def sent_at_ns(self, reading: R, offset: int) -> int | None:
         """When a message was last sent. Looks at all runs."""
         for run in reversed(self._runs):
             if run.reading is reading and run.first_offset <= offset < run.first_offset + run.count:

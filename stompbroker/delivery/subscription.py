@@ -167,7 +167,7 @@ class Subscription:
         self.peer = ""
         self.readings: dict[Topic, Reading] = {}
         #: Which of them have something to send; empty while nobody is attached.
-        self.to_read = ReadingQueue()
+        self.to_read: ReadingQueue[Reading] = ReadingQueue()
         self.consumers: dict[Consumer, None] = {}
         self.counters = Counters()
         #: Messages set aside, over all topics; and those that belong to units on their way through the journal.

@@ -8,37 +8,19 @@ from __future__ import annotations
 
 import heapq
 from itertools import count
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompbroker.delivery.consumer import Consumer
-    from stompbroker.delivery.reading import Reading
-    from stompbroker.ids import Offset
     from stompbroker.signals import Signal
 
-__all__ = ["Timetable", "Unanswered", "Waiting"]
+__all__ = ["Timetable"]
 
 #: Entries beyond twice those that were needed at the last clearing, before the pointless ones are cleared out.
 SLACK: Final = 1024
 
 Entry = TypeVar("Entry")
-
-
-class Waiting(NamedTuple):
-    """A message that was set aside."""
-
-    reading: Reading
-    offset: Offset
-
-
-class Unanswered(NamedTuple):
-    """Deliveries with a deadline, numbered first..last."""
-
-    consumer: Consumer
-    first: int
-    last: int
 
 
 @final

@@ -11,6 +11,7 @@ It is long because everything that happens to a topic passes here, in mostly sho
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
@@ -27,19 +28,22 @@ from stompbroker.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from stompbroker.delivery.consumer import Unanswered
     from stompbroker.delivery.delivery_times import DeliveryTimes
     from stompbroker.delivery.destination import Pattern
     from stompbroker.delivery.pages import Pages
+    from stompbroker.delivery.pattern_tree import PatternTree
     from stompbroker.delivery.policy import TopicPolicy
+    from stompbroker.delivery.reading import Waiting
     from stompbroker.delivery.records import Records
     from stompbroker.delivery.subscription import Subscription
-    from stompbroker.delivery.timetable import Timetable, Unanswered, Waiting
-    from stompbroker.delivery.topic_context import TopicContext
+    from stompbroker.delivery.timetable import Timetable
     from stompbroker.delivery.unsaved import Unsaved
     from stompbroker.ids import ConnectionId
+    from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message import Message
 
-__all__ = ["Topic"]
+__all__ = ["Topic", "TopicContext"]
 
 _body_bytes_of: Final = attrgetter("body_bytes")
 
@@ -51,6 +55,30 @@ MIN_BETWEEN_HOLES: Final = 100
 MAX_HOLES: Final = 20_000
 #: Expired messages that are dropped from a log at one look.
 EXPIRED_PER_LOOK: Final = 500
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicContext:
+    """What all topics of a broker share; the registry builds it once."""
+
+    budget: MemoryBudget
+    #: Wildcard subscriptions that are served, durable or not.
+    patterns: PatternTree[Subscription]
+    #: All durable subscriptions, exact ones too: what matches one is stored.
+    durable: PatternTree[Subscription]
+    #: Topics whose publishers are held back.
+    blocked: dict[Topic, None]
+    pages: Pages
+    unsaved: Unsaved[Reading, Subscription, Topic]
+    #: Messages that were set aside, and deliveries with a deadline.
+    redeliveries: Timetable[Waiting]
+    deadlines: Timetable[Unanswered]
+    times: DeliveryTimes
+    #: What the ledger gets to know; None without one.
+    records: Records | None
+    #: Whether anything outlives the process: otherwise nothing can be retained.
+    can_store: bool
 
 
 @final
@@ -111,7 +139,7 @@ class Topic:
         self.budget = around.budget
         self.log = Log(next_offset)
         self.readings: dict[Subscription, Reading] = {}
-        self.window = Window(self.name, self.log, self.readings, policy, self.budget)
+        self.window = Window(self.log, self.readings, policy, self.budget)
         self.published = 0
         #: Connections that publish here, as far as they have been noted, each with all topics it is noted for.
         self.publishers: dict[ConnectionId, dict[Topic, None]] = {}
@@ -179,7 +207,7 @@ class Topic:
         return self.store_id is not None
 
     @property
-    def unsaved(self) -> Unsaved:
+    def unsaved(self) -> Unsaved[Reading, Subscription, Topic]:
         return self._around.unsaved
 
     @property
@@ -364,7 +392,7 @@ class Topic:
         if self.retained is not None and is_stored:
             self.retained.note(first, messages)
         for reading in laggards:
-            reading.subscription.counters.dropped += reading.drop_newest(first)
+            reading.drop_newest(first)
         for reading in self.readings.values():
             reading.subscription.offer(reading)
         if self.window.is_overgrown:
@@ -489,7 +517,8 @@ class Topic:
         """Disconnect the subscribers that have read least; returns where they stood."""
         lowest = self.window.lowest_unsent
         pinning = [reading for reading in self.window.connected() if reading.cursor.next_offset <= lowest]
-        self.window.disconnect(pinning, f"nothing was taken from it for {self.policy.block_timeout_s:g} s")
+        for reading in pinning:
+            reading.disconnect(f"nothing was taken from it for {self.policy.block_timeout_s:g} s")
         return pinning
 
     def _block(self, now_ns: int) -> None:

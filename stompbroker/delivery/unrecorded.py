@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from stompbroker.delivery.accounting import account_of, party_of
 from stompbroker.ledger.settled import Account
 
 if TYPE_CHECKING:
-    from stompbroker.delivery.reading import Reading
-    from stompbroker.ledger.outcome import Outcome
+    from stompbroker.delivery.accounting import Accountable
     from stompbroker.ledger.settled import Settled
 
 __all__ = ["Unrecorded"]
@@ -31,24 +29,17 @@ class Unrecorded:
     def __bool__(self) -> bool:
         return bool(self._settled or self._earlier)
 
-    def add(
-        self,
-        reading: Reading,
-        ranges: list[tuple[int, int]],
-        outcome: Outcome,
-        settled_at_ns: int,
-        sent_at_ns: int,
-    ) -> None:
+    def add(self, settled: list[Settled]) -> None:
         """These are about to be settled."""
-        self._settled += account_of(reading, ranges, outcome, settled_at_ns, sent_at_ns)
+        self._settled += settled
 
-    def end_generation(self, reading: Reading) -> None:
+    def end_generation(self, reading: Accountable) -> None:
         """The subscription is about to be moved: whatever is settled afterwards is another delivery."""
         self._earlier = self.take(reading)
 
-    def take(self, reading: Reading) -> list[Account]:
+    def take(self, reading: Accountable) -> list[Account]:
         accounts, settled = self._earlier, self._settled
         self._earlier, self._settled = [], []
         if settled:
-            accounts.append(Account(party_of(reading), settled))
+            accounts.append(Account(reading.party, settled))
         return accounts

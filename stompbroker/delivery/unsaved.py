@@ -6,14 +6,9 @@ acknowledgements are one row. Noting is synchronous and costs a look-up or two p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Generic, TypeVar, final
 
 from stompbroker.signals import Signal
-
-if TYPE_CHECKING:
-    from stompbroker.delivery.reading import Reading
-    from stompbroker.delivery.subscription import Subscription
-    from stompbroker.delivery.topic import Topic
 
 __all__ = ["Unsaved"]
 
@@ -21,8 +16,13 @@ __all__ = ["Unsaved"]
 MANY_RECORDS: Final = 500
 
 
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
 @final
-class Unsaved:
+class Unsaved(Generic[R, S, T]):
     """
     Invariants:
         every reading and subscription in it is a durable one
@@ -33,10 +33,10 @@ class Unsaved:
     __slots__ = ("collectable", "filled", "is_looked_at", "readings", "records", "removed_topics", "subscriptions")
 
     def __init__(self) -> None:
-        self.readings: dict[Reading, None] = {}
-        self.subscriptions: dict[Subscription, None] = {}
+        self.readings: dict[R, None] = {}
+        self.subscriptions: dict[S, None] = {}
         #: Topics some of whose stored messages may be settled by everybody.
-        self.collectable: dict[Topic, None] = {}
+        self.collectable: dict[T, None] = {}
         #: Numbers in the store of topics that are gone.
         self.removed_topics: list[int] = []
         #: How many deliveries were settled or refused since the last write.
@@ -54,34 +54,31 @@ class Unsaved:
         """Whether so much has changed that it should be written without waiting for company."""
         return self.records >= MANY_RECORDS
 
-    def note_reading(self, reading: Reading, records: int) -> None:
-        """A stored topic was read: its subscription's cursor has moved, and perhaps something can be collected."""
-        self.collectable[reading.topic] = None
-        if reading.subscription.is_durable:
-            is_pressing_now = self.records < MANY_RECORDS <= self.records + records
-            if is_pressing_now or not (self or self.is_looked_at):
-                self.filled.wake()
-            self.readings[reading] = None
-            self.records += records
+    def note_reading(self, reading: R, records: int) -> None:
+        """A durable subscription's cursor in a stored topic has moved, by so many deliveries."""
+        is_pressing_now = self.records < MANY_RECORDS <= self.records + records
+        if is_pressing_now or not (self or self.is_looked_at):
+            self.filled.wake()
+        self.readings[reading] = None
+        self.records += records
 
-    def note_record(self, reading: Reading) -> None:
+    def note_record(self, reading: R) -> None:
         """A durable subscription has settled something, which the ledger does not know yet."""
         if not (self or self.is_looked_at):
             self.filled.wake()
         self.readings[reading] = None
 
-    def note_subscription(self, subscription: Subscription) -> None:
+    def note_subscription(self, subscription: S) -> None:
         """What is kept about a durable subscription has changed."""
         self.subscriptions[subscription] = None
         self.filled.wake()
 
-    def note_removed_topic(self, topic: Topic) -> None:
-        assert topic.store_id is not None
-        self.removed_topics.append(topic.store_id)
+    def note_removed_topic(self, topic: T, store_id: int) -> None:
+        self.removed_topics.append(store_id)
         self.collectable.pop(topic, None)
         self.filled.wake()
 
-    def take(self) -> tuple[list[Reading], list[Subscription]]:
+    def take(self) -> tuple[list[R], list[S]]:
         """What has moved or was seen."""
         readings, subscriptions = list(self.readings), list(self.subscriptions)
         self.readings, self.subscriptions = {}, {}

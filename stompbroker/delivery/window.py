@@ -7,20 +7,17 @@ store does not is known here, by offset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, final
 
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.policy import SlowSubscriber
-from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from stompbroker.commitlog import Log
+    from stompbroker.commitlog import Cursor, Log
     from stompbroker.delivery.policy import TopicPolicy
-    from stompbroker.delivery.reading import Reading
-    from stompbroker.delivery.subscription import Subscription
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message import Message
 
@@ -35,8 +32,37 @@ MIN_TRIM_BYTES: Final = 256 * 1024
 KEPT_SHARE: Final = 0.75
 
 
+class Reader(Protocol):
+    """What has to be known of somebody who reads the topic, and what may be done at his cost."""
+
+    @property
+    def cursor(self) -> Cursor: ...
+
+    @property
+    def unsent(self) -> int: ...
+
+    @property
+    def lowest_needed(self) -> Offset: ...
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    def unsent_ranges(self) -> list[tuple[int, int]]: ...
+
+    def hold_unsettled(self, start: int, stop: int) -> None: ...
+
+    def drop_oldest(self, stop: Offset) -> None: ...
+
+    def lose(self, ranges: list[tuple[int, int]]) -> None: ...
+
+    def disconnect(self, why: str) -> None: ...
+
+
+R = TypeVar("R", bound=Reader)
+
+
 @final
-class Window:
+class Window(Generic[R]):
     """
     Invariants:
         no message is kept that every reading has settled, longer than until the next trim
@@ -50,7 +76,6 @@ class Window:
         "_log",
         "_policy",
         "_readings",
-        "_topic_name",
         "_trim_bytes",
         "_trim_messages",
         "_unstored",
@@ -58,14 +83,12 @@ class Window:
 
     def __init__(
         self,
-        topic_name: str,
         log: Log,
-        readings: Mapping[Subscription, Reading],
+        readings: Mapping[Any, R],
         policy: TopicPolicy,
         budget: MemoryBudget,
     ) -> None:
         # The parts of its topic, not the topic itself: that owns the window, and the two would keep each other.
-        self._topic_name = topic_name
         self._log = log
         self._readings = readings
         self._policy = policy
@@ -134,7 +157,7 @@ class Window:
     def has_unstored(self, offset: Offset) -> bool:
         return offset in self._unstored
 
-    def _first_unstored(self, reading: Reading) -> Offset | None:
+    def _first_unstored(self, reading: R) -> Offset | None:
         """The first message that only the log has and that this reading has not been sent."""
         first = self._unstored.first_from(max(reading.cursor.next_offset, self._log.start_offset))
         return None if first is None else Offset(first)
@@ -182,7 +205,7 @@ class Window:
         needed = [first for reading in self.connected() if (first := self._first_unstored(reading)) is not None]
         self._leave_to_store(min([self._first_to_keep(), *needed]))
 
-    def relieve(self) -> list[Reading]:
+    def relieve(self) -> list[R]:
         """It is full and more is about to come: do what the policy says. Returns the readings that do not get what
         comes."""
         self.shorten()
@@ -199,21 +222,13 @@ class Window:
             case SlowSubscriber.DROP_NEWEST:
                 return self._laggards()
             case SlowSubscriber.DISCONNECT:
-                self.disconnect(self._laggards(), "it did not keep up with the topic's publishers")
+                self._disconnect(self._laggards())
         return []
 
-    def disconnect(self, readings: Iterable[Reading], why: str) -> None:
-        """Disconnect these subscribers, as far as they are connected."""
+    @staticmethod
+    def _disconnect(readings: Iterable[R]) -> None:
         for reading in readings:
-            subscription = reading.subscription
-            for consumer in list(subscription.consumers):
-                consumer.sink.disconnect(
-                    PeerViolation(
-                        "subscriber too slow",
-                        f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
-                        f"{self._topic_name!r} with {reading.unsent} messages it has not been sent; {why}",
-                    )
-                )
+            reading.disconnect("it did not keep up with the topic's publishers")
 
     def _leave_to_store(self, stop: Offset) -> None:
         """Forget what is below `stop`; whoever needs it reads it from the store."""
@@ -243,13 +258,10 @@ class Window:
             case SlowSubscriber.BLOCK:
                 pass
             case SlowSubscriber.DISCONNECT:
-                self.disconnect(pinning, "it did not keep up with the topic's publishers")
+                self._disconnect(pinning)
             case SlowSubscriber.DROP_OLDEST | SlowSubscriber.DROP_NEWEST:
                 for reading, first in pinning.items():
-                    lost = self._unstored.common(first, first_to_keep)
-                    reading.subscription.counters.dropped += sum(stop - start for start, stop in lost)
-                    if reading.is_recorded:
-                        reading.drop_ranges(lost)
+                    reading.lose(self._unstored.common(first, first_to_keep))
                 self._leave_to_store(first_to_keep)
 
     def _first_to_keep(self) -> Offset:
@@ -259,8 +271,8 @@ class Window:
         share = KEPT_SHARE * min(max_bytes / log.size_bytes, max_messages / log.message_count)
         return Offset(log.end_offset - int(log.message_count * share))
 
-    def connected(self) -> list[Reading]:
-        return [reading for reading in self._readings.values() if reading.subscription.consumers]
+    def connected(self) -> list[R]:
+        return [reading for reading in self._readings.values() if reading.is_connected]
 
     def _drop_oldest(self) -> None:
         """Drop the oldest quarter until the window is not full: one message at a time would trim at every append."""
@@ -270,12 +282,12 @@ class Window:
             start, stop = log.start_offset, log.end_offset
             target = Offset(start + max(1, (stop - start) // 4))
             for reading in self._readings.values():
-                reading.subscription.counters.dropped += reading.drop_oldest(target)
+                reading.drop_oldest(target)
             self.trim(only_unsent=True)
             if log.message_count == before:
                 break
 
-    def _laggards(self) -> list[Reading]:
+    def _laggards(self) -> list[R]:
         """The readings that fill the window by themselves; if none does, those that have most before them."""
         log, policy = self._log, self._policy
         unsent = {reading: reading.unsent for reading in self._readings.values()}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.changes import SetAside, SettledDeliveries
 from stompbroker.commitlog import Cursor
-from stompbroker.delivery import party_of
 from stompbroker.ids import Offset
 from stompbroker.journal.changes import add_moved_since
 from stompbroker.journal.ledger_rows import accounts_of_removed, ledger_rows
@@ -238,7 +237,7 @@ class _Proposal:
     def _write_down(self, effect: Effect) -> None:
         reading = effect.reading
         if isinstance(effect, SettledDeliveries) and effect.records:
-            self._accounts.append(Account(party_of(reading), effect.records))
+            self._accounts.append(Account(reading.party, effect.records))
         if reading.subscription.is_closed:
             return  # it was removed by a batch before
         # Also for what is set aside: a start takes no notice of the failure of a message that was never sent.

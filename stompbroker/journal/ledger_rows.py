@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery import account_of, party_of
+from stompbroker.delivery import account_of
 from stompbroker.ledger.drafts import draft
 from stompbroker.ledger.kinds import Kind
 from stompbroker.ledger.payload import Payload
@@ -31,7 +31,7 @@ DAY_NS: Final = 24 * 60 * 60 * NANOSECONDS
 def accounts_of_removed(subscription: Subscription, outcome: Outcome, now_ns: int) -> list[Account]:
     """Of all that a subscription has not settled, and no other unit will. While it is leaving none of that changes."""
     return [
-        Account(party_of(reading), settled)
+        Account(reading.party, settled)
         for reading in subscription.readings.values()
         if reading.is_recorded and not reading.is_idle
         if (settled := account_of(reading, reading.meant(reading.unclaimed_ranges(), now_ns), outcome, now_ns, 0))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from stompbroker.clock import Clock
-    from stompbroker.delivery import ReadyQueue
+    from stompbroker.delivery import Consumer, ReadyQueue
     from stompbroker.sessions.outbox import FlushQueue
 
 __all__ = ["Dispatch"]
@@ -36,7 +36,7 @@ class Dispatch:
 
     __slots__ = ("_clock", "_flush_queue", "_is_behind_others", "_ready")
 
-    def __init__(self, ready: ReadyQueue, flush_queue: FlushQueue, clock: Clock) -> None:
+    def __init__(self, ready: ReadyQueue[Consumer], flush_queue: FlushQueue, clock: Clock) -> None:
         self._ready = ready
         self._flush_queue = flush_queue
         self._clock = clock
