@@ -90,6 +90,7 @@ class Unit:
     __slots__ = (
         "answered",
         "answers",
+        "appended",
         "created",
         "decisions",
         "effects",
@@ -103,7 +104,6 @@ class Unit:
         "removed",
         "removed_as",
         "size_bytes",
-        "stored_topics",
         "then",
     )
 
@@ -148,8 +148,8 @@ class Unit:
         self.needs_order = False
         #: Called instead of `then`, with the reason, if the store cannot take it at all.
         self.refused = refused
-        #: Which of its topics are written with the batch being formed; the journal's to set.
-        self.stored_topics: Collection[Topic] = ()
+        #: The first offset of its messages in each topic that they are written to; the journal's to set.
+        self.appended: Mapping[Topic, Offset] = {}
         #: What it keeps in memory while it waits; the journal's to set.
         self.size_bytes = 0
 
@@ -229,11 +229,16 @@ class Unit:
         for effect in effects:
             effect.undo(now_ns)
 
-    def complete(self, now_ns: int, stored_topics: Collection[Topic] = ()) -> None:
-        """Make it visible. Called by the journal, once, when the unit is durable; what was published to `stored_topics`
-        has been written."""
+    def reserve(self) -> None:
+        """The messages that have to be stored get their offsets, for as long as the store does not refuse the batch."""
+        self.appended = {
+            topic: topic.log.reserve(len(messages)) for topic, messages in self.publications.items() if topic.is_stored
+        }
+
+    def complete(self, now_ns: int) -> None:
+        """Make it visible. Called by the journal, once, when the unit is durable."""
         for topic, messages in self.publications.items():
-            topic.append(messages, now_ns, is_stored=topic in stored_topics)
+            topic.append(messages, now_ns, reserved=self.appended.get(topic))
         if self.answers:
             self.decide()
         if self.decisions:

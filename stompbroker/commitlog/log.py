@@ -3,6 +3,9 @@
 Law: appends at the end, reads from anywhere, drops any range; every offset is given once. What has been dropped is a
 gap that readers step over. Who still needs what, and how much may be kept, is decided by the owner.
 
+Messages that are on their way to the store have their offsets reserved: nobody sees them before they are appended, in
+that order, and nothing else is appended meanwhile.
+
 Hot path: everything works on runs. A segment is a list of messages in a row; an append extends the last segment, a read
 is a slice of one segment.
 """
@@ -49,10 +52,10 @@ class Log:
     Invariants:
         segments are sorted, not empty, do not overlap, and end at or below end_offset
         message_count and size_bytes are the sums over all segments
-        end_offset never falls
+        end_offset never falls, and is never above reserved_end
     """
 
-    __slots__ = ("_bases", "_segments", "end_offset", "message_count", "size_bytes")
+    __slots__ = ("_bases", "_segments", "end_offset", "message_count", "reserved_end", "size_bytes")
 
     def __init__(self, end_offset: Offset) -> None:
         self._segments: list[_Segment] = []
@@ -60,6 +63,8 @@ class Log:
         self._bases: list[int] = []
         #: The offset the next message will get.
         self.end_offset = end_offset
+        #: The offset that the next message will get that is not on its way yet.
+        self.reserved_end = end_offset
         self.message_count = 0
         self.size_bytes = 0
 
@@ -67,6 +72,20 @@ class Log:
     def start_offset(self) -> Offset:
         """The lowest offset that is held; end_offset when none is."""
         return Offset(self._bases[0]) if self._bases else self.end_offset
+
+    @property
+    def has_reserved(self) -> bool:
+        return self.reserved_end > self.end_offset
+
+    def reserve(self, count: int) -> Offset:
+        """The next offsets are for so many messages that are on their way; returns the first of them."""
+        first = self.reserved_end
+        self.reserved_end = Offset(first + count)
+        return first
+
+    def cancel_reserved(self) -> None:
+        """What was on its way is not any more, and comes again with other offsets or not at all."""
+        self.reserved_end = self.end_offset
 
     def append(self, messages: Sequence[Message]) -> Offset:
         """Give the messages the next offsets and keep them; returns the first of those offsets."""
@@ -83,11 +102,13 @@ class Log:
         self.size_bytes += size_bytes
         self.message_count += count
         self.end_offset = Offset(first + count)
+        self.reserved_end = max(self.reserved_end, self.end_offset)
         return first
 
     def skip(self, count: int) -> None:
         """Give out `count` offsets for messages that nobody needs kept."""
         self.end_offset = Offset(self.end_offset + count)
+        self.reserved_end = max(self.reserved_end, self.end_offset)
 
     def read(self, offset: int, limit: int) -> tuple[Offset, list[Message]]:
         """The next messages at or after `offset`, without a gap among them, at most `limit`.
@@ -143,6 +164,7 @@ class Log:
                 yield Offset(segment.base + index), message
 
     def check_invariants(self) -> None:
+        assert self.end_offset <= self.reserved_end
         assert self._bases == [segment.base for segment in self._segments]
         assert all(segment.messages for segment in self._segments)
         stops = [segment.stop for segment in self._segments]

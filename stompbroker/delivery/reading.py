@@ -475,6 +475,8 @@ class Reading:
         _, start, stop, sent_at_ns = part
         if holder is None:
             offsets = [offset for offset in map(Offset, range(start, stop)) if self.cursor.suspend(offset)]
+        elif self.owners.is_alone(holder):
+            offsets = self.cursor.set_aside(start, stop)
         else:
             meant = self.owners.within(holder, [(start, stop)])
             offsets = [offset for low, high in meant for offset in self.cursor.set_aside(low, high)]

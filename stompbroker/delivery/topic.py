@@ -101,7 +101,6 @@ class Topic:
         "budget",
         "collected",
         "collected_up_to",
-        "formed_units",
         "is_blocked",
         "is_choosy",
         "is_removed",
@@ -171,8 +170,6 @@ class Topic:
             self.retained = Retained(policy.retention)
         #: Units on their way through the journal that publish here.
         self.pending_units = 0
-        #: Those of them whose messages have been given their offsets: nothing may come in between.
-        self.formed_units = 0
         self._around = around
         self._pinned_at = Offset(0)
         #: The version of the patterns up to which new ones have been noticed, and closed ones.
@@ -366,11 +363,13 @@ class Topic:
 
     # Publishing ------------------------------------------------------------------------------------------------------
 
-    def append(self, messages: Sequence[Message], now_ns: int, *, is_stored: bool = False) -> None:
+    def append(self, messages: Sequence[Message], now_ns: int, *, reserved: Offset | None = None) -> None:
         """Take in messages, offer them to every reading, and keep the window within its bounds.
 
-        `is_stored`: the journal has written those that are persistent.
+        `reserved`: the first of their offsets, under which the journal has written those that are persistent.
         """
+        is_stored = reserved is not None
+        assert reserved == self.log.end_offset or not (is_stored or self.log.has_reserved), "out of turn"
         self.last_used_at_ns = now_ns
         self.refresh_readings()
         self.published += len(messages)

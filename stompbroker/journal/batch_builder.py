@@ -1,12 +1,12 @@
 """What the units of a batch write.
 
-Law: a proposal. It gives offsets and numbers, writes the units' effects down as rows, and changes nothing: the store
-may refuse some of the units, and then the rest is written down again, with what was settled meanwhile. A cursor's row
+Law: a proposal. It writes the units' effects down as rows, and changes nothing: the store may refuse some of the units,
+and then the rest is written down again, with what was settled meanwhile. Messages have the offsets that their logs have
+reserved for them. A cursor's row
 is what the cursor has settled and what the effects of this batch settle, never those of a later one. Only when the
 batch is in the store, `adopt` tells the topics that are there for the first time.
 
-Between forming a batch and its completion no other is formed, so that the end of a stored topic's log is the offset its
-next message gets.
+Between forming a batch and its completion no other is formed.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class _Proposal:
         if unit.removed is not None and unit.removed.durability is not None:
             self._batch.removed_subscriptions.append(unit.removed.durability.store_id)
             self._accounts += accounts_of_removed(unit.removed, unit.removed_as, self._now_ns)
-        for topic in unit.stored_topics:
-            self._publish(topic, unit.publications[topic])
+        for topic, first in unit.appended.items():
+            self._publish(topic, first, unit.publications[topic])
         for effect in unit.effects:
             reading = effect.reading
             if reading.subscription.is_durable and reading.topic.store_id is not None:
@@ -199,8 +199,8 @@ class _Proposal:
     def _next_offset(self, topic: Topic) -> Offset:
         return self._next_offsets.setdefault(topic, topic.log.end_offset)
 
-    def _publish(self, topic: Topic, messages: list[Message]) -> None:
-        topic_id, first = self._id_of(topic), self._next_offset(topic)
+    def _publish(self, topic: Topic, first: Offset, messages: list[Message]) -> None:
+        topic_id = self._id_of(topic)
         self._next_offsets[topic] = Offset(first + len(messages))
         if all(message.origin.is_persistent for message in messages):
             self._batch.messages.append(MessageRun(topic_id, first, messages))

@@ -165,7 +165,7 @@ class StoreJournal:
         lane = unit.lane
         is_needed = unit.needs_order or unit.created is not None or unit.removed is not None or bool(unit.purged)
         is_needed = is_needed or any(effect.reading.subscription.is_durable for effect in unit.effects)
-        is_needed = is_needed or any(topic.is_stored or topic.formed_units for topic in unit.publications)
+        is_needed = is_needed or any(topic.is_stored or topic.log.has_reserved for topic in unit.publications)
         if unit.answers:
             answered = {answer.consumer.subscription for answer in unit.answers}
             if any(subscription.is_durable for subscription in answered):
@@ -300,7 +300,8 @@ class StoreJournal:
                 yield from find_positions(unit.created, self._registry, positions[unit.created])
         # Those that have gone by now: another of the same name may be in this very batch.
         base.removed_topics += self._registry.unsaved.take_removed_topics()
-        self._settle_what_is_stored(units)
+        for unit in units:
+            unit.reserve()
         add_moved_since(base, accounts, units)
         add_deleted_since(base, accounts, self._registry)
         if takes_changes and self._registry.records is not None:
@@ -350,30 +351,20 @@ class StoreJournal:
 
     def refuse(self, formed: Formed, culprits: set[Unit], reason: str) -> None:
         """The store cannot take these units: their clients are told, and the batch goes on without them."""
+        # Nobody has seen the offsets yet: the others get them anew, without gaps. With a refused subscription goes the
+        # reason to store what it matches.
         for unit in formed.units:
-            self._forget_what_is_stored(unit)
+            for topic in unit.appended:
+                topic.log.cancel_reserved()
         for unit in [unit for unit in formed.units if unit in culprits]:
             self._backlog.let_go(unit)
             unit.undo(self._clock.now_ns())
             if unit.refused is not None:
                 unit.refused(reason)
-        # With a refused subscription goes the reason to store what it matches.
-        self._settle_what_is_stored([unit for unit in formed.units if unit not in culprits])
+        for unit in formed.units:
+            if unit not in culprits:
+                unit.reserve()
         formed.leave_out(culprits)
-
-    @staticmethod
-    def _settle_what_is_stored(units: list[Unit]) -> None:
-        """Which of their messages are written, and from now on have their offsets."""
-        for unit in units:
-            unit.stored_topics = [topic for topic in unit.publications if topic.is_stored]
-            for topic in unit.stored_topics:
-                topic.formed_units += 1
-
-    @staticmethod
-    def _forget_what_is_stored(unit: Unit) -> None:
-        for topic in unit.stored_topics:
-            topic.formed_units -= 1
-        unit.stored_topics = ()
 
     @property
     def writing_for_s(self) -> float:
@@ -401,9 +392,7 @@ class StoreJournal:
     def complete_one(self, unit: Unit) -> None:
         """A unit of the batch that was written becomes visible."""
         self._backlog.let_go(unit)
-        stored_topics = unit.stored_topics
-        self._forget_what_is_stored(unit)
-        unit.complete(self._clock.now_ns(), stored_topics)
+        unit.complete(self._clock.now_ns())
 
     def finish(self) -> None:
         """All units of the batch are completed."""

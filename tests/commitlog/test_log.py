@@ -62,3 +62,26 @@ def test_dropping_the_middle_keeps_both_ends() -> None:
     log.drop(2, 4)
 
     assert [message.body for _, message in log] == [b"0", b"1", b"4", b"5"]
+
+
+def test_reserved_offsets_go_to_the_messages_they_are_reserved_for() -> None:
+    log = Log(Offset(5))
+    assert (log.reserve(2), log.reserve(3)) == (5, 7)
+    assert (log.end_offset, log.has_reserved) == (5, True)
+
+    assert log.append(make_messages(2)) == 5
+    assert log.has_reserved
+    log.skip(3)
+
+    assert (log.end_offset, log.reserved_end, log.has_reserved) == (10, 10, False)
+    log.check_invariants()
+
+
+def test_what_was_reserved_in_vain_is_given_again() -> None:
+    log = Log(Offset(0))
+    log.append(make_messages(1))
+    log.reserve(4)
+
+    log.cancel_reserved()
+
+    assert log.reserve(1) == 1
