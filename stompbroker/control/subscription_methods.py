@@ -136,7 +136,7 @@ class SubscriptionMethods:
         rate, ack_rate = self._rates(subscription)
         backlog = subscription.backlog
         oldest_ns = await self._oldest_unsettled_ns(subscription)
-        sent_ns = None if consumer is None else consumer.oldest_sent_ns
+        sent_ns = None if consumer is None else consumer.sent.oldest_sent_ns
         now_ns = self._clock.now_ns()
         return {
             "id": subscription.public_id,
@@ -189,7 +189,7 @@ class SubscriptionMethods:
 
     async def _pause(self, id: object = None) -> dict[str, Any]:
         subscription = self._find(id)
-        subscription.pause()
+        subscription.is_paused = True
         return await self._described(subscription)
 
     async def _resume(self, id: object = None) -> dict[str, Any]:

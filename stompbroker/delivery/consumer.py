@@ -130,7 +130,7 @@ class Consumer:
     # Readiness -------------------------------------------------------------------------------------------------------
 
     @property
-    def free_credit(self) -> int:
+    def _free_credit(self) -> int:
         """How many more messages it may have in flight.
 
         In `auto` mode that is a matter of the sink alone: what is in flight there is what has not left our hands yet,
@@ -163,11 +163,6 @@ class Consumer:
         self.is_answerable = is_answerable
         self.sink = NOWHERE
 
-    @property
-    def oldest_sent_ns(self) -> int | None:
-        """When the oldest delivery was sent that may not have been answered."""
-        return next((run.sent_at_ns for run in self.sent if not run.is_settled), None)
-
     def oldest_in_flight(self) -> Part[Reading] | None:
         """What it was most likely working on: of what has left our hands the oldest that it has not answered."""
         if not self.expects_acks:
@@ -184,7 +179,7 @@ class Consumer:
 
     def wake(self) -> None:
         """Something has changed that may let it receive: look, and queue up if so."""
-        if self.is_open and self.subscription.to_read and not self.is_queued and self.free_credit > 0:
+        if self.is_open and self.subscription.to_read and not self.is_queued and self._free_credit > 0:
             if self.sink.has_room:
                 self._queue.put(self)
             else:
@@ -194,7 +189,7 @@ class Consumer:
 
     def deliver_slice(self, now_ns: int) -> None:
         """Hand one slice to the sink, if there is credit, room and something to send; then queue up for the next."""
-        limit = min(self.free_credit, SLICE_MESSAGES if self.credit.max_bytes is None else 1)
+        limit = min(self._free_credit, SLICE_MESSAGES if self.credit.max_bytes is None else 1)
         if limit <= 0 or not self.is_open:
             return
         if not self.sink.has_room:
@@ -319,18 +314,6 @@ class Consumer:
         for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
             holder.in_flight -= count
         self.subscription.counters.acked += settlement.total
-
-    def acknowledge(self, first: int, last: int, now_ns: int = 0) -> None:
-        """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""
-        self.settle(self.take_acknowledged(first, last), now_ns)
-
-    def refuse(self, number: int, refusal: Refusal) -> None:
-        """Set a delivery aside; in `client` mode everything sent before it too."""
-        self.set_aside(self.take_refused(number, number), refusal)
-
-    def is_unanswered(self, first: int, last: int) -> bool:
-        """Whether any of the deliveries numbered first..last is in flight to it."""
-        return self.is_open and bool(self._in_flight_between(first, last))
 
     def pass_deadline(self, first: int, last: int, now_ns: int) -> None:
         """The deliveries numbered first..last should have been answered by now: those that were not have failed."""

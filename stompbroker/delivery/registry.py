@@ -66,7 +66,7 @@ def _still_waits(entry: Waiting) -> bool:
 
 
 def _is_unanswered(entry: Unanswered) -> bool:
-    return entry.consumer.is_unanswered(entry.first, entry.last)
+    return entry.consumer.is_open and entry.consumer.count_in_flight_between(entry.first, entry.last) > 0
 
 
 @final

@@ -166,6 +166,11 @@ class SentRuns(Generic[R]):
                 return run.sent_at_ns
         return None
 
+    @property
+    def oldest_sent_ns(self) -> int | None:
+        """When the oldest delivery was sent that may not have been answered."""
+        return next((run.sent_at_ns for run in self._runs if not run.is_settled), None)
+
     def is_unsettled(self, number: int) -> bool:
         parts = self.parts(number, number + 1)
         return any(not part.reading.cursor.is_settled(part.start, part.stop) for part in parts)

@@ -225,10 +225,6 @@ class Subscription:
         """How many messages it has still to get, for the first time or again."""
         return sum(reading.backlog for reading in self.readings.values())
 
-    def pause(self) -> None:
-        """Nothing is sent until it is resumed."""
-        self.is_paused = True
-
     def resume(self) -> None:
         self.is_paused = False
         self.wake()

@@ -30,6 +30,7 @@ from stompbroker.delivery import (
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.totals import Totals
+from tests.support.answers import acknowledge, refuse
 from tests.support.messages import make_message
 from tests.support.sinks import frame_sink
 
@@ -183,7 +184,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             if model.fates[body] is not Fate.SETTLED:
                 model.fates[body] = Fate.SETTLED
                 model.acked += 1
-        model.consumer.acknowledge(first, last)
+        acknowledge(model.consumer, first, last)
 
     @rule(which=st.integers(0, 2), choice=st.integers(0, 1000), delay=st.integers(0, 3))
     def refuse(self, which: int, choice: int, delay: int) -> None:
@@ -199,7 +200,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         for body in refused:
             model.fates[body] = Fate.WAITING
             model.failures[body] = model.failures.get(body, 0) + 1
-        model.consumer.refuse(number, Refusal(self.now_ns, "no", delay_ns=delay))
+        refuse(model.consumer, number, Refusal(self.now_ns, "no", delay_ns=delay))
 
     @rule()
     def let_time_pass(self) -> None:
@@ -242,7 +243,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 self.write(which)
                 if model.mode is not AckMode.AUTO:
                     for number in sorted(model.current_numbers()):
-                        model.consumer.acknowledge(number, number)
+                        acknowledge(model.consumer, number, number)
                     for body in model.with_fate(Fate.IN_FLIGHT):
                         model.fates[body] = Fate.SETTLED
                         model.acked += 1

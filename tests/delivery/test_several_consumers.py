@@ -33,6 +33,7 @@ from stompbroker.delivery.owners import Owners
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.totals import Totals
+from tests.support.answers import acknowledge, refuse
 from tests.support.messages import make_message
 from tests.support.sinks import ListSink
 
@@ -128,14 +129,14 @@ def test_a_stale_refusal_does_not_touch_what_another_has_in_flight() -> None:
     scene = Scene()
     first, _ = scene.attach()
     scene.publish(3)
-    first.refuse(1, Refusal(0))
-    first.acknowledge(2, 3)
+    refuse(first, 1, Refusal(0))
+    acknowledge(first, 2, 3)
     second, second_sink = scene.attach()
     first.credit.max_messages = 0
     scene.become_due()
     assert second_sink.bodies == [b"0"]
 
-    first.refuse(1, Refusal(0))
+    refuse(first, 1, Refusal(0))
 
     assert second.in_flight == 1
     assert scene.subscription.waiting == 0
@@ -149,10 +150,10 @@ def test_a_cumulative_answer_covers_what_this_consumer_was_sent() -> None:
     second, second_sink = scene.attach()
     scene.publish(6)
 
-    first.acknowledge(3, 3)
+    acknowledge(first, 3, 3)
 
     assert (first.in_flight, second.in_flight) == (0, 3)
-    second.refuse(2, Refusal(0))
+    refuse(second, 2, Refusal(0))
     assert (second.in_flight, scene.subscription.waiting) == (1, 2)
     assert len(second_sink.bodies) == 3
     scene.registry.check_invariants()
@@ -162,13 +163,13 @@ def test_an_acknowledgement_by_the_one_before_frees_the_credit_of_the_one_that_h
     scene = Scene()
     first, _ = scene.attach()
     scene.publish(1)
-    first.refuse(1, Refusal(0))
+    refuse(first, 1, Refusal(0))
     second, second_sink = scene.attach(prefetch=1)
     first.credit.max_messages = 0
     scene.become_due()
     assert second_sink.bodies == [b"0"]
 
-    first.acknowledge(1, 1)
+    acknowledge(first, 1, 1)
 
     assert second.in_flight == 0
     scene.publish(1)

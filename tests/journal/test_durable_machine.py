@@ -41,6 +41,7 @@ from stompbroker.memory_budget import MemoryBudget
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.storage import open_store
 from stompbroker.totals import Totals
+from tests.support.answers import acknowledge
 from tests.support.forming import form
 from tests.support.messages import make_message
 from tests.support.sinks import frame_sink
@@ -458,7 +459,7 @@ class DurableMachine(RuleBasedStateMachine):
             connection = model.connection
             assert connection is not None
             if connection.ack_mode is not AckMode.AUTO and connection.sent:
-                connection.consumer.acknowledge(1, len(connection.sent))
+                acknowledge(connection.consumer, 1, len(connection.sent))
         self.commit()
 
     def _send(self, which: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from tests.journal.journal_under_test import JournalUnderTest, running_journal, until
+from tests.support.answers import acknowledge
 from tests.support.messages import make_message, make_messages
 from tests.support.work import lines_run
 
@@ -171,7 +172,7 @@ def create_another(under_test: JournalUnderTest) -> None:
 def move_all_cursors(under_test: JournalUnderTest) -> None:
     (subscription,) = under_test.registry.durable.values()
     assert subscription.consumer is not None
-    subscription.consumer.acknowledge(1, len(under_test.registry.topics))
+    acknowledge(subscription.consumer, 1, len(under_test.registry.topics))
 
 
 def settle_everything(under_test: JournalUnderTest) -> None:

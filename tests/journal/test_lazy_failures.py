@@ -11,6 +11,7 @@ from stompbroker.changes import Answer, Unit, Verdict
 from stompbroker.delivery import Refusal
 from stompbroker.journal.changes import FAILURES_BESIDE, FAILURES_IDLE
 from tests.journal.journal_under_test import JournalUnderTest, make_lane, running_journal, until
+from tests.support.answers import acknowledge
 from tests.support.messages import make_messages
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ async def test_what_was_acknowledged_before_its_refusal_was_written_leaves_no_ro
         consumer = await with_many_in_flight(under_test)
 
         refuse(under_test, consumer, 1, MANY, with_receipt=False)
-        consumer.acknowledge(1, MANY)
+        acknowledge(consumer, 1, MANY)
         await under_test.idle()
 
         assert under_test.query("SELECT count(*) FROM redeliveries") == [(0,)]

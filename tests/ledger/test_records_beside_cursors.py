@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from stompbroker.journal import StoreJournal
 from tests.journal.poison import refuse_messages
 from tests.ledger.recorded import recorded
+from tests.support.answers import acknowledge
 from tests.support.broker_under_test import A_LOOK_S, running_broker
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def acknowledge_between_steps(monkeypatch: pytest.MonkeyPatch, consumer: Consume
         except StopIteration as last:
             formed: Formed = last.value
             return formed
-        consumer.acknowledge(number, number)
+        acknowledge(consumer, number, number)
         return (yield from steps)
 
     monkeypatch.setattr(StoreJournal, "form_in_steps", form_and_acknowledge)
@@ -79,8 +80,8 @@ async def test_what_is_settled_while_a_transaction_is_written_down(
     async with running_broker(store_in=store_directory) as broker:
         consumer, subscriber, messages = await consumer_of_many(broker)
         # The second of the first topic, and all of the others: no receipt is owed, so it all waits for company.
-        consumer.acknowledge(2, 2)
-        consumer.acknowledge(4, TOPICS + 2)
+        acknowledge(consumer, 2, 2)
+        acknowledge(consumer, 4, TOPICS + 2)
         acknowledge_between_steps(monkeypatch, consumer, 1)
 
         await subscriber.send("BEGIN", transaction="t")
@@ -100,8 +101,8 @@ async def test_what_is_settled_and_deleted_in_one_batch(
     async with running_broker(store_in=store_directory) as broker:
         consumer, _, _ = await consumer_of_many(broker)
         acknowledge_between_steps(monkeypatch, consumer, 3)
-        consumer.acknowledge(1, 2)
-        consumer.acknowledge(4, TOPICS + 2)
+        acknowledge(consumer, 1, 2)
+        acknowledge(consumer, 4, TOPICS + 2)
         written = broker.journal.batches
         mock_clock.jump(0.06)
         while broker.journal.batches == written:
@@ -129,7 +130,7 @@ async def test_what_is_settled_while_the_store_is_asked_whom_it_refuses(
         refuse = StoreJournal.refuse
 
         def acknowledge_and_refuse(*args: Any) -> None:
-            consumer.acknowledge(2, 2)
+            acknowledge(consumer, 2, 2)
             refuse(*args)
 
         monkeypatch.setattr(StoreJournal, "refuse", acknowledge_and_refuse)
