@@ -50,8 +50,9 @@ _SETTINGS: Final[dict[str, Any]] = {
     "redelivery_first_delay_ms": 5,
     "redelivery_max_delay_ms": 100,
     "max_attempts": 5,
-    # A client that waits for receipts acknowledges nothing: held back by a full window, it would wait for itself.
-    "slow_subscriber": "drop-oldest",
+    # A client that waits for receipts acknowledges nothing. Held back by a window that it fills itself, it waits for
+    # itself, and is disconnected after this time, as it is told to expect.
+    "block_timeout_s": 1.0,
     "lake_export_interval_s": 86_400,
     "topics": [{"pattern": "chaos.kept", "retain_messages": 500}],
 }
