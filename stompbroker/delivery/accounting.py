@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from stompbroker.commitlog import Cursor, Log
     from stompbroker.delivery.failure import Failure
+    from stompbroker.delivery.remembered import Remembered
     from stompbroker.ledger.outcome import Outcome
     from stompbroker.ledger.settled import Party
     from stompbroker.message import Message
@@ -39,13 +40,14 @@ class Accountable(Protocol):
     def failures(self) -> Mapping[Offset, Failure]: ...
 
     @property
+    def remembered(self) -> Remembered: ...
+
+    @property
     def is_all_in_flight(self) -> bool: ...
 
     def known_one_by_one(self, start: int, stop: int) -> list[Offset]: ...
 
     def first_sent_ns(self, offset: Offset) -> int | None: ...
-
-    def recalled(self, start: int, stop: int) -> list[tuple[Offset, Message]]: ...
 
 
 def account_of(
@@ -109,7 +111,7 @@ def _runs(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, in
             position += len(messages)
             continue
         limit = min(first, stop)
-        for offset, message in reading.recalled(position, limit):
+        for offset, message in reading.remembered.recalled(position, limit):
             if position < offset:
                 yield position, offset - position, ()
             yield offset, 1, [message]

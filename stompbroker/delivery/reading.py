@@ -15,6 +15,7 @@ from stompbroker.commitlog import Cursor, OffsetRanges, Settlement
 from stompbroker.delivery.accounting import account_of
 from stompbroker.delivery.failure import Failing
 from stompbroker.delivery.owners import Owners
+from stompbroker.delivery.remembered import Remembered, offsets_between
 from stompbroker.delivery.selecting import Selection
 from stompbroker.delivery.sent_runs import Part
 from stompbroker.delivery.unrecorded import Unrecorded
@@ -76,8 +77,7 @@ class Reading:
     """
     Invariants:
         every unsettled sent message that may have to go again is in the log, in `held` or in the store
-        held_bytes is the size of `held`, and is charged to the memory budget
-        failures, held, stubs and first_sent hold unsettled offsets only
+        failures and what is remembered are of unsettled offsets only
         every settled message of a durable subscription is in `unrecorded` once, or in the ledger, unless it was lost
         unsent == end of the log - cursor.next_offset - what was given up ahead of it
     """
@@ -85,18 +85,15 @@ class Reading:
     __slots__ = (
         "_deferred",
         "_deferred_settling",
-        "_first_sent",
         "_given_up_ahead",
-        "_held",
-        "_stubs",
         "changed_failures",
         "cursor",
         "failures",
         "generation",
-        "held_bytes",
         "is_listed",
         "missing",
         "owners",
+        "remembered",
         "replay",
         "subscription",
         "told_missing",
@@ -113,9 +110,7 @@ class Reading:
         self.changed_failures: dict[Offset, None] = {}
         #: The offset that has to be read from the store before anything more can be sent.
         self.missing: Offset | None = None
-        self._held: dict[Offset, Message] = {}
-        #: Of unsettled messages that were sent and only the store has: what the ledger will say of them.
-        self._stubs: dict[Offset, Message] = {}
+        self.remembered = Remembered(topic.budget)
         #: How often it was moved to another place.
         self.generation = 0
         #: Answers that wait until something pending is decided, and what those of them mean that count at once. They
@@ -124,9 +119,6 @@ class Reading:
         self._deferred_settling: OffsetRanges | None = None
         #: Only for durable subscriptions.
         self.unrecorded = Unrecorded()
-        #: When messages were first sent whose consumer has left without answering.
-        self._first_sent: dict[Offset, int] = {}
-        self.held_bytes = 0
         #: Where it was asked to begin, until its first message has been sent; None if with what comes.
         self.replay: Replay | None = None
         #: With which message it was told that something is missing, and below what.
@@ -243,7 +235,7 @@ class Reading:
             messages = _within(messages, limit_bytes)
         if source is not self.topic.log and self.is_recorded:
             for offset, message in enumerate(messages, first):
-                self._stubs[Offset(offset)] = message.without_body()
+                self.remembered.keep_stub(Offset(offset), message)
         if messages:
             self.owners.expect(taker, cursor)
             cursor.advance(Offset(first + len(messages)))
@@ -303,7 +295,7 @@ class Reading:
     def _pass_over(self, offset: Offset, now_ns: int) -> None:
         """A message that was sent is nowhere any more. It has a record if it was taken away by an operator, while it
         was in flight. A `persistent:false` message that was lost has none: mostly nobody knows any more what it was."""
-        if any(message.origin.is_persistent for _, message in self.recalled(offset, offset + 1)):
+        if any(message.origin.is_persistent for _, message in self.remembered.recalled(offset, offset + 1)):
             self.settle(offset, offset + 1, Outcome.SKIPPED, now_ns)
         else:
             self._settle(offset, offset + 1)
@@ -317,7 +309,7 @@ class Reading:
 
     def get(self, offset: Offset) -> Found:
         """What is at an offset that is not settled."""
-        message = self._held.get(offset) or self.topic.log.get(offset)
+        message = self.remembered.get(offset) or self.topic.log.get(offset)
         if message is not None or not self.topic.is_in_store:
             return Found(message, is_known=True)
         page = self.topic.page(offset)
@@ -351,11 +343,11 @@ class Reading:
     def _settle(self, start: int, stop: int) -> Settlement:
         settlement = self.cursor.settle(start, stop)
         if self.failures:
-            settled = _offsets_between(self.failures, start, stop)
+            settled = offsets_between(self.failures, start, stop)
             for offset in settled:
                 del self.failures[offset]
             self._note_failures_changed(settled)
-        self._forget_settled(start, stop)
+        self.remembered.forget(start, stop)
         self._note_moved(settlement.total)
         return settlement
 
@@ -366,18 +358,6 @@ class Reading:
             topic.unsaved.collectable[topic] = None
             if self.subscription.is_durable:
                 topic.unsaved.note_reading(self, deliveries)
-
-    def _forget_settled(self, start: int, stop: int) -> None:
-        if self._first_sent:
-            for offset in _offsets_between(self._first_sent, start, stop):
-                del self._first_sent[offset]
-        if self._stubs:
-            for offset in _offsets_between(self._stubs, start, stop):
-                del self._stubs[offset]
-        if self._held:
-            size_bytes = sum(self._held.pop(offset).size_bytes for offset in _offsets_between(self._held, start, stop))
-            self.held_bytes -= size_bytes
-            self.topic.budget.adjust(-size_bytes)
 
     # Pending ---------------------------------------------------------------------------------------------------------
 
@@ -417,9 +397,9 @@ class Reading:
         """What was pending is settled, in the store as well."""
         self.cursor.settle_claimed(claimed)
         for start, stop in claimed.ranges:
-            for offset in _offsets_between(self.failures, start, stop):
+            for offset in offsets_between(self.failures, start, stop):
                 del self.failures[offset]
-            self._forget_settled(start, stop)
+            self.remembered.forget(start, stop)
         self._note_moved(claimed.total)
 
     def set_aside_claimed(self, claimed: Claimed, failures: Mapping[Offset, Failure]) -> None:
@@ -448,16 +428,10 @@ class Reading:
 
     def known_one_by_one(self, start: int, stop: int) -> list[Offset]:
         """The unsettled offsets of which more is known than that they were sent with others; sorted."""
-        if not self.failures and not self._first_sent:
-            return []
-        found = _offsets_between(self.failures, start, stop) + _offsets_between(self._first_sent, start, stop)
-        return sorted(set(found))
-
-    def recalled(self, start: int, stop: int) -> list[tuple[Offset, Message]]:
-        """What is remembered of the messages at these offsets, although the log has let go of them; sorted."""
-        found = {offset: self._stubs[offset] for offset in _offsets_between(self._stubs, start, stop)}
-        found.update({offset: self._held[offset] for offset in _offsets_between(self._held, start, stop)})
-        return sorted(found.items())
+        found = self.remembered.first_sent_between(start, stop)
+        if self.failures:
+            found += offsets_between(self.failures, start, stop)
+        return sorted(set(found)) if found else found
 
     @property
     def is_all_in_flight(self) -> bool:
@@ -466,8 +440,8 @@ class Reading:
 
     def remember(self, offset: Offset, message: Message) -> None:
         """It will be asked for when it is settled, and perhaps only the store has it by then."""
-        if self.is_recorded and offset not in self._held and self.topic.log.get(offset) is None:
-            self._stubs[offset] = message.without_body()
+        if self.is_recorded and self.topic.log.get(offset) is None:
+            self.remembered.keep_stub(offset, message)
 
     def set_aside(self, part: Part[Reading], refusal: Refusal, *, holder: Consumer | None) -> int:
         """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight to
@@ -509,8 +483,8 @@ class Reading:
         for offset in offsets:
             before = self.failures.get(offset)
             first_sent_ns = before.first_attempt_ns if before is not None else 0
-            if not first_sent_ns and self._first_sent:
-                first_sent_ns = self._first_sent.get(offset, 0)
+            if not first_sent_ns:
+                first_sent_ns = self.remembered.first_sent_ns(offset) or 0
             found[offset] = failing.failure_after(
                 before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns
             )
@@ -539,7 +513,7 @@ class Reading:
             return True
         if not self.cursor.is_waiting(offset) and not self.cursor.is_free(offset):
             if message is not None and self.is_recorded and not self.cursor.is_settled(offset, offset + 1):
-                self._stubs[offset] = message.without_body()  # for when it is refused, and nowhere any more
+                self.remembered.keep_stub(offset, message)  # for when it is refused, and nowhere any more
             return False
         if message is not None:
             self.remember(offset, message)
@@ -562,7 +536,7 @@ class Reading:
         return self._given_up_ahead is not None and offset in self._given_up_ahead
 
     def _give_up_ahead(self, offset: Offset) -> None:
-        self._stubs.pop(offset, None)
+        self.remembered.drop_stub(offset)
         self._set_of_given_up().add(offset, offset + 1)
         if offset == self.cursor.next_offset:
             self._step_over_given_up()
@@ -625,7 +599,7 @@ class Reading:
         failure = self.failures.get(offset)
         if failure is not None and failure.first_attempt_ns:
             return failure.first_attempt_ns
-        return self._first_sent.get(offset)
+        return self.remembered.first_sent_ns(offset)
 
     def last_sent_ns(self, offset: Offset) -> int | None:
         """When an unsettled message was sent for the last time, if that is known."""
@@ -635,13 +609,12 @@ class Reading:
             return next((each.sent.sent_at_ns(self, offset) for each in holders), None)
         if failure is not None and failure.last_attempt_ns:
             return failure.last_attempt_ns
-        return self._first_sent.get(offset)
+        return self.remembered.first_sent_ns(offset)
 
     def note_sent_before(self, start: int, stop: int, sent_at_ns: int) -> None:
         """A consumer that has left was sent these at that time: who gets what is unsettled of it will be told."""
         for low, high in self.cursor.unsettled(start, stop):
-            for offset in map(Offset, range(low, high)):
-                self._first_sent.setdefault(offset, sent_at_ns)
+            self.remembered.note_first_sent(map(Offset, range(low, high)), sent_at_ns)
 
     def is_waiting(self, offset: Offset) -> bool:
         return self.cursor.is_waiting(offset) and not self.subscription.is_closed
@@ -671,19 +644,17 @@ class Reading:
         the store has it."""
         if not self.subscription.may_go_again and not self.is_recorded:
             return
-        size_bytes = 0
+        held: dict[Offset, Message] = {}
         for low, high in self.cursor.unsettled(start, stop):
             for offset in map(Offset, range(low, high)):
                 message = self.topic.log.get(offset)
                 if message is None:
                     continue
                 if self.subscription.may_go_again and not self.topic.has_stored(offset):
-                    self._held[offset] = message
-                    size_bytes += message.size_bytes
+                    held[offset] = message
                 elif self.is_recorded:
-                    self._stubs[offset] = message.without_body()
-        self.held_bytes += size_bytes
-        self.topic.budget.adjust(size_bytes)
+                    self.remembered.keep_stub(offset, message)
+        self.remembered.hold(held)
 
     @property
     def is_connected(self) -> bool:
@@ -762,10 +733,7 @@ class Reading:
 
     def close(self) -> None:
         """Nobody reads here any more."""
-        self.topic.budget.adjust(-self.held_bytes)
-        self.held_bytes = 0
-        self._held.clear()
-        self._stubs.clear()
+        self.remembered.clear()
 
     def _step_over_given_up(self) -> Offset:
         """Move past what was given up; returns where the next of that begins, or the end."""
@@ -835,13 +803,13 @@ class Reading:
         if self.topic.records is not None:
             self.remember(offset, message)
             self._record([(offset, offset + 1)], Outcome.EXPIRED, now_ns)
-            self._stubs.pop(offset, None)
+            self.remembered.drop_stub(offset)
 
     def check_invariants(self) -> None:
         self.cursor.check_invariants()
         self.owners.check_invariants(self.cursor)
-        assert self.held_bytes == sum(message.size_bytes for message in self._held.values())
-        for offset in (*self.failures, *self._held, *self._stubs, *self._first_sent):
+        self.remembered.check_invariants()
+        for offset in (*self.failures, *self.remembered):
             assert offset < self.cursor.next_offset
             assert not self.cursor.is_settled(offset, offset + 1)
         assert self.unsent == sum(stop - start for start, stop in self._unsent_ranges())
@@ -857,10 +825,3 @@ def _within(messages: list[Message], limit_bytes: int) -> list[Message]:
         if total_bytes > limit_bytes:
             return messages[: max(index, 1)]
     return messages
-
-
-def _offsets_between(kept: Mapping[Offset, object], start: int, stop: int) -> list[Offset]:
-    """Which offsets of [start, stop) are kept; goes through the smaller of the two."""
-    if stop - start <= len(kept):
-        return [offset for offset in map(Offset, range(start, stop)) if offset in kept]
-    return [offset for offset in kept if start <= offset < stop]

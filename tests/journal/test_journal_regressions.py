@@ -243,7 +243,8 @@ async def test_exact_durable_subscriptions_are_made_without_a_look_at_other_topi
         under_test.store.close()
         return lines
 
-    assert lines_beside(2000) == lines_beside(100)
+    # A look at each would be 1,900 more; a few depend on whether it is time to delete something.
+    assert lines_beside(2000) < lines_beside(100) + 50
 
 
 # Memory --------------------------------------------------------------------------------------------------------------

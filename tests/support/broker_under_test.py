@@ -364,5 +364,5 @@ def _bounded_in_real_time(everything: trio.CancelScope, *, is_needed: bool) -> I
 def _kept_bytes(broker: Broker) -> int:
     """What may be charged when nobody is connected."""
     topics = broker.registry.topics.values()
-    held_bytes = sum(reading.held_bytes for topic in topics for reading in topic.readings.values())
+    held_bytes = sum(reading.remembered.held_bytes for topic in topics for reading in topic.readings.values())
     return sum(topic.log.size_bytes for topic in topics) + held_bytes + broker.registry.pages.size_bytes
