@@ -38,6 +38,10 @@ SLICE_BYTES: Final = 256 * 1024
 SLICE_AGAIN: Final = 128
 
 
+#: Readings remembered beyond twice the messages in flight.
+SLACK: Final = 64
+
+
 class Unanswered(NamedTuple):
     """Deliveries with a deadline, numbered first..last."""
 
@@ -64,14 +68,17 @@ class Consumer:
     """
     Invariants:
         in_flight == how much is in flight to it, over the readings of its subscription
+        every reading that something is in flight from to it is in `_served`
         nothing is sent unless `is_open`, and no answer counts unless it is or `is_answerable`
     """
 
     __slots__ = (
+        "__weakref__",
         "_answered_up_to",
         "_has_deadlines",
         "_in_flight_bytes",
         "_queue",
+        "_served",
         "_sizes",
         "borrowed",
         "credit",
@@ -126,6 +133,7 @@ class Consumer:
         self._in_flight_bytes = 0
         self.sent: SentRuns[Reading] = SentRuns(finds_by_message_id=self.expects_acks and finds_by_message_id)
         self._queue = queue
+        self._served: set[Reading] = set()
 
     # Readiness -------------------------------------------------------------------------------------------------------
 
@@ -177,6 +185,10 @@ class Consumer:
                         return Part(run.reading, offset, offset + 1, run.sent_at_ns)
         return None
 
+    def served(self) -> list[Reading]:
+        """The readings that something may be in flight from to it."""
+        return [reading for reading in self._served if reading.cursor.in_flight]
+
     def wake(self) -> None:
         """Something has changed that may let it receive: look, and queue up if so."""
         if self.is_open and self.subscription.to_read and not self.is_queued and self._free_credit > 0:
@@ -202,12 +214,19 @@ class Consumer:
             self._deliver_again(reading, min(limit, SLICE_AGAIN), now_ns)
         else:
             self._deliver_new(reading, limit, now_ns)
+        self._note_served(reading)
         if reading.missing is not None:
             self.subscription.to_read.remove(reading)
             reading.ask_for(reading.missing)
         if reading.topic.is_blocked:
             self._queue.note_moved(reading.topic)
         self.wake()
+
+    def _note_served(self, reading: Reading) -> None:
+        """Remember it while something may be in flight from it; those from which nothing is are cleared out."""
+        self._served.add(reading)
+        if len(self._served) > 2 * self.in_flight + SLACK:
+            self._served = {served for served in self._served if served.cursor.in_flight}
 
     def _next_reading(self) -> Reading | None:
         """The reading whose turn it is: each gets a slice in turn."""
@@ -416,6 +435,7 @@ class Consumer:
         """What was pending is in flight again, under the numbers it had, and has its whole time to be answered."""
         self.in_flight += sum(stop - start for start, stop in ranges)
         self._answered_up_to = 0
+        self._note_served(reading)
         deadline_ns = reading.policy.ack_deadline_ns
         if deadline_ns:
             for first, last in self.sent.numbers_of(reading, ranges):
@@ -503,7 +523,7 @@ class Consumer:
         assert self.in_flight == sum(reading.owners.count_of(self, reading.cursor) for reading in readings)
         assert self.subscription.waiting == sum(reading.cursor.waiting_count for reading in readings)
         assert self.subscription.pending == sum(reading.cursor.pending_count for reading in readings)
-        assert [reading for reading in readings if reading.is_listed] or not self.subscription.to_read
-        assert all(reading.is_listed for reading in self.subscription.to_read)
+        self.subscription.to_read.check_invariants(readings)
+        assert {reading for reading in readings if reading.owners.count_of(self, reading.cursor)} <= self._served
         assert self._in_flight_bytes == sum(self._sizes.values())
         self.sent.check_invariants()

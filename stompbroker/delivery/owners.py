@@ -8,15 +8,21 @@ them has all again.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar, final
+from weakref import ref
 
 from stompbroker.commitlog import OffsetRanges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from stompbroker.commitlog import Cursor
 
 __all__ = ["Owners"]
+
+
+def _nobody() -> None:
+    """Stands for a reference to nobody."""
+
 
 Owner = TypeVar("Owner")
 Range = tuple[int, int]
@@ -30,23 +36,24 @@ class Owners(Generic[Owner]):
         while there are `_shares`, they share no offset, and together are what is in flight
     """
 
-    __slots__ = ("_holder", "_shares")
+    __slots__ = ("_held_by", "_shares")
 
     def __init__(self) -> None:
-        #: Who has all that is in flight, while there are no shares.
-        self._holder: Owner | None = None
+        #: Who has all that is in flight, while there are no shares. Weak: where nothing is in flight, nobody says that
+        #: it has left.
+        self._held_by: Callable[[], Owner | None] = _nobody
         self._shares: dict[Owner, OffsetRanges] | None = None
 
     def is_alone(self, owner: Owner) -> bool:
         """Whether all that is in flight is this one's."""
-        return self._holder is owner and self._shares is None
+        return self._held_by() is owner and self._shares is None
 
     def expect(self, owner: Owner, cursor: Cursor) -> None:
         """Something is about to be in flight to this one. Called before the cursor moves."""
-        if self._holder is owner or self._shares is not None:
+        if self._shares is not None or self._held_by() is owner:
             return
-        if self._holder is None or not cursor.in_flight:
-            self._holder = owner
+        if not cursor.in_flight:
+            self._held_by = ref(owner)
         else:
             self._begin_shares(cursor)
 
@@ -59,8 +66,9 @@ class Owners(Generic[Owner]):
 
     def _begin_shares(self, cursor: Cursor) -> None:
         self._shares = {}
-        if self._holder is not None:
-            share = self._shares[self._holder] = OffsetRanges()
+        holder = self._held_by()
+        if holder is not None:
+            share = self._shares[holder] = OffsetRanges()
             for start, stop in cursor.in_flight_ranges():
                 share.add(start, stop)
 
@@ -72,26 +80,28 @@ class Owners(Generic[Owner]):
     def has(self, owner: Owner, offset: int) -> bool:
         """Whether what is in flight at this offset is this one's."""
         if self._shares is None:
-            return self._holder is owner
+            return self._held_by() is owner
         return owner in self._shares and offset in self._shares[owner]
 
     def within(self, owner: Owner, ranges: list[Range]) -> list[Range]:
         """What of these is this one's, if it is in flight."""
         if self._shares is None:
-            return ranges if self._holder is owner else []
+            return ranges if self._held_by() is owner else []
         share = self._shares.get(owner)
         return [] if share is None else [part for start, stop in ranges for part in share.common(start, stop)]
 
     def split(self, ranges: list[Range]) -> list[tuple[Owner, list[Range]]]:
         """Whose each of these is, all of which are in flight."""
-        owners = self._shares or ([] if self._holder is None else [self._holder])
+        holder = self._held_by()
+        owners = self._shares or ([] if holder is None else [holder])
         found = [(owner, self.within(owner, ranges)) for owner in owners]
         return [(owner, parts) for owner, parts in found if parts]
 
     def take_away(self, ranges: Iterable[Range], in_flight: int) -> list[tuple[Owner, int]]:
         """So many of these were in flight and are not any more: whose they were."""
         if self._shares is None:
-            return [(self._holder, in_flight)] if self._holder is not None and in_flight else []
+            holder = self._held_by()
+            return [(holder, in_flight)] if holder is not None and in_flight else []
         taken: list[tuple[Owner, int]] = []
         ranges = list(ranges)
         for owner, share in self._shares.items():
@@ -106,9 +116,9 @@ class Owners(Generic[Owner]):
     def leave(self, owner: Owner, cursor: Cursor) -> list[Range]:
         """This one is gone; what was in flight to it."""
         if self._shares is None:
-            if self._holder is not owner:
+            if self._held_by() is not owner:
                 return []
-            self._holder = None
+            self._held_by = _nobody
             return cursor.in_flight_ranges()
         found = list(self._shares.pop(owner, ()))
         self._forget_empty()
@@ -117,19 +127,19 @@ class Owners(Generic[Owner]):
     def count_of(self, owner: Owner, cursor: Cursor) -> int:
         """How many are in flight to this one."""
         if self._shares is None:
-            return cursor.in_flight if self._holder is owner else 0
+            return cursor.in_flight if self._held_by() is owner else 0
         return self._shares[owner].count if owner in self._shares else 0
 
     def _forget_empty(self) -> None:
         assert self._shares is not None
         self._shares = {owner: share for owner, share in self._shares.items() if share}
         if len(self._shares) <= 1:
-            self._holder = next(iter(self._shares), None)
+            self._held_by = next(map(ref, self._shares), _nobody)
             self._shares = None
 
     def check_invariants(self, cursor: Cursor) -> None:
         if self._shares is None:
-            assert self._holder is not None or not cursor.in_flight
+            assert self._held_by() is not None or not cursor.in_flight
             return
         found = OffsetRanges()
         for share in self._shares.values():

@@ -90,7 +90,7 @@ class Reading:
         "cursor",
         "failures",
         "generation",
-        "is_listed",
+        "listed_in",
         "missing",
         "owners",
         "remembered",
@@ -126,7 +126,7 @@ class Reading:
         #: Unsent offsets that will never be sent: the window was full (`drop-newest`), or they have expired.
         self._given_up_ahead: OffsetRanges | None = None
         #: Whether it is among those that have something to send; the queue's to set.
-        self.is_listed = False
+        self.listed_in: object = None
         self.owners: Owners[Consumer] = Owners()
 
     @property
@@ -479,11 +479,12 @@ class Reading:
     def failures_after(self, offsets: Sequence[Offset], refusal: Refusal, sent_at_ns: int) -> dict[Offset, Failure]:
         """What is known of these messages when they have been refused in one go."""
         failing = Failing(refusal, self.policy, self.subscription.jitter_seed)
+        is_noted = bool(self.remembered.first_sent_between(offsets[0], offsets[-1] + 1))
         found: dict[Offset, Failure] = {}
         for offset in offsets:
             before = self.failures.get(offset)
             first_sent_ns = before.first_attempt_ns if before is not None else 0
-            if not first_sent_ns:
+            if not first_sent_ns and is_noted:
                 first_sent_ns = self.remembered.first_sent_ns(offset) or 0
             found[offset] = failing.failure_after(
                 before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns

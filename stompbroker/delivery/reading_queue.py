@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from stompbroker.commitlog import Cursor
 
@@ -17,7 +17,7 @@ __all__ = ["ReadingQueue"]
 
 
 class Listed(Protocol):
-    is_listed: bool
+    listed_in: object
 
     @property
     def has_more(self) -> bool: ...
@@ -33,13 +33,15 @@ R = TypeVar("R", bound=Listed)
 class ReadingQueue(Generic[R]):
     """
     Invariants:
-        reading.is_listed == (reading is in the queue)
+        reading.listed_in is _token exactly if the reading is in the queue
     """
 
-    __slots__ = ("_readings",)
+    __slots__ = ("_readings", "_token")
 
     def __init__(self) -> None:
         self._readings: deque[R] = deque()
+        #: Stands for the queue in its readings, until it is cleared: then none of them has to be touched.
+        self._token = object()
 
     def __bool__(self) -> bool:
         return bool(self._readings)
@@ -48,32 +50,37 @@ class ReadingQueue(Generic[R]):
         return iter(self._readings)
 
     def put(self, reading: R) -> None:
-        if not reading.is_listed:
-            reading.is_listed = True
+        if reading.listed_in is not self._token:
+            reading.listed_in = self._token
             self._readings.append(reading)
 
     def remove(self, reading: R) -> None:
         """Nothing to do if it is not in it."""
-        if reading.is_listed:
-            reading.is_listed = False
+        if reading.listed_in is self._token:
+            reading.listed_in = None
             if self._readings[-1] is reading:  # as it is when it was just served
                 self._readings.pop()
             else:
                 self._readings.remove(reading)
 
     def clear(self) -> None:
-        for reading in self._readings:
-            reading.is_listed = False
-        self._readings.clear()
+        if self._readings:
+            self._readings.clear()
+            self._token = object()
 
     def next(self, *, only_again: bool) -> R | None:
         """The one whose turn it is; if `only_again`, of those that have something to send once more."""
         for _ in range(len(self._readings)):
             reading = self._readings.popleft()
             if not reading.has_more:
-                reading.is_listed = False
+                reading.listed_in = None
                 continue
             self._readings.append(reading)
             if not only_again or reading.cursor.free_count:
                 return reading
         return None
+
+    def check_invariants(self, readings: Iterable[R]) -> None:
+        listed = [reading for reading in readings if reading.listed_in is self._token]
+        assert len(listed) == len(self._readings)
+        assert set(map(id, listed)) == set(map(id, self._readings))

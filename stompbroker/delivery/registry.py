@@ -260,8 +260,9 @@ class Registry:
                 continue
             if not subscription.is_durable:
                 self._bury_before(subscription)
-                for reading in subscription.readings.values():
-                    reading.abandon(consumer, now_ns)
+                if self.records is not None:
+                    for reading in consumer.served():
+                        reading.abandon(consumer, now_ns)
                 consumer.close()
                 subscription.leave(consumer)
                 transient.append(subscription)
@@ -271,10 +272,9 @@ class Registry:
             subscription.leave(consumer)
             for run in consumer.sent:
                 run.reading.note_sent_before(run.first_offset, run.first_offset + run.count, run.sent_at_ns)
-            for reading in subscription.readings.values():
+            for reading in consumer.served():
                 reading.release_in_flight_of(consumer)
-                if subscription.consumers and reading.cursor.free_count:
-                    subscription.offer(reading)
+                subscription.offer(reading)
             if worked_on is not None:
                 refusal = Refusal(now_ns, "the connection was lost", is_lost=True)
                 worked_on.reading.note_lost(Offset(worked_on.start), refusal, sent_at_ns=worked_on.sent_at_ns)
@@ -305,8 +305,8 @@ class Registry:
         """
         for subscription in subscriptions:
             subscription.is_closed = True
-            subscription.consumers.clear()
-            subscription.to_read.clear()
+            for consumer in list(subscription.consumers):
+                subscription.leave(consumer)
             self.subscriptions.pop(subscription, None)
             self._totals.add_counters(Counters.__slots__, subscription.counters.values())
             if not subscription.has_begun:

@@ -92,9 +92,10 @@ class Remembered:
 
     def clear(self) -> None:
         """Nobody reads here any more."""
-        self._budget.adjust(-self.held_bytes)
-        self.held_bytes = 0
-        self._held.clear()
+        if self._held:
+            self._budget.adjust(-self.held_bytes)
+            self.held_bytes = 0
+            self._held.clear()
         self._stubs.clear()
         self._first_sent.clear()
 

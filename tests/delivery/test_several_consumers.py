@@ -201,19 +201,28 @@ def test_a_refused_transaction_gives_each_what_it_had() -> None:
 
 
 @final
+class Owner:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@final
 class OwnersMachine(RuleBasedStateMachine):
     """Owners of what is in flight at a cursor, against a plain mapping."""
 
-    OWNERS: Final = ("a", "b", "c")
+    OWNERS: Final = tuple(Owner(name) for name in "abc")
 
     @initialize()
     def begin(self) -> None:
         self.cursor = Cursor(FIRST_OFFSET)
-        self.owners: Owners[str] = Owners()
-        self.model: dict[int, str] = {}
+        self.owners: Owners[Owner] = Owners()
+        self.model: dict[int, Owner] = {}
 
     @rule(owner=st.sampled_from(OWNERS), count=st.integers(1, 5))
-    def take_new(self, owner: str, count: int) -> None:
+    def take_new(self, owner: Owner, count: int) -> None:
         start = self.cursor.next_offset
         self.owners.expect(owner, self.cursor)
         self.cursor.advance(Offset(start + count))
@@ -222,7 +231,7 @@ class OwnersMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.cursor.free_count)
     @rule(owner=st.sampled_from(OWNERS), count=st.integers(1, 3))
-    def take_again(self, owner: str, count: int) -> None:
+    def take_again(self, owner: Owner, count: int) -> None:
         offsets = self.cursor.lowest_free(count)
         self.owners.expect(owner, self.cursor)
         self.cursor.take_lowest_free(len(offsets))
@@ -238,7 +247,7 @@ class OwnersMachine(RuleBasedStateMachine):
         assert dict(taken) == {owner: lost.count(owner) for owner in set(lost)}
 
     @rule(owner=st.sampled_from(OWNERS))
-    def leave(self, owner: str) -> None:
+    def leave(self, owner: Owner) -> None:
         lost = self.owners.leave(owner, self.cursor)
         offsets = [offset for start, stop in lost for offset in range(start, stop)]
         assert offsets == sorted(offset for offset, each in self.model.items() if each == owner)
@@ -247,7 +256,7 @@ class OwnersMachine(RuleBasedStateMachine):
             del self.model[offset]
 
     @rule(start=st.integers(0, 60), count=st.integers(1, 20), remaining=st.sets(st.sampled_from(OWNERS)))
-    def claim_and_undo(self, start: int, count: int, remaining: set[str]) -> None:
+    def claim_and_undo(self, start: int, count: int, remaining: set[Owner]) -> None:
         ranges = self.cursor.unclaimed(start, start + count)
         if not ranges:
             return
