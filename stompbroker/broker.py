@@ -80,12 +80,21 @@ from stompbroker.sessions import (
 from stompbroker.stomp import Limits
 from stompbroker.storage import Kept, Ownership, Store, WritingProcess, open_store, recognise
 from stompbroker.totals import Totals
-from stompbroker.transport import Traffic, open_listeners, raise_descriptor_limit
+from stompbroker.transport import (
+    Endpoint,
+    Scheme,
+    Traffic,
+    bound_endpoint,
+    open_listeners,
+    open_sockets,
+    raise_descriptor_limit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from stompbroker.config import Settings
+    from stompbroker.transport import TcpListener, Transport
 
 __all__ = ["Broker", "run", "serve"]
 
@@ -181,7 +190,7 @@ class Broker:
             ledger=self._seen_ledger(),
         )
         self.rhythm = SessionTimers()
-        self.shared = worker.Shared(
+        self.worker_context = worker.WorkerContext(
             traffic=Traffic(),
             budget=self.budget,
             dispatch=self.dispatch,
@@ -206,7 +215,7 @@ class Broker:
         self.stop = trio.Event()
         self.stopped = trio.Event()
         #: What it listens on, once it does.
-        self.addresses: list[tuple[str, int]] = []
+        self.endpoints: list[Endpoint] = []
         self.management: Management | None = None
         self.management_address: str | None = None
 
@@ -236,7 +245,7 @@ class Broker:
             IdleSubscriptions(self.registry, self.journal, self.clock),
             self.clock,
             self.stretches,
-            self.shared.traffic,
+            self.worker_context.traffic,
         )
         await nursery.start(sampler.run, self.control.sampler)
         await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
@@ -256,27 +265,18 @@ class Broker:
             retention_days=self.settings.lake_retention_days,
         )
 
-    async def serve_connection(self, stream: trio.abc.Stream, peer: str) -> None:
+    async def serve_connection(self, transport: Transport) -> None:
         """Serve one client from its first byte to its last."""
         self.totals.connections_opened += 1
         connection_id = ConnectionId(self.totals.connections_opened)
-        session = Session(self.around, connection_id, peer)
+        session = Session(self.around, connection_id, transport.peer)
         self.sessions[connection_id] = session
         try:
-            await worker.run(stream, session, self.shared)
+            await worker.run(transport, session, self.worker_context)
         finally:
             del self.sessions[connection_id]
             self.totals.bytes_in += session.bytes_in
             self.totals.bytes_out += session.outbox.sent_bytes
-
-    async def serve_socket(self, stream: trio.SocketStream) -> None:
-        try:
-            host, port, *_ = stream.socket.getpeername()
-        except OSError:
-            # It was reset before we came to look at it.
-            await trio.aclose_forcefully(stream)
-            return
-        await self.serve_connection(stream, _shown_address(host, port))
 
     def dismiss_clients(self) -> None:
         violation = PeerViolation("broker is shutting down", "connect again when it is back")
@@ -287,7 +287,7 @@ class Broker:
 async def serve(
     settings: Settings,
     *,
-    on_ready: Callable[[str, int, Path, str | None], None] | None = None,
+    on_ready: Callable[[Endpoint, Path, str | None], None] | None = None,
     writing: WritingProcess | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT. Raises OperatorError when it cannot start.
@@ -298,7 +298,7 @@ async def serve(
         async with trio.open_nursery() as nursery:
             broker: Broker = await nursery.start(partial(run, settings, writing=writing))
             if on_ready is not None:
-                on_ready(*broker.addresses[0], settings.data, broker.management_address)
+                on_ready(broker.endpoints[0], settings.data, broker.management_address)
             nursery.start_soon(_stop_on_signals, signals, broker, nursery.cancel_scope)
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
@@ -324,17 +324,17 @@ async def run(
     with hold(settings.data) as directory:
         async with AsyncExitStack() as resources:
             broker = Broker(settings, await resources.enter_async_context(opened_store(settings, writing)))
-            listeners = await open_listeners(settings.host, settings.port)
+            listeners = await open_listeners([Endpoint(Scheme.STOMP, settings.host, settings.port)])
             for each in listeners:
-                await resources.enter_async_context(each)
+                resources.push_async_callback(each.aclose)
             control_socket = trio.SocketListener(trio.socket.from_stdlib_socket(directory.listen_for_control()))
             await resources.enter_async_context(control_socket)
             broker.management = await _open_management(broker, resources)
-            broker.addresses = [each.socket.getsockname()[:2] for each in listeners]
+            broker.endpoints = [each.endpoint for each in listeners]
             log.info(
                 "broker is starting",
                 version=__version__,
-                listening=[_shown_address(host, port) for host, port in broker.addresses],
+                listening=[endpoint.address for endpoint in broker.endpoints],
                 data=str(settings.data),
                 store="memory" if broker.opened is None else broker.opened.store.where,
                 management=broker.management_address,
@@ -402,7 +402,7 @@ async def _open_management(broker: Broker, resources: AsyncExitStack) -> Managem
         return None
     token = settings.http_token or _token_in(settings.http_token_file)
     try:
-        listeners = await open_listeners(settings.http_host, settings.http_port)
+        listeners = await open_sockets(Endpoint(Scheme.HTTP, settings.http_host, settings.http_port))
     except OperatorError as error:
         raise OperatorError(
             f"{error} That is the management endpoint: give it another port with --http-port (0 takes any free one), "
@@ -410,8 +410,7 @@ async def _open_management(broker: Broker, resources: AsyncExitStack) -> Managem
         ) from error
     for each in listeners:
         await resources.enter_async_context(each)
-    host, port, *_ = listeners[0].socket.getsockname()
-    broker.management_address = f"http://{_shown_address(host, port)}"
+    broker.management_address = str(bound_endpoint(listeners[0], Scheme.HTTP))
     return Management(broker.control, Access(settings.http_host, token), listeners, broker.throttle)
 
 
@@ -428,9 +427,7 @@ def _token_in(file: str) -> str | None:
     return token
 
 
-async def _serve_clients(
-    broker: Broker, listeners: list[trio.SocketListener], task_status: trio.TaskStatus[Broker]
-) -> None:
+async def _serve_clients(broker: Broker, listeners: list[TcpListener], task_status: trio.TaskStatus[Broker]) -> None:
     """Accept and serve until told to stop; then see everybody off."""
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
@@ -443,7 +440,7 @@ async def _serve_clients(
                     ),
                     each,
                     connections,
-                    broker.serve_socket,
+                    broker.serve_connection,
                     broker.throttle,
                 )
             task_status.started(broker)
@@ -458,10 +455,6 @@ async def _serve_clients(
         with trio.move_on_after(broker.settings.shutdown_grace_s / 2):
             await broker.journal.wait_idle()
         broker.dismiss_clients()
-
-
-def _shown_address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _leave_cycles_to_the_collector() -> None:

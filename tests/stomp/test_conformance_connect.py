@@ -9,7 +9,7 @@ import pytest
 
 from stompbroker import __version__
 from stompbroker.stomp import State, Version
-from stompbroker.transport.tcp import LINGER_S
+from stompbroker.transport.transport import LINGER_S
 from tests.stomp.mock_time import pass_time
 from tests.stomp.reading import connection
 from tests.stomp.versions import V1_0, every_version, from_1_1_on
