@@ -5,6 +5,7 @@ slow, wrong or hostile costs itself alone. Neighbours import from here only.
 """
 
 from stompbroker.management.access import Access
+from stompbroker.management.opening import open_management
 from stompbroker.management.server import Management
 
-__all__ = ["Access", "Management"]
+__all__ = ["Access", "Management", "open_management"]

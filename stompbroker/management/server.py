@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from stompbroker.management.bounded_stream import BoundedStream
-from stompbroker.transport import accept
+from stompbroker.transport import Scheme, accept, bound_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -57,6 +57,8 @@ class Management:
         self._throttle = throttle
         self._idle: dict[BoundedStream, None] = {}
         self._busy: dict[BoundedStream, None] = {}
+        #: Where it is, for people to open.
+        self.url = str(bound_endpoint(listeners[0], Scheme.HTTP))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -79,6 +81,11 @@ class Management:
             for listener in self._listeners:
                 connections.start_soon(self._accept, listener, connections, serve)
             task_status.started()
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        for listener in self._listeners:
+            await listener.aclose()
 
     async def _accept(
         self,

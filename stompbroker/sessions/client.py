@@ -1,10 +1,11 @@
-"""Who is at the other end of a connection.
+"""Who is at the other end of a connection, and what operators can see of it.
 
 Law: known bit by bit: address and number at once, the rest with CONNECT, and where it publishes as it does.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.stomp import Version
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from stompbroker.errors import PeerViolation
     from stompbroker.ids import ConnectionId
 
-__all__ = ["Client"]
+__all__ = ["Client", "ConnectionStatistics"]
 
 #: Topics that a connection is noted as a publisher of: for people to read.
 MAX_NOTED: Final = 1000
@@ -78,3 +79,27 @@ class Client:
         """The connection is gone. Its session keeps this, so the two would keep each other."""
         self.end = _do_nothing
         self.disconnect = _tell_nobody
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStatistics:
+    """A snapshot of one connection."""
+
+    id: int
+    peer: str
+    #: None until the client has sent CONNECT.
+    version: str | None
+    client_id: str | None
+    #: Agreed intervals, in milliseconds; 0 for none.
+    heart_beat_to_client_ms: int
+    heart_beat_from_client_ms: int
+    subscriptions: int
+    in_flight: int
+    #: The names of the topics it has published to, some of them if there are many.
+    publishing_to: tuple[str, ...]
+    bytes_in: int
+    bytes_out: int
+    connected_at_ns: int
+    is_held_back: bool
+    late_answers: int

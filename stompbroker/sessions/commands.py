@@ -15,14 +15,16 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, final
 
 from stompbroker.changes import Unit
+from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.batch import Batch
-from stompbroker.sessions.borrowing import Borrowing
 from stompbroker.sessions.consumers import Consumers
 from stompbroker.sessions.delivery_headers import read_refusal
-from stompbroker.sessions.durable_headers import asks_for_durable, check_name
+from stompbroker.sessions.header_values import check_name
+from stompbroker.sessions.open_transaction import OpenTransaction
 from stompbroker.sessions.publishing import Publishing
+from stompbroker.sessions.subscribe_headers import asks_for_durable
 from stompbroker.sessions.subscribing import Subscribing
 from stompbroker.stomp import (
     AnswerRun,
@@ -48,24 +50,11 @@ __all__ = ["Commands"]
 
 
 @final
-class _Begun:
-    """When an open transaction began, and what was answered in it."""
-
-    __slots__ = ("at_ns", "borrowing", "deliveries")
-
-    def __init__(self, at_ns: int) -> None:
-        self.at_ns = at_ns
-        self.borrowing = Borrowing()
-        #: What its ACKs and NACKs named, in their order: found out when they came, so that COMMIT cannot fail halfway.
-        self.deliveries: list[Named | None] = []
-
-
-@final
 class Commands:
     """
     Invariants:
         nothing is applied once `is_over` is set
-        the open transactions are those of `_begun`, oldest first
+        the open transactions are those of `_open_transactions`, oldest first
         the batch is empty between two calls from outside
     """
 
@@ -73,9 +62,9 @@ class Commands:
         "_applied_at_ns",
         "_around",
         "_batch",
-        "_begun",
         "_client",
         "_lane",
+        "_open_transactions",
         "_outbox",
         "_publishing",
         "_subscribing",
@@ -103,7 +92,7 @@ class Commands:
         self._publishing = Publishing(around, client)
         self._batch = Batch()
         self._transactions = Transactions(around.settings.limits)
-        self._begun: dict[str, _Begun] = {}
+        self._open_transactions: dict[str, OpenTransaction] = {}
         self.consumers = Consumers(around.message_ids, around.settings.max_subscriptions)
         self._subscribing = Subscribing(around, client, self.consumers, outbox, lane)
         #: The topic that was full, or the journal's gate that was closed, when a frame had to be held back.
@@ -132,13 +121,20 @@ class Commands:
         return self._transactions.size_bytes
 
     @property
-    def has_transactions(self) -> bool:
-        return bool(self._begun)
+    def commit_by_ns(self) -> int | None:
+        """When the oldest open transaction is given up; None if there is none."""
+        oldest = next(iter(self._open_transactions.values()), None)
+        return None if oldest is None else oldest.begun_at_ns + self._around.settings.transaction_timeout_ns
 
-    @property
-    def oldest_transaction(self) -> tuple[str, int] | None:
-        """The name of the transaction that has been open longest, and since when, in nanoseconds."""
-        return next(((name, begun.at_ns) for name, begun in self._begun.items()), None)
+    def check_transactions(self, now_ns: int) -> None:
+        """Raise PeerViolation if one is open for too long."""
+        if self.commit_by_ns is not None and now_ns >= self.commit_by_ns:
+            timeout_s = self._around.settings.transaction_timeout_ns / NANOSECONDS
+            raise PeerViolation(
+                "transaction open too long",
+                f"{next(iter(self._open_transactions))!r} was neither committed nor aborted within {timeout_s:g} s; "
+                "COMMIT sooner",
+            )
 
     def apply(self, frames: Sequence[Frame]) -> int:
         """Apply frames in order until one has to be held back; returns how many were applied.
@@ -163,9 +159,9 @@ class Commands:
     def abandon(self, leaving: Leaving) -> None:
         """The client is done for: its open transactions and all its subscriptions end, and nothing more is applied."""
         self.is_over = True
-        for begun in self._begun.values():
-            begun.borrowing.end()
-        self._begun.clear()
+        for transaction in self._open_transactions.values():
+            transaction.end()
+        self._open_transactions.clear()
         self._transactions.clear()
         self._client.leave_topics()
         self._around.registry.leave(self.consumers.clear(), self._around.clock.now_ns(), leaving=leaving)
@@ -176,7 +172,7 @@ class Commands:
 
     def check_invariants(self) -> None:
         self._transactions.check_invariants()
-        assert self._begun.keys() == self._transactions.names()
+        assert self._open_transactions.keys() == self._transactions.names()
         assert not self._batch
         assert not self.is_over or not self.consumers
 
@@ -245,10 +241,10 @@ class Commands:
             read_refusal(frame.headers, 0)  # raises before anything is gathered
         if "transaction" in frame.headers:
             self._gather(frame)
-            begun = self._begun[frame.headers["transaction"]]
-            begun.deliveries.append(delivery)
+            transaction = self._open_transactions[frame.headers["transaction"]]
+            transaction.deliveries.append(delivery)
             if delivery is not None and frame.command == "ACK":
-                begun.borrowing.add(delivery)
+                transaction.borrow(delivery)
         else:
             self._settle(frame, delivery)
             self._owe_receipt(frame)
@@ -257,7 +253,7 @@ class Commands:
     def _begin(self, frame: Frame) -> bool:
         transaction = frame.headers["transaction"]
         self._transactions.begin(transaction)
-        self._begun[transaction] = _Begun(self._around.clock.now_ns())
+        self._open_transactions[transaction] = OpenTransaction(self._around.clock.now_ns())
         self._owe_receipt(frame)
         return True
 
@@ -270,7 +266,7 @@ class Commands:
         topics = {self._publishing.plan(each.head, frame.receipt).topic for each in gathered if each.command == "SEND"}
         if any(self._is_held_by(topic) for topic in topics):
             return False
-        deliveries = iter(self._begun[transaction].deliveries)
+        deliveries = iter(self._open_transactions[transaction].deliveries)
         self._end_transaction(transaction)
         now_ns = self._around.clock.now_ns()
         for each in gathered:
@@ -351,7 +347,7 @@ class Commands:
 
     def _end_transaction(self, transaction: str) -> None:
         self._transactions.end(transaction)
-        self._begun.pop(transaction).borrowing.end()
+        self._open_transactions.pop(transaction).end()
 
     def _owe_receipt(self, frame: Frame) -> None:
         if frame.receipt is not None:

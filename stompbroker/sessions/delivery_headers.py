@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stompbroker.delivery import DeliveryWishes, Refusal, WhenUsedUp
 from stompbroker.errors import PeerViolation, shorten
-from stompbroker.sessions.durable_headers import refuse_nul
-from stompbroker.sessions.header_values import decimal_number, malformed, truth, whole_number
+from stompbroker.sessions.header_values import decimal_number, malformed, refuse_nul, truth, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Durability, Subscription
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.durable_headers import DSUB_PREFIX, find_by_name, is_named, read_identity
-from stompbroker.sessions.replaying import find_start
-from stompbroker.sessions.subscribe_headers import read_pattern
+from stompbroker.sessions.starting_points import find_start
+from stompbroker.sessions.subscribe_headers import DSUB_PREFIX, find_by_name, is_named, read_identity, read_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +93,7 @@ def _create(identity: Identity, request: SubscribeRequest, around: SessionContex
     )
     if request.pattern.is_exact:
         around.registry.topic(request.pattern, now_ns)  # raises if there are too many, before anything is done
-    subscription.starts_at = find_start(request, around)
+    subscription.starts_at = find_start(request.start, request.destination, request.pattern, around)
     around.registry.add_durable(subscription)
     return subscription
 

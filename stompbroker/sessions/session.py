@@ -7,8 +7,6 @@ applied, when a client is held back, when it is given up, and what happens then.
 A client that publishes to a topic whose window is full, or to a stored one while the journal's gate is closed, is *held
 back*: its SENDs, and whatever comes behind them, are parked, while ACK, NACK and heart-beats still count, since they
 are what may give the topic room again.
-
-It is long because what is taken, held back, given up and ended for one client shares one state and its invariants.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from stompbroker.changes import Lane
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.client import Client
+from stompbroker.sessions.client import Client, ConnectionStatistics
 from stompbroker.sessions.commands import Commands
+from stompbroker.sessions.intake import Intake
+from stompbroker.sessions.liveness import Liveness
 from stompbroker.sessions.outbox import Outbox
 from stompbroker.sessions.parking import Parking
-from stompbroker.sessions.statistics import ConnectionStatistics
-from stompbroker.sessions.vital_signs import VitalSigns
 from stompbroker.signals import Signal
 from stompbroker.stomp import HEART_BEAT, MAX_FRAMES_PER_CALL, Connection, forbid_body, render_error
 
@@ -35,21 +33,18 @@ if TYPE_CHECKING:
 
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions.session_context import SessionContext
-    from stompbroker.stomp import Frame, Version
+    from stompbroker.stomp import Frame
 
 __all__ = ["SMALL_PARTIAL_BYTES", "Ending", "Session"]
 
 #: A partial frame up to this size is nobody's concern; a larger one has to go on coming while memory is tight.
 SMALL_PARTIAL_BYTES: Final = 64 * 1024
-#: What of one client may be on its way through the journal before no more is read from it. A few chunks, so that the
-#: next batch gathers while one is written.
-MAX_LANE_BYTES: Final = 2 * 1024 * 1024
 #: Topics a client publishes to that are named in its statistics.
 MAX_SHOWN_TOPICS: Final = 20
 
 
 def _do_nothing() -> None:
-    """What is interrupted while nobody reads."""
+    """Placeholder until the worker installs its cancel function."""
 
 
 @final
@@ -76,14 +71,13 @@ class Session:
         "_commands",
         "_deferred_failure",
         "_had_timed",
+        "_intake",
         "_is_applying",
         "_is_failing",
         "_lane",
+        "_liveness",
         "_parking",
         "_protocol",
-        "_sent_when_stopped",
-        "_stopped_since_ns",
-        "_vital_signs",
         "bytes_in",
         "connected_at_ns",
         "connection_id",
@@ -115,7 +109,7 @@ class Session:
             heart_beat_send_ms=settings.heart_beat_send_ms,
             heart_beat_want_ms=settings.heart_beat_want_ms,
         )
-        self._vital_signs = VitalSigns(now_ns, settings.connect_timeout_ns)
+        self._liveness = Liveness(now_ns, settings.connect_timeout_ns)
         self._lane = Lane(self.resumed)
         self._commands = Commands(
             around,
@@ -124,10 +118,7 @@ class Session:
             self._lane,
         )
         self._parking = Parking(around.budget, settings.parking_bytes)
-        #: Since when nothing is read from this client because of what it sent or does not read, and what it had been
-        #: sent then.
-        self._stopped_since_ns: int | None = None
-        self._sent_when_stopped = 0
+        self._intake = Intake(self._parking, self._lane, self.outbox, settings.block_timeout_ns)
         #: Whether its frames are being applied, and what it is to be told when they are.
         self._is_applying = False
         self._deferred_failure: PeerViolation | None = None
@@ -144,23 +135,13 @@ class Session:
     # Receiving -------------------------------------------------------------------------------------------------------
 
     @property
-    def version(self) -> Version:
-        return self._protocol.version
-
-    @property
     def is_held_back(self) -> bool:
         return len(self._parking) > 0
 
     @property
     def wants_more(self) -> bool:
-        """Whether the worker should read on: not when the client is done, nor while its parking is full, too much of it
-        is on its way through the journal, or it does not read its receipts."""
-        return (
-            self.ending is None
-            and not self._parking.is_full
-            and self._lane.size_bytes < MAX_LANE_BYTES
-            and not self.outbox.is_owing_too_much
-        )
+        """Whether the worker should read on."""
+        return self.ending is None and self._intake.has_room
 
     @property
     def is_unfinished(self) -> bool:
@@ -178,7 +159,7 @@ class Session:
         True if there are more: then `receive(b"")` goes on, after a checkpoint.
         """
         self.bytes_in += len(chunk)
-        self._vital_signs.last_received_ns = self._around.clock.now_ns()
+        self._liveness.last_received_ns = self._around.clock.now_ns()
         is_greeted = self._protocol.greeting is not None
         try:
             frames = self._protocol.receive(chunk)
@@ -239,7 +220,7 @@ class Session:
         (connect,) = frames
         forbid_body(connect, greeting.version)
         self._commands.introduce(greeting.version, connect.headers.get("client-id"))
-        self._vital_signs.connected(greeting.heart_beats, self._around.settings.heart_beat_margin)
+        self._liveness.connected(greeting.heart_beats, self._around.settings.heart_beat_margin)
         self._put_frame(self._protocol.render_connected(str(self.connection_id), self._around.server))
         self._look_at_times()
 
@@ -264,10 +245,9 @@ class Session:
 
     def _note_whether_stopped(self) -> None:
         if self.wants_more:
-            self._stopped_since_ns = None
-        elif self._stopped_since_ns is None:
-            self._stopped_since_ns = self._around.clock.now_ns()
-            self._sent_when_stopped = self.outbox.sent_bytes
+            self._intake.start()
+        elif not self._intake.is_stopped:
+            self._intake.stop(self._around.clock.now_ns())
             self._look_at_times()
 
     def _after_commands(self) -> None:
@@ -275,7 +255,7 @@ class Session:
         kept_bytes = self._protocol.pending_bytes + self._commands.kept_bytes
         self._around.budget.adjust(kept_bytes - self._charged_bytes)
         self._charged_bytes = kept_bytes
-        has_timed = self._commands.has_transactions or self.partial_bytes > SMALL_PARTIAL_BYTES
+        has_timed = self._commands.commit_by_ns is not None or self.partial_bytes > SMALL_PARTIAL_BYTES
         if has_timed and not self._had_timed:
             self._look_at_times()
         self._had_timed = has_timed
@@ -293,71 +273,35 @@ class Session:
         """Do what is due: send a heart-beat, give up a client that is overdue. Returns when to be called again."""
         if self.ending is not None:
             return None
-        settings = self._around.settings
         try:
-            self._vital_signs.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
+            self._liveness.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
         except PeerViolation as violation:
             # Silent, so it may hang over what it was sent.
             self.fail(violation, Leaving.LOST)
             return None
         try:
-            self._check_transactions(now_ns)
+            self._commands.check_transactions(now_ns)
             self._check_partial_frame(now_ns)
-            self._check_stopped(now_ns)
+            self._intake.check(now_ns, self._commands.held_by, self._commands.consumers)
         except PeerViolation as violation:
             self.fail(violation)
             return None
-        if self._vital_signs.owes_heart_beat(now_ns, self.outbox.put_bytes):
+        if self._liveness.owes_heart_beat(now_ns, self.outbox.put_bytes):
             self.outbox.put(HEART_BEAT)
-        due = [self._vital_signs.next_look_ns(now_ns)]
-        if (oldest := self._commands.oldest_transaction) is not None:
-            due.append(oldest[1] + settings.transaction_timeout_ns)
-        if self._stopped_since_ns is not None:
-            due.append(self._stopped_since_ns + settings.block_timeout_ns)
+        due = [self._liveness.next_look_ns(now_ns), self._commands.commit_by_ns, self._intake.check_at_ns]
         if self.partial_bytes > SMALL_PARTIAL_BYTES:
-            due.append(now_ns + settings.block_timeout_ns)
+            due.append(now_ns + self._around.settings.block_timeout_ns)
         return min((at_ns for at_ns in due if at_ns is not None), default=None)
-
-    def _check_transactions(self, now_ns: int) -> None:
-        oldest = self._commands.oldest_transaction
-        timeout_ns = self._around.settings.transaction_timeout_ns
-        if oldest is not None and now_ns - oldest[1] >= timeout_ns:
-            raise PeerViolation(
-                "transaction open too long",
-                f"{oldest[0]!r} was neither committed nor aborted within {timeout_ns / NANOSECONDS:g} s; COMMIT sooner",
-            )
 
     def _check_partial_frame(self, now_ns: int) -> None:
         """While memory is tight, a large frame that has come in part must go on coming."""
-        silence_ns = now_ns - self._vital_signs.last_received_ns
+        silence_ns = now_ns - self._liveness.last_received_ns
         is_overdue = silence_ns >= self._around.settings.block_timeout_ns and not self.is_waiting_for_memory
         if self.partial_bytes > SMALL_PARTIAL_BYTES and is_overdue and self._around.budget.is_tight:
             raise PeerViolation(
                 "incomplete frame",
                 f"{self.partial_bytes} bytes of a frame keep memory that others need, and nothing more of it came for "
                 f"{silence_ns / NANOSECONDS:g} s",
-            )
-
-    def _check_stopped(self, now_ns: int) -> None:
-        """A client that we do not read from for long may be waiting for itself, or does not take what it asked for."""
-        since_ns = self._stopped_since_ns
-        if since_ns is None or now_ns - since_ns < self._around.settings.block_timeout_ns:
-            return
-        self._stopped_since_ns = now_ns
-        if self.outbox.is_owing_too_much and self.outbox.sent_bytes == self._sent_when_stopped:
-            raise PeerViolation(
-                "receipts are not read",
-                f"{self.outbox.size_bytes} bytes wait to be read by this client, and it took none of them for "
-                f"{self._around.settings.block_timeout_ns / NANOSECONDS:g} s; read what the broker sends",
-            )
-        self._sent_when_stopped = self.outbox.sent_bytes
-        holder, in_flight = self._commands.held_by, self._commands.consumers.in_flight
-        if self._parking.is_full and in_flight and holder is not None and holder.waits_for_consumers:
-            raise PeerViolation(
-                "held back too long",
-                f"{holder.why}, {self._parking.size_bytes} bytes of what this connection sent wait for "
-                f"it, and {in_flight} deliveries to it are not acknowledged; acknowledge them, or "
-                "publish on another connection",
             )
 
     # Ending ----------------------------------------------------------------------------------------------------------
@@ -384,7 +328,7 @@ class Session:
     def _end_failed(self, violation: PeerViolation) -> None:
         if self.ending is not None:
             return
-        self._put_frame(render_error(violation, self.version))
+        self._put_frame(render_error(violation, self._protocol.version))
         self._around.throttle.log(
             "info",
             "client failed",
@@ -426,7 +370,7 @@ class Session:
         return ConnectionStatistics(
             id=self.connection_id,
             peer=self.peer,
-            version=None if greeting is None else self.version.value,
+            version=None if greeting is None else self._protocol.version.value,
             client_id=self._commands.client.client_id,
             heart_beat_to_client_ms=0 if greeting is None else greeting.heart_beats.to_client_ms,
             heart_beat_from_client_ms=0 if greeting is None else greeting.heart_beats.from_client_ms,
@@ -444,10 +388,6 @@ class Session:
     def host(self) -> str:
         """The client's address without its port."""
         return self.peer.rpartition(":")[0]
-
-    @property
-    def late_answers(self) -> int:
-        return self._commands.late_answers
 
     def check_invariants(self) -> None:
         self._commands.check_invariants()

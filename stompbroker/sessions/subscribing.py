@@ -12,7 +12,7 @@ from stompbroker.changes import Unit, removal
 from stompbroker.delivery import AckMode, Consumer, Leaving, Subscription
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
-from stompbroker.sessions.replaying import find_start
+from stompbroker.sessions.starting_points import find_start
 from stompbroker.sessions.stomp_sink import StompSink
 from stompbroker.sessions.subscribe_headers import read_subscribe
 from stompbroker.stomp import Version
@@ -152,7 +152,7 @@ class Subscribing:
             is_no_local=request.is_no_local,
             wishes=request.wishes,
         )
-        subscription.starts_at = find_start(request, self._around)
+        subscription.starts_at = find_start(request.start, request.destination, request.pattern, self._around)
         return Obtained(subscription, True)
 
     def _check_has_room(self) -> None:

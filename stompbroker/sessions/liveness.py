@@ -1,6 +1,6 @@
 """When a client was last heard of, and when it must be.
 
-Law: the times of one connection. It compares and says what is due; acting on it is the session's business.
+Law: the times of one connection. It compares and says what is due; the session acts on it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from stompbroker.errors import PeerViolation
 if TYPE_CHECKING:
     from stompbroker.stomp import HeartBeats
 
-__all__ = ["VitalSigns"]
+__all__ = ["Liveness"]
 
 #: A heart-beat is sent after this part of the agreed interval without a frame: early enough for a slow network, late
 #: enough for clients that read until nothing has come for a while.
@@ -23,7 +23,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 @final
-class VitalSigns:
+class Liveness:
     __slots__ = (
         "_beat_ns",
         "_connect_by_ns",
