@@ -130,9 +130,9 @@ class Broker:
         )
         flush_queue = FlushQueue()
         self.dispatch = Dispatch(self.registry.ready, flush_queue, self.clock)
-        self.rhythm = SessionTimers()
+        self.session_timers = SessionTimers()
         self.worker_context = self._make_worker_context()
-        self.around = self._make_session_context(flush_queue)
+        self.session_context = self._make_session_context(flush_queue)
         #: Set to stop gracefully, and when that is done.
         self.stop = trio.Event()
         self.stopped = trio.Event()
@@ -187,7 +187,7 @@ class Broker:
             budget=self.budget,
             flush_queue=flush_queue,
             clock=self.clock,
-            rhythm=self.rhythm,
+            timers=self.session_timers,
             message_ids=self.message_ids,
             settings=_session_settings(self.settings),
             refusal_pace=RefusalPace(),
@@ -224,7 +224,7 @@ class Broker:
             self.worker_context.traffic,
         )
         await nursery.start(sampler.run, self.control.sampler)
-        await nursery.start(pacemaker.run, self.rhythm, self.clock, self.stretches)
+        await nursery.start(pacemaker.run, self.session_timers, self.clock, self.stretches)
 
     def _seen_ledger(self) -> SeenLedger | None:
         if self.exports is None or self.rounds is None:
@@ -245,7 +245,7 @@ class Broker:
         """Serve one client from its first byte to its last."""
         self.totals.connections_opened += 1
         connection_id = ConnectionId(self.totals.connections_opened)
-        session = Session(self.around, connection_id, transport.peer)
+        session = Session(self.session_context, connection_id, transport.peer)
         self.sessions[connection_id] = session
         try:
             await worker.run(transport, session, self.worker_context)
@@ -358,7 +358,7 @@ async def _serve_clients(broker: Broker, listeners: list[TcpListener], task_stat
                     partial(
                         listener.run,
                         max_connections=broker.settings.max_connections,
-                        after_frame=broker.around.settings.after_frame,
+                        after_frame=broker.session_context.settings.after_frame,
                     ),
                     each,
                     connections,

@@ -115,7 +115,7 @@ async def _read(transport: Transport, session: Session, context: WorkerContext, 
 
 
 async def _wait_wanting_more(transport: Transport, session: Session) -> None:
-    """Until the session takes more. Raises BrokenResourceError if the client is gone: who does not read is not told."""
+    """Until the session takes more. Raises BrokenResourceError if the client is gone: only a receive would tell."""
     while session.ending is None and not session.wants_more:
         with trio.move_on_after(LOOK_S):
             await session.wait_wanting_more()
@@ -124,8 +124,7 @@ async def _wait_wanting_more(transport: Transport, session: Session) -> None:
 
 
 async def _apply(chunk: bytes, session: Session, context: WorkerContext) -> None:
-    """All frames of a chunk, with a checkpoint between batches of them. What they make ready to be sent leaves at once,
-    as far as there is time."""
+    """Apply all frames of a chunk, with a checkpoint between batches of them, and send at once what becomes ready."""
     while True:
         began_at_s = perf_counter()
         with context.dispatch:
@@ -141,7 +140,7 @@ async def _apply(chunk: bytes, session: Session, context: WorkerContext) -> None
 
 
 async def _wait_for_memory(session: Session, context: WorkerContext) -> None:
-    """A large body has come in part, and memory is used up, perhaps by such parts: nobody waits for it for ever."""
+    """A large body has come in part, and memory is used up, perhaps by such parts: give it up after a while."""
     session.is_waiting_for_memory = True
     with trio.move_on_after(context.block_timeout_s) as waiting:
         while context.budget.is_tight:
@@ -167,7 +166,7 @@ async def _resume(session: Session) -> None:
 
 
 async def _forget(transport: Transport) -> None:
-    """Read on, for nothing but to let the client finish what it is sending."""
+    """Read and drop, so that the client can finish what it is sending."""
     try:
         while await transport.receive_some(FORGOTTEN_CHUNK_BYTES):
             pass

@@ -1,9 +1,8 @@
 """What a client's frames do to topics.
 
-Law: one method per command, synchronous. It gathers what frames change in a batch and hands the batch to the journal
-as one unit: at the end of a chunk, and before any frame whose effect must not be mixed with what came before it.
-Mistakes are raised as PeerViolation; who is told, and what is parked when a frame has to be held back, is the
-session's business.
+Law: one method per command, synchronous. It gathers what frames change and hands it to the journal as one unit: at the
+end of a chunk, and before any frame whose effect must not be mixed with what came before it.
+Mistakes are raised as PeerViolation. The session sends the ERROR, and parks frames that have to be held back.
 
 Hot path: `_publish_run`, for all SENDs of one head at once. `make bench` (topic 1→1) and
 `tests/sessions/test_hot_path.py` guard it.
@@ -18,7 +17,6 @@ from stompbroker.changes import Unit
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.batch import Batch
 from stompbroker.sessions.consumers import Consumers
 from stompbroker.sessions.delivery_headers import read_refusal
 from stompbroker.sessions.header_values import check_name
@@ -26,6 +24,7 @@ from stompbroker.sessions.open_transaction import OpenTransaction
 from stompbroker.sessions.publishing import Publishing
 from stompbroker.sessions.subscribe_headers import asks_for_durable
 from stompbroker.sessions.subscribing import Subscribing
+from stompbroker.sessions.unit_builder import UnitBuilder
 from stompbroker.stomp import (
     AnswerRun,
     SendRun,
@@ -55,20 +54,20 @@ class Commands:
     Invariants:
         nothing is applied once `is_over` is set
         the open transactions are those of `_open_transactions`, oldest first
-        the batch is empty between two calls from outside
+        the unit being built is empty between two calls from outside
     """
 
     __slots__ = (
         "_applied_at_ns",
-        "_around",
-        "_batch",
         "_client",
+        "_context",
         "_lane",
         "_open_transactions",
         "_outbox",
         "_publishing",
         "_subscribing",
         "_transactions",
+        "_unit",
         "consumers",
         "held_by",
         "is_over",
@@ -78,28 +77,28 @@ class Commands:
 
     def __init__(
         self,
-        around: SessionContext,
+        context: SessionContext,
         client: Client,
         outbox: Outbox,
         lane: Lane,
     ) -> None:
-        self._around = around
+        self._context = context
         #: When the frames came that are being applied.
         self._applied_at_ns = 0
         self._client = client
         self._outbox = outbox
         self._lane = lane
-        self._publishing = Publishing(around, client)
-        self._batch = Batch()
-        self._transactions = Transactions(around.settings.limits)
+        self._publishing = Publishing(context, client)
+        self._unit = UnitBuilder()
+        self._transactions = Transactions(context.settings.limits)
         self._open_transactions: dict[str, OpenTransaction] = {}
-        self.consumers = Consumers(around.message_ids, around.settings.max_subscriptions)
-        self._subscribing = Subscribing(around, client, self.consumers, outbox, lane)
+        self.consumers = Consumers(context.message_ids, context.settings.max_subscriptions)
+        self._subscribing = Subscribing(context, client, self.consumers, outbox, lane)
         #: The topic that was full, or the journal's gate that was closed, when a frame had to be held back.
         self.held_by: Topic | Gate | None = None
         #: Answers to deliveries of subscriptions that were closed by then.
         self.late_answers = 0
-        #: NACKs since somebody last asked, and set it back.
+        #: NACKs since the session last set it to 0.
         self.refusals = 0
         self.is_over = False
 
@@ -113,7 +112,7 @@ class Commands:
         """What is known of the client since its CONNECT. Raises PeerViolation."""
         self._client.version = version
         self._client.client_id = None if client_id is None else check_name("client-id", client_id)
-        self._client.name = client_id or self._around.message_ids.connection_name(self._client.connection_id)
+        self._client.name = client_id or self._context.message_ids.connection_name(self._client.connection_id)
 
     @property
     def kept_bytes(self) -> int:
@@ -124,12 +123,12 @@ class Commands:
     def commit_by_ns(self) -> int | None:
         """When the oldest open transaction is given up; None if there is none."""
         oldest = next(iter(self._open_transactions.values()), None)
-        return None if oldest is None else oldest.begun_at_ns + self._around.settings.transaction_timeout_ns
+        return None if oldest is None else oldest.begun_at_ns + self._context.settings.transaction_timeout_ns
 
     def check_transactions(self, now_ns: int) -> None:
         """Raise PeerViolation if one is open for too long."""
         if self.commit_by_ns is not None and now_ns >= self.commit_by_ns:
-            timeout_s = self._around.settings.transaction_timeout_ns / NANOSECONDS
+            timeout_s = self._context.settings.transaction_timeout_ns / NANOSECONDS
             raise PeerViolation(
                 "transaction open too long",
                 f"{next(iter(self._open_transactions))!r} was neither committed nor aborted within {timeout_s:g} s; "
@@ -141,7 +140,7 @@ class Commands:
 
         Raises PeerViolation for a frame that is wrong; what stood before it has been applied by then.
         """
-        now_ns = self._applied_at_ns = self._around.clock.now_ns()
+        now_ns = self._applied_at_ns = self._context.clock.now_ns()
         try:
             for index, frame in enumerate(frames):
                 if isinstance(frame, SendRun):
@@ -157,23 +156,23 @@ class Commands:
         return len(frames)
 
     def abandon(self, leaving: Leaving) -> None:
-        """The client is done for: its open transactions and all its subscriptions end, and nothing more is applied."""
+        """End all its open transactions and subscriptions, and apply nothing more."""
         self.is_over = True
         for transaction in self._open_transactions.values():
             transaction.end()
         self._open_transactions.clear()
         self._transactions.clear()
         self._client.leave_topics()
-        self._around.registry.leave(self.consumers.clear(), self._around.clock.now_ns(), leaving=leaving)
+        self._context.registry.leave(self.consumers.clear(), self._context.clock.now_ns(), leaving=leaving)
 
     def when_done(self, then: Callable[[], None]) -> None:
         """Call `then` when everything this client asked for before has been done."""
-        self._around.journal.submit(Unit({}, [], then, lane=self._lane))
+        self._context.journal.submit(Unit({}, [], then, lane=self._lane))
 
     def check_invariants(self) -> None:
         self._transactions.check_invariants()
         assert self._open_transactions.keys() == self._transactions.names()
-        assert not self._batch
+        assert not self._unit
         assert not self.is_over or not self.consumers
 
     # SEND ------------------------------------------------------------------------------------------------------------
@@ -182,7 +181,7 @@ class Commands:
         """SENDs with one head. False if their topic is blocked."""
         if self._is_held_by(self._publishing.plan(run.head, run.receipt).topic):
             return False
-        self._publishing.gather(run, self._batch, now_ns)
+        self._publishing.gather(run, self._unit, now_ns)
         return True
 
     def _is_held_by(self, topic: Topic) -> bool:
@@ -190,8 +189,8 @@ class Commands:
         if topic.is_blocked:
             self.held_by = topic
             return True
-        if topic.is_stored and self._around.journal.gate.is_blocked:
-            self.held_by = self._around.journal.gate
+        if topic.is_stored and self._context.journal.gate.is_blocked:
+            self.held_by = self._context.journal.gate
             return True
         return False
 
@@ -253,7 +252,7 @@ class Commands:
     def _begin(self, frame: Frame) -> bool:
         transaction = frame.headers["transaction"]
         self._transactions.begin(transaction)
-        self._open_transactions[transaction] = OpenTransaction(self._around.clock.now_ns())
+        self._open_transactions[transaction] = OpenTransaction(self._context.clock.now_ns())
         self._owe_receipt(frame)
         return True
 
@@ -268,14 +267,14 @@ class Commands:
             return False
         deliveries = iter(self._open_transactions[transaction].deliveries)
         self._end_transaction(transaction)
-        now_ns = self._around.clock.now_ns()
+        now_ns = self._context.clock.now_ns()
         for each in gathered:
             if each.command == "SEND":
-                self._publishing.gather(SendRun(each.head, each.body, None), self._batch, now_ns)
+                self._publishing.gather(SendRun(each.head, each.body, None), self._unit, now_ns)
             else:
                 self._settle(each, next(deliveries))
         self._owe_receipt(frame)
-        unit = self._batch.take(self._lane, self._give_receipts)
+        unit = self._unit.take(self._lane, self._give_receipts)
         unit.is_transaction = True
         self._submit(unit)
         return True
@@ -289,7 +288,7 @@ class Commands:
         self._hand_over()
         self.abandon(Leaving.ENDED)
         self._owe_receipt(frame)
-        unit = self._batch.take(self._lane, self._give_last_receipts)
+        unit = self._unit.take(self._lane, self._give_last_receipts)
         # Its receipt also stands for acknowledgements that asked for none.
         unit.needs_order = self._subscribing.had_durable and unit.owes_receipt
         self._submit(unit)
@@ -307,7 +306,7 @@ class Commands:
         "DISCONNECT": _disconnect,
     }
 
-    # What they are made of -------------------------------------------------------------------------------------------
+    # Parts of the above --------------------------------------------------------------------------------------------
 
     def _settle(self, frame: Frame, delivery: Named | None) -> None:
         if delivery is None:
@@ -317,11 +316,11 @@ class Commands:
 
     def _answer_between(self, frame: Frame, consumer: Consumer, first: int, last: int) -> None:
         if frame.command == "ACK":
-            self._batch.acknowledge(consumer, first, last)
+            self._unit.acknowledge(consumer, first, last)
         else:
             self.refusals += last + 1 - first
-            # One moment for the whole chunk: what is refused in one go comes again in its order, and is one step.
-            self._batch.refuse(consumer, first, last, read_refusal(frame.headers, self._applied_at_ns))
+            # One time for the whole chunk: what is refused together comes again together, in its order.
+            self._unit.refuse(consumer, first, last, read_refusal(frame.headers, self._applied_at_ns))
 
     def _answer_run(self, run: AnswerRun) -> None:
         """Many bare ACKs or NACKs. If they name neighbouring deliveries of one consumer, as they mostly do, it is one
@@ -351,18 +350,18 @@ class Commands:
 
     def _owe_receipt(self, frame: Frame) -> None:
         if frame.receipt is not None:
-            self._batch.receipts.append(frame.receipt)
+            self._unit.receipts.append(frame.receipt)
 
     def _hand_over(self, *, needs_order: bool = False) -> None:
         """Give what was gathered to the journal."""
-        if self._batch:
-            unit = self._batch.take(self._lane, self._give_receipts)
+        if self._unit:
+            unit = self._unit.take(self._lane, self._give_receipts)
             unit.needs_order = needs_order
             self._submit(unit)
 
     def _submit(self, unit: Unit) -> None:
         unit.refused = unit.refused or self._refuse
-        self._around.journal.submit(unit)
+        self._context.journal.submit(unit)
 
     def _refuse(self, reason: str) -> None:
         """The store cannot take what this client sent, whatever is tried."""
@@ -374,7 +373,7 @@ class Commands:
 
     def _give_receipts(self, receipts: list[str]) -> None:
         if receipts:
-            self._outbox.put(render_receipts(receipts, self._client.version, self._around.settings.after_frame))
+            self._outbox.put(render_receipts(receipts, self._client.version, self._context.settings.after_frame))
 
     def _give_last_receipts(self, receipts: list[str]) -> None:
         self._give_receipts(receipts)

@@ -45,7 +45,7 @@ _Reader = Callable[[str, str], Any]
 
 
 class _Claim(NamedTuple):
-    """What a header says that some field of the policy should be."""
+    """The value that a header gives to a field of the policy."""
 
     header: str
     text: str
@@ -159,7 +159,7 @@ def _claims(headers: Mapping[str, str], spellings: Iterable[str], read: _Reader)
 
 
 def _agreed(claims: Sequence[_Claim]) -> _Claim:
-    """The one thing that all of them say."""
+    """The value that all of them give."""
     for other in claims[1:]:
         if other.value != claims[0].value:
             raise PeerViolation(

@@ -12,6 +12,7 @@ from stompbroker.errors import PeerViolation
 
 if TYPE_CHECKING:
     from stompbroker.changes import Gate, Lane
+    from stompbroker.clock import Clock
     from stompbroker.delivery import Topic
     from stompbroker.sessions.consumers import Consumers
     from stompbroker.sessions.outbox import Outbox
@@ -28,7 +29,7 @@ MAX_LANE_BYTES: Final = 2 * 1024 * 1024
 class Intake:
     """
     Invariants:
-        it is stopped exactly if it had no room when it was last noted
+        _stopped_since_ns is None exactly if there was room when it was last noted
     """
 
     __slots__ = ("_lane", "_outbox", "_parking", "_sent_when_stopped", "_stopped_since_ns", "_timeout_ns")
@@ -55,16 +56,17 @@ class Intake:
         """When to check again; None while there is room."""
         return None if self._stopped_since_ns is None else self._stopped_since_ns + self._timeout_ns
 
-    @property
-    def is_stopped(self) -> bool:
-        return self._stopped_since_ns is not None
+    def note(self, clock: Clock) -> bool:
+        """Whether there has just ceased to be room. The time is asked for only then: this is called for every chunk."""
+        if self.has_room:
+            self._stopped_since_ns = None
+            return False
+        if self._stopped_since_ns is not None:
+            return False
+        self._stop(clock.now_ns())
+        return True
 
-    def start(self) -> None:
-        """There is room."""
-        self._stopped_since_ns = None
-
-    def stop(self, now_ns: int) -> None:
-        """There is no room."""
+    def _stop(self, now_ns: int) -> None:
         self._stopped_since_ns = now_ns
         self._sent_when_stopped = self._outbox.sent_bytes
 
@@ -87,4 +89,4 @@ class Intake:
                 f"it, and {in_flight} deliveries to it are not acknowledged; acknowledge them, or "
                 "publish on another connection",
             )
-        self.stop(now_ns)
+        self._stop(now_ns)

@@ -1,7 +1,7 @@
-"""What the SENDs of one connection become.
+"""From the SENDs of one connection to messages.
 
-Law: from a head to the topic it means, found once and remembered on the head; from bodies to messages in a batch.
-Whether they may be published now is not asked here. How long a message lives is said by its publisher:
+Law: the topic of a head is found once and remembered on the head; bodies become messages in a unit. The caller checks
+whether they may be published now. How long a message lives is said by its publisher:
 
     expires       milliseconds since 1970: the end itself (ActiveMQ, JMS)
     ttl           milliseconds from now
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.delivery import Topic
-    from stompbroker.sessions.batch import Batch
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.session_context import SessionContext
+    from stompbroker.sessions.unit_builder import UnitBuilder
     from stompbroker.stomp import Head, SendRun
 
 __all__ = ["Lifetime", "Publishing", "SendPlan", "read_lifetime"]
@@ -69,10 +69,10 @@ class SendPlan:
 
 @final
 class Publishing:
-    __slots__ = ("_around", "_client")
+    __slots__ = ("_client", "_context")
 
-    def __init__(self, around: SessionContext, client: Client) -> None:
-        self._around = around
+    def __init__(self, context: SessionContext, client: Client) -> None:
+        self._context = context
         self._client = client
 
     def plan(self, head: Head, receipt: str | None) -> SendPlan:
@@ -88,7 +88,7 @@ class Publishing:
             refuse_unsupported_in_send(head.headers)
             is_persistent = truth("persistent", head.headers.get("persistent", "true"))
             topic = self._topic(head)
-            lifetime = read_lifetime(head.headers, self._around.clock.now_ns(), topic.policy.message_ttl_ms)
+            lifetime = read_lifetime(head.headers, self._context.clock.now_ns(), topic.policy.message_ttl_ms)
         except PeerViolation as violation:
             violation.receipt = receipt
             raise
@@ -103,32 +103,32 @@ class Publishing:
         self._client.note_publishing(topic)
         if origin.can_expire:
             topic.is_choosy = True
-        return SendPlan(topic, message_tail_template(self._around.message_ids.prefix, passed_through), origin)
+        return SendPlan(topic, message_tail_template(self._context.message_ids.prefix, passed_through), origin)
 
-    def gather(self, run: SendRun, batch: Batch, now_ns: int) -> None:
+    def gather(self, run: SendRun, unit: UnitBuilder, now_ns: int) -> None:
         """Make each body a message on its topic's run."""
         plan = self.plan(run.head, run.receipt)
         template, origin = plan.tail_template, plan.origin
-        message_ids = self._around.message_ids
+        message_ids = self._context.message_ids
         first = message_ids.next_number
         message_ids.next_number = first + len(run.bodies)
         messages = [
             Message(len(body), template % (number, len(body), body), origin, now_ns)
             for number, body in enumerate(run.bodies, first)
         ]
-        if plan.topic in batch.publications:
-            batch.publications[plan.topic] += messages
+        if plan.topic in unit.publications:
+            unit.publications[plan.topic] += messages
         else:
-            batch.publications[plan.topic] = messages
+            unit.publications[plan.topic] = messages
         if run.receipts:
-            batch.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
+            unit.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
 
     def _topic(self, head: Head) -> Topic:
         try:
             name = parse_topic_name(head.headers["destination"])
         except InvalidDestination as error:
             raise PeerViolation("invalid destination", str(error)) from None
-        return self._around.registry.topic(name, self._around.clock.now_ns())
+        return self._context.registry.topic(name, self._context.clock.now_ns())
 
 
 def read_lifetime(headers: Mapping[str, str], now_ns: int, default_ms: int) -> Lifetime:

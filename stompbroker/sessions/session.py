@@ -1,7 +1,7 @@
 """One connected client, from its first byte to its last.
 
-Law: synchronous, and knows no socket. The worker feeds it chunks and sends its outbox, the pacemaker calls `beat`;
-everything between two calls is consistent. What frames do is said in `commands`; here is said in which order they are
+Law: synchronous, and knows no socket. The worker feeds it chunks and sends its outbox, the pacemaker calls `on_timer`;
+between two calls everything is consistent. `commands` has what frames do. This module has the order in which they are
 applied, when a client is held back, when it is given up, and what happens then.
 
 A client that publishes to a topic whose window is full, or to a stored one while the journal's gate is closed, is *held
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SMALL_PARTIAL_BYTES", "Ending", "Session"]
 
-#: A partial frame up to this size is nobody's concern; a larger one has to go on coming while memory is tight.
+#: While memory is tight, a partial frame above this size has to go on coming.
 SMALL_PARTIAL_BYTES: Final = 64 * 1024
 #: Topics a client publishes to that are named in its statistics.
 MAX_SHOWN_TOPICS: Final = 20
@@ -66,9 +66,9 @@ class Session:
     """
 
     __slots__ = (
-        "_around",
         "_charged_bytes",
         "_commands",
+        "_context",
         "_deferred_failure",
         "_had_timed",
         "_intake",
@@ -89,10 +89,10 @@ class Session:
         "resumed",
     )
 
-    def __init__(self, around: SessionContext, connection_id: ConnectionId, peer: str) -> None:
-        settings = around.settings
-        now_ns = around.clock.now_ns()
-        self._around = around
+    def __init__(self, context: SessionContext, connection_id: ConnectionId, peer: str) -> None:
+        settings = context.settings
+        now_ns = context.clock.now_ns()
+        self._context = context
         self.connection_id = connection_id
         #: The client's address, for people to read.
         self.peer = peer
@@ -100,9 +100,9 @@ class Session:
         self.bytes_in = 0
         #: Woken when there may be room again for more of what this client sends.
         self.resumed = Signal()
-        self.outbox = Outbox(around.budget, self.resumed, around.flush_queue)
+        self.outbox = Outbox(context.budget, self.resumed, context.flush_queue)
         self.ending: Ending | None = None
-        #: Called when `ending` is set, to stop the worker's reading; the worker's to set.
+        #: Cancels the worker's reading when `ending` is set; installed by the worker.
         self.interrupt: Callable[[], None] = _do_nothing
         self._protocol = Connection(
             settings.limits,
@@ -112,17 +112,17 @@ class Session:
         self._liveness = Liveness(now_ns, settings.connect_timeout_ns)
         self._lane = Lane(self.resumed)
         self._commands = Commands(
-            around,
+            context,
             Client(connection_id, peer, end=self._end_disconnected, disconnect=self.fail),
             self.outbox,
             self._lane,
         )
-        self._parking = Parking(around.budget, settings.parking_bytes)
+        self._parking = Parking(context.budget, settings.parking_bytes)
         self._intake = Intake(self._parking, self._lane, self.outbox, settings.block_timeout_ns)
-        #: Whether its frames are being applied, and what it is to be told when they are.
+        #: Whether its frames are being applied, and the ERROR that has to wait until they are.
         self._is_applying = False
         self._deferred_failure: PeerViolation | None = None
-        #: Whether it will be told an ERROR as soon as what it asked for before has been done.
+        #: Whether it will get an ERROR as soon as everything it asked for before has been done.
         self._is_failing = False
         #: Set by the worker while it waits for memory before it reads on.
         self.is_waiting_for_memory = False
@@ -130,7 +130,7 @@ class Session:
         self._had_timed = False
         #: Partial frames and transactions, as last charged.
         self._charged_bytes = 0
-        around.rhythm.schedule(self, now_ns + settings.connect_timeout_ns)
+        context.timers.schedule(self, now_ns + settings.connect_timeout_ns)
 
     # Receiving -------------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Session:
         True if there are more: then `receive(b"")` goes on, after a checkpoint.
         """
         self.bytes_in += len(chunk)
-        self._liveness.last_received_ns = self._around.clock.now_ns()
+        self._liveness.last_received_ns = self._context.clock.now_ns()
         is_greeted = self._protocol.greeting is not None
         try:
             frames = self._protocol.receive(chunk)
@@ -195,11 +195,11 @@ class Session:
         return self.is_held_back and applied > 0
 
     def take_rest_s(self) -> float:
-        """How long others come first, since this client refuses much; 0 if nobody else waits for the store."""
+        """How long not to read this client because of its NACKs; 0 if no other client waits for the store."""
         refusals, self._commands.refusals = self._commands.refusals, 0
-        if not refusals or self._around.journal.pending_units <= self._lane.units:
+        if not refusals or self._context.journal.pending_units <= self._lane.units:
             return 0.0
-        return self._around.refusal_pace.rest_ns(refusals, self._around.clock.now_ns()) / NANOSECONDS
+        return self._context.refusal_pace.rest_ns(refusals, self._context.clock.now_ns()) / NANOSECONDS
 
     async def wait_released(self) -> None:
         """Until what holds this session back takes messages again, or there is nothing to wait for."""
@@ -209,8 +209,9 @@ class Session:
     async def wait_wanting_more(self) -> None:
         """Until there is room for more of what this client sends, or it has ended."""
         while self.ending is None and not self.wants_more:
-            await self.resumed.wait_either(self._around.budget.eased)
-            self._note_whether_stopped()
+            await self.resumed.wait_either(self._context.budget.eased)
+            if self._intake.note(self._context.clock):
+                self._look_at_times()
 
     def _greet(self, frames: Sequence[Frame]) -> None:
         """CONNECT is the first frame, and the protocol returns it alone: what follows depends on the version."""
@@ -220,8 +221,8 @@ class Session:
         (connect,) = frames
         forbid_body(connect, greeting.version)
         self._commands.introduce(greeting.version, connect.headers.get("client-id"))
-        self._liveness.connected(greeting.heart_beats, self._around.settings.heart_beat_margin)
-        self._put_frame(self._protocol.render_connected(str(self.connection_id), self._around.server))
+        self._liveness.connected(greeting.heart_beats, self._context.settings.heart_beat_margin)
+        self._put_frame(self._protocol.render_connected(str(self.connection_id), self._context.server))
         self._look_at_times()
 
     def _apply(self, frames: Sequence[Frame]) -> int:
@@ -243,40 +244,33 @@ class Session:
                 self._parking.put(frame)
         self._apply(answers)
 
-    def _note_whether_stopped(self) -> None:
-        if self.wants_more:
-            self._intake.start()
-        elif not self._intake.is_stopped:
-            self._intake.stop(self._around.clock.now_ns())
-            self._look_at_times()
-
     def _after_commands(self) -> None:
-        """Charge what is kept for this client, keep an eye on what has a time limit, and say what had to wait."""
+        """Charge what is kept for this client, start its timers, and send an ERROR that had to wait."""
         kept_bytes = self._protocol.pending_bytes + self._commands.kept_bytes
-        self._around.budget.adjust(kept_bytes - self._charged_bytes)
+        self._context.budget.adjust(kept_bytes - self._charged_bytes)
         self._charged_bytes = kept_bytes
         has_timed = self._commands.commit_by_ns is not None or self.partial_bytes > SMALL_PARTIAL_BYTES
-        if has_timed and not self._had_timed:
+        if self._intake.note(self._context.clock) or (has_timed and not self._had_timed):
             self._look_at_times()
         self._had_timed = has_timed
-        self._note_whether_stopped()
         if self._deferred_failure is not None:
             self.fail(self._deferred_failure)
 
     # Time ------------------------------------------------------------------------------------------------------------
 
     def _look_at_times(self) -> None:
-        """Have `beat` called soon: something with a time limit has begun."""
-        self._around.rhythm.schedule(self, self._around.clock.now_ns())
+        """Have `on_timer` called soon: something with a time limit has begun."""
+        if self.ending is None:
+            self._context.timers.schedule(self, self._context.clock.now_ns())
 
-    def beat(self, now_ns: int) -> int | None:
+    def on_timer(self, now_ns: int) -> int | None:
         """Do what is due: send a heart-beat, give up a client that is overdue. Returns when to be called again."""
         if self.ending is not None:
             return None
         try:
             self._liveness.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
         except PeerViolation as violation:
-            # Silent, so it may hang over what it was sent.
+            # A silent client may hang because of what it was sent.
             self.fail(violation, Leaving.LOST)
             return None
         try:
@@ -290,14 +284,14 @@ class Session:
             self.outbox.put(HEART_BEAT)
         due = [self._liveness.next_look_ns(now_ns), self._commands.commit_by_ns, self._intake.check_at_ns]
         if self.partial_bytes > SMALL_PARTIAL_BYTES:
-            due.append(now_ns + self._around.settings.block_timeout_ns)
+            due.append(now_ns + self._context.settings.block_timeout_ns)
         return min((at_ns for at_ns in due if at_ns is not None), default=None)
 
     def _check_partial_frame(self, now_ns: int) -> None:
         """While memory is tight, a large frame that has come in part must go on coming."""
         silence_ns = now_ns - self._liveness.last_received_ns
-        is_overdue = silence_ns >= self._around.settings.block_timeout_ns and not self.is_waiting_for_memory
-        if self.partial_bytes > SMALL_PARTIAL_BYTES and is_overdue and self._around.budget.is_tight:
+        is_overdue = silence_ns >= self._context.settings.block_timeout_ns and not self.is_waiting_for_memory
+        if self.partial_bytes > SMALL_PARTIAL_BYTES and is_overdue and self._context.budget.is_tight:
             raise PeerViolation(
                 "incomplete frame",
                 f"{self.partial_bytes} bytes of a frame keep memory that others need, and nothing more of it came for "
@@ -318,7 +312,7 @@ class Session:
             return
         self._protocol.fail()
         self._commands.abandon(leaving)
-        if self._lane.units and not self._around.journal.gate.is_blocked:
+        if self._lane.units and not self._context.journal.gate.is_blocked:
             # The receipts it is owed come first.
             self._is_failing = True
             self._commands.when_done(lambda: self._end_failed(violation))
@@ -329,7 +323,7 @@ class Session:
         if self.ending is not None:
             return
         self._put_frame(render_error(violation, self._protocol.version))
-        self._around.throttle.log(
+        self._context.throttle.log(
             "info",
             "client failed",
             (self.host, violation.summary),
@@ -340,7 +334,7 @@ class Session:
         self._end(Ending.FAILED)
 
     def _put_frame(self, frame: bytes) -> None:
-        self.outbox.put(frame + self._around.settings.after_frame)
+        self.outbox.put(frame + self._context.settings.after_frame)
 
     def lose(self) -> None:
         """The connection is gone, or about to be: give back everything that was kept for it."""
@@ -348,16 +342,16 @@ class Session:
         self._end(Ending.LOST)
         self.outbox.close()
         self._parking.clear()
-        self._around.budget.adjust(-self._charged_bytes)
+        self._context.budget.adjust(-self._charged_bytes)
         self._charged_bytes = 0
-        self._commands.client.untie()
+        self._commands.client.release()
 
     def _end_disconnected(self) -> None:
         self._end(Ending.DISCONNECTED)
 
     def _end(self, ending: Ending) -> None:
         self.ending = self.ending or ending
-        self._around.rhythm.forget(self)
+        self._context.timers.forget(self)
         self.interrupt()
         self.resumed.wake()
         if self._commands.held_by is not None:
@@ -391,5 +385,5 @@ class Session:
 
     def check_invariants(self) -> None:
         self._commands.check_invariants()
-        # It is over earlier than it has ended while a DISCONNECT or an ERROR waits for its turn.
+        # Between the two, a DISCONNECT or an ERROR waits for the units before it.
         assert self._commands.is_over or (self.ending is None and not self._is_failing)

@@ -26,7 +26,7 @@ __all__ = ["RefusalPace", "SessionContext", "SessionSettings"]
 #: NACKs a second, over all connections, while other clients wait for the store. With all that follows one takes about
 #: 31 µs: this is an eighth of the time.
 REFUSALS_PER_S: Final = 4_000
-#: The longest rest, however many are refused: no client is to be taken for dead meanwhile.
+#: The longest rest, however many are refused: the client must not miss its heart-beats.
 MAX_REST_NS: Final = NANOSECONDS // 2
 
 
@@ -67,7 +67,7 @@ class RefusalPace:
     __slots__ = ("_free_at_ns",)
 
     def __init__(self) -> None:
-        #: When those that were refused so far have had their time.
+        #: When the time for all refusals so far has passed.
         self._free_at_ns = 0
 
     def rest_ns(self, refusals: int, now_ns: int) -> int:
@@ -84,7 +84,7 @@ class SessionContext:
     budget: MemoryBudget
     flush_queue: FlushQueue
     clock: Clock
-    rhythm: SessionTimers
+    timers: SessionTimers
     message_ids: MessageIds
     settings: SessionSettings
     refusal_pace: RefusalPace

@@ -1,7 +1,7 @@
-"""When each session wants to be looked at next.
+"""When each session is due to be called next.
 
 Law: one heap of times; a session has one place in it at most, and none once it has left. It only keeps the order; the
-pacemaker calls `beat`.
+pacemaker calls `on_timer`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from stompbroker.signals import Signal
 
 __all__ = ["SessionTimers", "Timed"]
 
-#: Entries beyond twice the live ones before those that name nobody any more are cleared out.
+#: Cancelled entries are cleared out when the heap has this many more than twice the live ones.
 SLACK: Final = 64
 
 
 class Timed(Protocol):
-    """What a session is to its timers."""
+    """What the timers need of a session."""
 
-    def beat(self, now_ns: int) -> int | None:
+    def on_timer(self, now_ns: int) -> int | None:
         """Do what is due; returns when to be called again."""
 
 
@@ -43,7 +43,7 @@ class _Entry:
 class SessionTimers:
     """
     Invariants:
-        _places[session] is the one entry in the heap that still names the session
+        _places[session] is the one entry in the heap that is not cancelled
         len(_heap) <= 2 * len(_places) + SLACK + 1
     """
 
@@ -57,7 +57,7 @@ class SessionTimers:
         self.changed = Signal()
 
     def __len__(self) -> int:
-        """Entries, those that name nobody any more included."""
+        """Entries in the heap, cancelled ones included."""
         return len(self._heap)
 
     @property
@@ -65,7 +65,7 @@ class SessionTimers:
         return self._heap[0].at_ns if self._heap else None
 
     def schedule(self, session: Timed, at_ns: int) -> None:
-        """Call this session's `beat` at that time, and not at the time asked for before."""
+        """Call this session's `on_timer` at that time, and not at the time asked for before."""
         self.forget(session)
         entry = _Entry(at_ns, next(self._sequence), session)
         self._places[session] = entry

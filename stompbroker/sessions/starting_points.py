@@ -119,7 +119,7 @@ def _since_1970_ns(at: datetime) -> int:
     return (in_utc - _EPOCH) // timedelta(microseconds=1) * _NS_PER_US
 
 
-def find_start(start: Start | None, destination: str, pattern: Pattern, around: SessionContext) -> Replay | None:
+def find_start(start: Start | None, destination: str, pattern: Pattern, context: SessionContext) -> Replay | None:
     """The offset that `start` comes to; None if the subscription begins with what comes. Raises PeerViolation.
 
     It is found at once: a time is looked up among the marks of what is retained, and what lies between the mark and the
@@ -132,8 +132,8 @@ def find_start(start: Start | None, destination: str, pattern: Pattern, around: 
             "replay needs one topic",
             f"{destination!r} is a pattern; only of one topic it can be said where to begin (`from`); leave that out",
         )
-    now_ns = around.clock.now_ns()
-    topic = around.registry.topic(pattern, now_ns)
+    now_ns = context.clock.now_ns()
+    topic = context.registry.topic(pattern, now_ns)
     if topic.retained is None:
         raise PeerViolation(
             "topic retains nothing",

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from stompbroker.log_throttle import INTERVAL_S
+from stompbroker.sessions import Ending
 from stompbroker.transport import StreamTransport
 from tests.support.broker_under_test import running_broker
 
@@ -277,7 +278,16 @@ async def test_transactions_begun_and_aborted_leave_nothing_behind(
     for _ in range(500):
         await client.sync()
 
-    assert len(broker.parts.rhythm) < 100
+    assert len(broker.parts.session_timers) < 100
+
+
+async def test_a_session_that_has_ended_has_no_timer(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    client = await broker.client()
+
+    client.session.receive(b"NONSENSE\n\n\0")
+
+    assert client.session.ending is Ending.FAILED
+    assert client.session not in broker.parts.session_timers.take_due(2**63, 100)
 
 
 async def test_refused_and_then_settled_messages_leave_no_redeliveries_behind(autojump_clock: MockClock) -> None:

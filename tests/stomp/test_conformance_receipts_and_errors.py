@@ -347,7 +347,7 @@ async def test_item_35_a_receipt_waits_until_the_message_is_stored(
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.around = replace(broker.parts.around, journal=journal)
+    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.publish(b"one", receipt="1")
@@ -364,7 +364,7 @@ async def test_item_35_the_receipt_of_commit_waits_until_the_transaction_is_stor
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.around = replace(broker.parts.around, journal=journal)
+    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.send("BEGIN", transaction="t")
@@ -381,7 +381,7 @@ async def test_item_35_disconnect_is_confirmed_when_everything_before_it_is_stor
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.around = replace(broker.parts.around, journal=journal)
+    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.publish(b"one", receipt="1")
