@@ -65,7 +65,6 @@ from stompbroker.sessions import (
     RefusalPace,
     Session,
     SessionContext,
-    SessionSettings,
     SessionTimers,
 )
 from stompbroker.totals import Totals
@@ -189,7 +188,7 @@ class Broker:
             clock=self.clock,
             timers=self.session_timers,
             message_ids=self.message_ids,
-            settings=_session_settings(self.settings),
+            settings=self.settings.for_sessions(),
             refusal_pace=RefusalPace(),
             throttle=self.throttle,
             server=self.settings.server_header,
@@ -377,22 +376,3 @@ async def _serve_clients(broker: Broker, listeners: list[TcpListener], task_stat
         with trio.move_on_after(broker.settings.shutdown_grace_s / 2):
             await broker.journal.wait_idle()
         broker.dismiss_clients()
-
-
-def _session_settings(settings: Settings) -> SessionSettings:
-    return SessionSettings(
-        limits=settings.limits,
-        after_frame=b"\n" if settings.trailing_lf else b"",
-        heart_beat_send_ms=settings.heart_beat_send_ms,
-        heart_beat_want_ms=settings.heart_beat_want_ms,
-        heart_beat_margin=settings.heart_beat_margin,
-        connect_timeout_ns=int(settings.connect_timeout_s * NANOSECONDS),
-        max_subscriptions=settings.max_subscriptions,
-        max_durable_subscriptions=settings.max_durable_subscriptions,
-        default_prefetch=settings.default_prefetch,
-        max_prefetch=settings.max_prefetch,
-        max_waiting=settings.max_waiting,
-        transaction_timeout_ns=int(settings.transaction_timeout_s * NANOSECONDS),
-        parking_bytes=settings.parking_bytes,
-        block_timeout_ns=int(settings.block_timeout_s * NANOSECONDS),
-    )

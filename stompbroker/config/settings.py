@@ -11,12 +11,13 @@ import json
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from stompbroker import __version__
+from stompbroker.clock import NANOSECONDS
 from stompbroker.config.places import EMBEDDED, IN_DATA_DIRECTORY, lake_place
 from stompbroker.config.quantities import (
     DAY_S,
@@ -58,6 +59,9 @@ from stompbroker.config.topic_settings import (
 )
 from stompbroker.delivery import SlowSubscriber, TopicPolicies, TopicPolicy, WhenUsedUp, parse_pattern
 from stompbroker.stomp import Limits
+
+if TYPE_CHECKING:
+    from stompbroker.sessions import SessionSettings
 
 __all__ = [
     "DEFAULT_FILE",
@@ -307,15 +311,32 @@ class UncheckedSettings(BaseSettings):
         """An absolute path or a URL."""
         return lake_place(self.lake, self.data)
 
-    @property
-    def limits(self) -> Limits:
-        return Limits(
-            max_header_count=self.max_header_count,
-            max_header_bytes=self.max_header_bytes,
-            max_body_bytes=self.max_body_bytes,
-            max_transactions=self.max_transactions,
-            max_transaction_frames=self.max_transaction_frames,
-            max_transaction_bytes=self.max_transaction_bytes,
+    def for_sessions(self) -> SessionSettings:
+        # Imported here: only a broker needs it, and every command reads its settings.
+        from stompbroker.sessions import SessionSettings
+
+        return SessionSettings(
+            limits=Limits(
+                max_header_count=self.max_header_count,
+                max_header_bytes=self.max_header_bytes,
+                max_body_bytes=self.max_body_bytes,
+                max_transactions=self.max_transactions,
+                max_transaction_frames=self.max_transaction_frames,
+                max_transaction_bytes=self.max_transaction_bytes,
+            ),
+            after_frame=b"\n" if self.trailing_lf else b"",
+            heart_beat_send_ms=self.heart_beat_send_ms,
+            heart_beat_want_ms=self.heart_beat_want_ms,
+            heart_beat_margin=self.heart_beat_margin,
+            connect_timeout_ns=int(self.connect_timeout_s * NANOSECONDS),
+            max_subscriptions=self.max_subscriptions,
+            max_durable_subscriptions=self.max_durable_subscriptions,
+            default_prefetch=self.default_prefetch,
+            max_prefetch=self.max_prefetch,
+            max_waiting=self.max_waiting,
+            transaction_timeout_ns=int(self.transaction_timeout_s * NANOSECONDS),
+            parking_bytes=self.parking_bytes,
+            block_timeout_ns=int(self.block_timeout_s * NANOSECONDS),
         )
 
     def policy(self, table: TopicSettings | None = None) -> TopicPolicy:

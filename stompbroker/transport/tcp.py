@@ -58,7 +58,7 @@ class TcpTransport(Transport):
         self._sent_bytes_when_told = -1
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        return bytes(await self._stream.receive_some(max_bytes))
+        return await self._stream.receive_some(max_bytes)
 
     async def send_all(self, data: bytes) -> None:
         await self._stream.send_all(data)

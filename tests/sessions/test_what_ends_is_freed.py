@@ -40,7 +40,7 @@ KEPT_FOR_CLIENTS: Final = tuple(
     f"stompbroker.{part}"
     for part in ("changes", "delivery", "errors", "management", "sessions", "signals", "stomp", "transport")
 )
-#: What stays, within a bound of its own: empty places in the rhythm, names that were read lately, pages.
+#: What stays, within a bound of its own: cancelled timers, names that were read lately, pages.
 STAYS: Final = {
     "stompbroker.sessions.session_timers._Entry",
     "stompbroker.delivery.destination.Pattern",
