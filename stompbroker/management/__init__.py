@@ -5,7 +5,6 @@ slow, wrong or hostile costs itself alone. Neighbours import from here only.
 """
 
 from stompbroker.management.access import Access
-from stompbroker.management.opening import open_management
-from stompbroker.management.server import Management
+from stompbroker.management.server import Management, open_management
 
 __all__ = ["Access", "Management", "open_management"]
