@@ -28,6 +28,7 @@ from stompbroker.journal import StoreJournal
 from stompbroker.ledger import Kind
 from stompbroker.ledger.payload import unpack
 from stompbroker.stomp import Version
+from stompbroker.transport import StreamTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, MutableMapping
@@ -222,7 +223,8 @@ class _Chaos:
         """At the end of the block it vanishes, whatever is under way."""
         self._seen.connections += 1
         ours, theirs = memory_stream_pair()
-        self._nursery.start_soon(self.broker.serve_connection, theirs, f"chaos {self._seen.connections}")
+        transport = StreamTransport(theirs, f"chaos {self._seen.connections}")
+        self._nursery.start_soon(self.broker.serve_connection, transport)
         client.forget(version)
         connection = _Connection(client, ours)
         async with ours, trio.open_nursery() as nursery:

@@ -12,12 +12,12 @@ import trio
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import Version, render_error
-from stompbroker.transport import accept, close_gently, tune
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from stompbroker.log_throttle import LogThrottle
+    from stompbroker.transport import TcpListener, Transport
 
 __all__ = ["run"]
 
@@ -28,9 +28,9 @@ MAX_REFUSALS: Final = 256
 
 
 async def run(
-    listener: trio.SocketListener,
+    listener: TcpListener,
     connections: trio.Nursery,
-    serve: Callable[[trio.SocketStream], Awaitable[None]],
+    serve: Callable[[Transport], Awaitable[None]],
     throttle: LogThrottle,
     *,
     max_connections: int,
@@ -46,40 +46,30 @@ async def run(
 
 
 async def _accept(
-    listener: trio.SocketListener,
+    listener: TcpListener,
     connections: trio.Nursery,
     refusals: trio.Nursery,
-    serve: Callable[[trio.SocketStream], Awaitable[None]],
+    serve: Callable[[Transport], Awaitable[None]],
     throttle: LogThrottle,
     max_connections: int,
     refusal: bytes,
 ) -> None:
     while True:
-        stream = await accept(listener, "stomp", throttle)
+        transport = await listener.accept(throttle)
         if len(connections.child_tasks) < max_connections:
-            connections.start_soon(_serve_tuned, serve, stream)
+            connections.start_soon(serve, transport)
         elif len(refusals.child_tasks) < MAX_REFUSALS:
-            refusals.start_soon(_refuse, stream, refusal)
+            refusals.start_soon(_refuse, transport, refusal)
         else:
-            await trio.aclose_forcefully(stream)
+            await transport.close()
 
 
-async def _serve_tuned(serve: Callable[[trio.SocketStream], Awaitable[None]], stream: trio.SocketStream) -> None:
-    try:
-        tune(stream)
-    except OSError:
-        # The client was gone before we came to look at it.
-        await trio.aclose_forcefully(stream)
-        return
-    await serve(stream)
-
-
-async def _refuse(stream: trio.SocketStream, refusal: bytes) -> None:
+async def _refuse(transport: Transport, refusal: bytes) -> None:
     try:
         with trio.move_on_after(REFUSAL_S):
-            await stream.send_all(refusal)
-            await close_gently(stream)
+            await transport.send_all(refusal)
+            await transport.finish()
     except trio.BrokenResourceError:
         pass
     finally:
-        await trio.aclose_forcefully(stream)
+        await transport.close()

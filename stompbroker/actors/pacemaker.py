@@ -25,7 +25,7 @@ SESSIONS_PER_TURN: Final = 256
 
 
 async def run(
-    rhythm: SessionTimers,
+    timers: SessionTimers,
     clock: Clock,
     stretches: LoopGauge,
     *,
@@ -34,16 +34,16 @@ async def run(
     """Keep time until cancelled."""
     task_status.started()
     while True:
-        next_at_ns = rhythm.next_at_ns
+        next_at_ns = timers.next_at_ns
         if next_at_ns is None:
-            await rhythm.changed.wait()
+            await timers.changed.wait()
             continue
         with trio.move_on_after(max(0.0, (next_at_ns - clock.now_ns()) / NANOSECONDS)):
-            await rhythm.changed.wait()
+            await timers.changed.wait()
         now_ns = clock.now_ns()
         began_at_s = perf_counter()
-        for session in rhythm.take_due(now_ns, SESSIONS_PER_TURN):
-            again_at_ns = session.beat(now_ns)
+        for session in timers.take_due(now_ns, SESSIONS_PER_TURN):
+            again_at_ns = session.on_timer(now_ns)
             if again_at_ns is not None:
-                rhythm.schedule(session, again_at_ns)
+                timers.schedule(session, again_at_ns)
         stretches.note("pacemaker", began_at_s)

@@ -7,12 +7,15 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stompbroker.cli.options import ConfigOption, DatabaseOption
 from stompbroker.cli.terminal import say
+
+if TYPE_CHECKING:
+    from stompbroker.transport import Endpoint
 
 __all__ = ["announce", "serve"]
 
@@ -91,19 +94,19 @@ def serve(
         run(partial(broker.serve, settings, on_ready=on_ready, writing=writing), code=ExitCode.OPERATOR)
 
 
-def announce(host: str, port: int, data: Path, management: str | None = None, *, database: str = "") -> None:
+def announce(endpoint: "Endpoint", data: Path, management: str | None = None, *, database: str = "") -> None:
     """Say on stdout that the broker is ready, where, and how to try it. Its first line is for scripts to wait for."""
     from stompbroker import __version__
     from stompbroker.config import EMBEDDED, Settings, without_password
 
-    in_url = f"[{host}]" if ":" in host else host
-    where = "" if port == Settings.model_fields["port"].default else f" --port {port}"
+    host = endpoint.host
+    where = "" if endpoint.port == Settings.model_fields["port"].default else f" --port {endpoint.port}"
     if host not in (Settings.model_fields["host"].default, "0.0.0.0", "::", "localhost"):
         where = f" --host {host}{where}"
     stored = "" if database == EMBEDDED else f", database {without_password(database)}"
     program = _as_called()
     lines = [
-        f"stompbroker {__version__} is ready at stomp://{in_url}:{port} (data in {data}{stored})",
+        f"stompbroker {__version__} is ready at {endpoint} (data in {data}{stored})",
         "Try it, each in a terminal of its own:",
         f"  {program} subscribe{where} /topic/greetings",
         f'  {program} publish{where} /topic/greetings "Hello, world"',

@@ -18,18 +18,12 @@ working directory if there is one); environment variables `STOMPBROKER_<KEY>`; f
 A `Settings(...)` made in code takes what it is given and defaults, never the environment: only `load` looks around.
 """
 
-from stompbroker.config.database import EMBEDDED, EMBEDDED_FILE, MEMORY, without_password
-from stompbroker.config.effective import EffectiveSetting, effective
-from stompbroker.config.loading import SettingsError, load
+from stompbroker.config.checked_settings import Settings
+from stompbroker.config.loading import EffectiveSetting, SettingsError, effective, load
+from stompbroker.config.places import EMBEDDED, EMBEDDED_FILE, MEMORY, without_password
 from stompbroker.config.quantities import MIN_TOKEN, bytes_as_text
-from stompbroker.config.settings import (
-    ENVIRONMENT_PREFIX,
-    LogFormat,
-    LogLevel,
-    Settings,
-    TopicSettings,
-)
-from stompbroker.config.sources import DEFAULT_FILE, Source, SourceKind
+from stompbroker.config.settings import DEFAULT_FILE, ENVIRONMENT_PREFIX, LogFormat, LogLevel, Source, SourceKind
+from stompbroker.config.topic_settings import TopicSettings
 
 __all__ = [
     "DEFAULT_FILE",

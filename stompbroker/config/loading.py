@@ -1,4 +1,4 @@
-"""Reads the sources and says what is wrong with them.
+"""Reads the sources, says what is wrong with them, and shows what came of them.
 
 Law: every value is kept together with where it came from until it has been validated. All mistakes are gathered
 and named at once; nothing is guessed, nothing is skipped. No sentence has a password in it, even when a database was
@@ -10,25 +10,27 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
-from stompbroker.config.contradictions import Contradicting
-from stompbroker.config.database import without_password
+from stompbroker.config.checked_settings import Contradicting, Settings
+from stompbroker.config.places import without_password
 from stompbroker.config.quantities import allowed, concealed, show
-from stompbroker.config.settings import ENVIRONMENT_PREFIX, Settings, TopicSettings
-from stompbroker.config.sources import DEFAULT_FILE, Source, SourceKind
+from stompbroker.config.settings import DEFAULT_FILE, ENVIRONMENT_PREFIX, Source, SourceKind
+from stompbroker.config.topic_settings import TopicSettings
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-__all__ = ["SettingsError", "load"]
+__all__ = ["EffectiveSetting", "SettingsError", "effective", "load"]
 
 #: How alike two keys must be for "did you mean" (difflib's ratio, 1 is equal). Below this, suggestions are noise.
 CLOSE_MATCH_RATIO = 0.7
@@ -155,3 +157,38 @@ def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[s
         # What a table overrides has the same name, kind and range as the general setting.
         field = Settings.model_fields.get(key) or TopicSettings.model_fields[key]
         yield f"{place}{key} = {show(details['input'])} ({source}): allowed is {allowed(field)}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveSetting:
+    """One line of `stompbroker config`."""
+
+    key: str
+    value: object  # as JSON has it: a number, a text, a list of objects; passwords are left out
+    shown: str
+    source: Source
+    allowed: str
+    reason: str
+
+
+def effective(settings: Settings) -> list[EffectiveSetting]:
+    """Every setting, in the order they are defined in, with its value and where that came from."""
+    plain = settings.model_dump(mode="json", exclude_none=True)
+    return [
+        EffectiveSetting(
+            key=key,
+            value=concealed(plain[key], field),
+            shown=_shown(settings, key, field),
+            source=settings._sources.get(key, Source()),
+            allowed=allowed(field),
+            reason=field.description or "",
+        )
+        for key, field in Settings.model_fields.items()
+    ]
+
+
+def _shown(settings: Settings, key: str, field: FieldInfo) -> str:
+    if key == "topics":
+        return ", ".join(table.pattern for table in settings.topics) or "none"
+    return show(getattr(settings, key), field)

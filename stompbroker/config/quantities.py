@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from stompbroker.config.database import read_database, without_password
-from stompbroker.config.lake_place import read_lake
+from stompbroker.config.places import read_database, read_lake, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable

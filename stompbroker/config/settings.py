@@ -1,35 +1,32 @@
 """All settings: key, kind, default, range, reason.
 
 Law: this file only says what there is. Where values come from is `loading.py`, what cannot work together is
-`contradictions.py`, how a kind of value is read and shown is `quantities.py`, and what a topic's policy is made of is
-`topic_policies.py`.
+`checked_settings.py`, how a kind of value is read and shown is `quantities.py`, and what can differ for some topics is
+`topic_settings.py`.
 """
 
 from __future__ import annotations
 
 import json
-from enum import StrEnum
+from dataclasses import dataclass
+from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from stompbroker import __version__
-from stompbroker.config.contradictions import Contradicting, contradictions
-from stompbroker.config.database import EMBEDDED
-from stompbroker.config.lake_place import IN_DATA_DIRECTORY, lake_place
+from stompbroker.clock import NANOSECONDS
+from stompbroker.config.places import EMBEDDED, IN_DATA_DIRECTORY, lake_place
 from stompbroker.config.quantities import (
-    DAY_MS,
     DAY_S,
-    DECADE_S,
     GIB,
     HOUR_MS,
     HOUR_S,
     KIB,
     MIB,
     TIB,
-    AckDeadline,
     ByteSize,
     Count,
     Database,
@@ -43,19 +40,63 @@ from stompbroker.config.quantities import (
     Token,
     YesOrNo,
 )
-from stompbroker.config.sources import Source
-from stompbroker.config.topic_policies import policy_from
+from stompbroker.config.topic_settings import (
+    Attempts,
+    BlockTimeout,
+    Deadline,
+    FirstDelay,
+    Jitter,
+    KeptBytes,
+    KeptMessages,
+    LongestDelay,
+    LongTime,
+    MessageLifetime,
+    Multiplier,
+    TopicSettings,
+    WindowBytes,
+    WindowMessages,
+    policy_from,
+)
 from stompbroker.delivery import SlowSubscriber, TopicPolicies, TopicPolicy, WhenUsedUp, parse_pattern
+from stompbroker.stomp import Limits
+
+if TYPE_CHECKING:
+    from stompbroker.sessions import SessionSettings
 
 __all__ = [
+    "DEFAULT_FILE",
     "ENVIRONMENT_PREFIX",
     "LogFormat",
     "LogLevel",
-    "Settings",
-    "TopicSettings",
+    "Source",
+    "SourceKind",
+    "UncheckedSettings",
 ]
 
 ENVIRONMENT_PREFIX = "STOMPBROKER_"
+#: Read from the working directory when no file is given.
+DEFAULT_FILE = Path("stompbroker.toml")
+
+
+class SourceKind(Enum):
+    """In rising priority."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The kind of source, and which file, variable or flag it is."""
+
+    kind: SourceKind = SourceKind.DEFAULT
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.name}".rstrip()
 
 
 class LogLevel(StrEnum):
@@ -71,52 +112,6 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-# What can be overridden for a topic has its range in the type, so that it is the same in both places.
-WindowBytes = Annotated[ByteSize, Field(ge=KIB, le=TIB)]
-WindowMessages = Annotated[Count, Field(ge=1, le=100_000_000)]
-BlockTimeout = Annotated[Seconds, Field(ge=0, le=DAY_S)]
-FirstDelay = Annotated[Milliseconds, Field(ge=0, le=DAY_MS)]
-Multiplier = Annotated[Factor, Field(ge=1, le=100)]
-LongestDelay = Annotated[Milliseconds, Field(ge=0, le=7 * DAY_MS)]
-Jitter = Annotated[Factor, Field(ge=0, le=1)]
-Attempts = Annotated[Count, Field(ge=0, le=1_000_000)]
-Deadline = Annotated[AckDeadline, Field(ge=0, le=DAY_MS)]
-MessageLifetime = Annotated[Milliseconds, Field(ge=0, le=DECADE_S * 1_000)]
-LongTime = Annotated[Seconds, Field(ge=0, le=DECADE_S)]
-KeptBytes = Annotated[ByteSize, Field(ge=0, le=64 * TIB)]
-KeptMessages = Annotated[Count, Field(ge=0, le=1_000_000_000)]
-
-
-class TopicSettings(BaseModel):
-    """One `[[topics]]` table: for the topics that match `pattern`, what differs from the general settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    pattern: Annotated[str, Field(min_length=1), Kind('a destination or a pattern such as "prices.*"')]
-    slow_subscriber: SlowSubscriber | None = None
-    window_bytes: WindowBytes | None = None
-    window_messages: WindowMessages | None = None
-    block_timeout_s: BlockTimeout | None = None
-    redelivery_first_delay_ms: FirstDelay | None = None
-    redelivery_multiplier: Multiplier | None = None
-    redelivery_max_delay_ms: LongestDelay | None = None
-    redelivery_jitter: Jitter | None = None
-    max_attempts: Attempts | None = None
-    ack_deadline_ms: Deadline | None = None
-    when_used_up: WhenUsedUp | None = None
-    message_ttl_ms: MessageLifetime | None = None
-    retain_s: LongTime | None = None
-    retain_bytes: KeptBytes | None = None
-    retain_messages: KeptMessages | None = None
-    idle_warning_s: LongTime | None = None
-    idle_delete_s: LongTime | None = None
-    idle_delete_unsettled: YesOrNo | None = None
-
-    def overrides(self) -> dict[str, Any]:
-        """What it sets, by the keys of the general settings."""
-        return self.model_dump(exclude={"pattern"}, exclude_none=True)
-
-
 def _read_tables(value: object) -> object:
     """A file gives tables; an environment variable or a flag can only give text, so there it is JSON."""
     return json.loads(value) if isinstance(value, str) else value
@@ -126,8 +121,8 @@ def _setting(default: object, reason: str, *, ge: float | None = None, le: float
     return Field(default, description=reason, ge=ge, le=le)
 
 
-class Settings(BaseSettings):
-    """All settings of one broker. Durations end in `_s` or `_ms`, sizes are in bytes, the rest are counts or words."""
+class UncheckedSettings(BaseSettings):
+    """Each setting is fine alone. Durations end in `_s` or `_ms`, sizes are in bytes, the rest are counts or words."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX, hide_input_in_errors=True
@@ -311,17 +306,38 @@ class Settings(BaseSettings):
         any more where a wrong value came from. So `load` asks the sources one by one and merges itself."""
         return (init_settings,)
 
-    @model_validator(mode="after")
-    def _refuse_contradictions(self) -> Settings:
-        found = list(contradictions(self))
-        if found:
-            raise Contradicting(found)
-        return self
-
     @property
     def lake_place(self) -> str:
         """An absolute path or a URL."""
         return lake_place(self.lake, self.data)
+
+    def for_sessions(self) -> SessionSettings:
+        # Imported here: only a broker needs it, and every command reads its settings.
+        from stompbroker.sessions import SessionSettings
+
+        return SessionSettings(
+            limits=Limits(
+                max_header_count=self.max_header_count,
+                max_header_bytes=self.max_header_bytes,
+                max_body_bytes=self.max_body_bytes,
+                max_transactions=self.max_transactions,
+                max_transaction_frames=self.max_transaction_frames,
+                max_transaction_bytes=self.max_transaction_bytes,
+            ),
+            after_frame=b"\n" if self.trailing_lf else b"",
+            heart_beat_send_ms=self.heart_beat_send_ms,
+            heart_beat_want_ms=self.heart_beat_want_ms,
+            heart_beat_margin=self.heart_beat_margin,
+            connect_timeout_ns=int(self.connect_timeout_s * NANOSECONDS),
+            max_subscriptions=self.max_subscriptions,
+            max_durable_subscriptions=self.max_durable_subscriptions,
+            default_prefetch=self.default_prefetch,
+            max_prefetch=self.max_prefetch,
+            max_waiting=self.max_waiting,
+            transaction_timeout_ns=int(self.transaction_timeout_s * NANOSECONDS),
+            parking_bytes=self.parking_bytes,
+            block_timeout_ns=int(self.block_timeout_s * NANOSECONDS),
+        )
 
     def policy(self, table: TopicSettings | None = None) -> TopicPolicy:
         """The general policy, or that of the topics `table` is for."""

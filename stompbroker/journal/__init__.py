@@ -6,6 +6,7 @@ a store writer, which alone knows threads and the writing process. Synchronous, 
 
 from stompbroker.journal.batch_builder import Formed
 from stompbroker.journal.health import Health
+from stompbroker.journal.opening import OpenedStore, own_store
 from stompbroker.journal.restoring import restore
 from stompbroker.journal.rows import Numbers
 from stompbroker.journal.store_journal import StoreJournal
@@ -15,10 +16,12 @@ __all__ = [
     "Formed",
     "Health",
     "Numbers",
+    "OpenedStore",
     "ProcessWriter",
     "StoreJournal",
     "StoreWriter",
     "ThreadWriter",
     "Written",
+    "own_store",
     "restore",
 ]

@@ -5,6 +5,6 @@ slow, wrong or hostile costs itself alone. Neighbours import from here only.
 """
 
 from stompbroker.management.access import Access
-from stompbroker.management.server import Management
+from stompbroker.management.server import Management, open_management
 
-__all__ = ["Access", "Management"]
+__all__ = ["Access", "Management", "open_management"]

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 import trio
 
+from stompbroker.config import MIN_TOKEN
+from stompbroker.errors import OperatorError
+from stompbroker.management.access import Access
 from stompbroker.management.bounded_stream import BoundedStream
-from stompbroker.transport import accept
+from stompbroker.transport import Endpoint, Scheme, accept, bound_endpoint, open_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from stompbroker.config import Settings
     from stompbroker.control import Control
     from stompbroker.log_throttle import LogThrottle
-    from stompbroker.management.access import Access
 
-__all__ = ["Management"]
+__all__ = ["Management", "open_management"]
 
 #: Connections at the same time: event streams, and as many others.
 MAX_CONNECTIONS: Final = 512
@@ -57,6 +61,8 @@ class Management:
         self._throttle = throttle
         self._idle: dict[BoundedStream, None] = {}
         self._busy: dict[BoundedStream, None] = {}
+        #: Where it is, for people to open.
+        self.url = str(bound_endpoint(listeners[0], Scheme.HTTP))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -79,6 +85,11 @@ class Management:
             for listener in self._listeners:
                 connections.start_soon(self._accept, listener, connections, serve)
             task_status.started()
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        for listener in self._listeners:
+            await listener.aclose()
 
     async def _accept(
         self,
@@ -174,3 +185,31 @@ class Management:
         finally:
             for connection in [*self._idle, *self._busy]:
                 connection.cut()
+
+
+async def open_management(settings: Settings, control: Control, throttle: LogThrottle) -> Management | None:
+    """Listen for HTTP, if that is wanted. Raises OperatorError."""
+    if not settings.http_enabled:
+        return None
+    token = settings.http_token or _token_in(settings.http_token_file)
+    try:
+        sockets = await open_sockets(Endpoint(Scheme.HTTP, settings.http_host, settings.http_port))
+    except OperatorError as error:
+        raise OperatorError(
+            f"{error} That is the management endpoint: give it another port with --http-port (0 takes any free one), "
+            "or go without it with --set http_enabled=false."
+        ) from error
+    return Management(control, Access(settings.http_host, token), sockets, throttle)
+
+
+def _token_in(file: str) -> str | None:
+    """Raises OperatorError."""
+    if not file:
+        return None
+    try:
+        token = Path(file).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorError(f"The file {file} (http_token_file) cannot be read: {error}.") from error
+    if len(token) < MIN_TOKEN:
+        raise OperatorError(f"The token in {file} (http_token_file) must have at least {MIN_TOKEN} characters.")
+    return token

@@ -1,10 +1,11 @@
-"""Who is at the other end of a connection.
+"""Who is at the other end of a connection, and what operators can see of it.
 
-Law: known bit by bit: address and number at once, the rest with CONNECT, and where it publishes as it does.
+Law: address and number are known at once, the rest from CONNECT on, and the topics as it publishes to them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.stomp import Version
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
     from stompbroker.errors import PeerViolation
     from stompbroker.ids import ConnectionId
 
-__all__ = ["Client"]
+__all__ = ["Client", "ConnectionStatistics"]
 
-#: Topics that a connection is noted as a publisher of: for people to read.
+#: Most topics that a connection is listed as a publisher of, for operators.
 MAX_NOTED: Final = 1000
 
 
 def _do_nothing() -> None:
-    """It has ended."""
+    """Placeholder once the connection is gone."""
 
 
 def _tell_nobody(_violation: PeerViolation) -> None:
-    """Nobody is there any more."""
+    """Placeholder once the connection is gone."""
 
 
 @final
@@ -35,7 +36,7 @@ class Client:
     """
     Invariants:
         a topic is in `publishing_to` exactly when `publishing_to` is in its `publishers`
-        it refers to its session until `untie`
+        it refers to its session until `release`
     """
 
     __slots__ = ("client_id", "connection_id", "disconnect", "end", "name", "peer", "publishing_to", "version")
@@ -69,12 +70,36 @@ class Client:
             topic.publishers[self.connection_id] = self.publishing_to
 
     def leave_topics(self) -> None:
-        """It publishes no more."""
+        """Take the connection off the publishers of its topics."""
         for topic in self.publishing_to:
             topic.publishers.pop(self.connection_id, None)
         self.publishing_to.clear()
 
-    def untie(self) -> None:
-        """The connection is gone. Its session keeps this, so the two would keep each other."""
+    def release(self) -> None:
+        """The connection is gone: drop the references to the session, which would be a reference cycle."""
         self.end = _do_nothing
         self.disconnect = _tell_nobody
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStatistics:
+    """A snapshot of one connection."""
+
+    id: int
+    peer: str
+    #: None until the client has sent CONNECT.
+    version: str | None
+    client_id: str | None
+    #: Agreed intervals, in milliseconds; 0 for none.
+    heart_beat_to_client_ms: int
+    heart_beat_from_client_ms: int
+    subscriptions: int
+    in_flight: int
+    #: The names of the topics it has published to, some of them if there are many.
+    publishing_to: tuple[str, ...]
+    bytes_in: int
+    bytes_out: int
+    connected_at_ns: int
+    is_held_back: bool
+    late_answers: int

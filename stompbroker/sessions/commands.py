@@ -1,9 +1,8 @@
 """What a client's frames do to topics.
 
-Law: one method per command, synchronous. It gathers what frames change in a batch and hands the batch to the journal
-as one unit: at the end of a chunk, and before any frame whose effect must not be mixed with what came before it.
-Mistakes are raised as PeerViolation; who is told, and what is parked when a frame has to be held back, is the
-session's business.
+Law: one method per command, synchronous. It gathers what frames change and hands it to the journal as one unit: at the
+end of a chunk, and before any frame whose effect must not be mixed with what came before it.
+Mistakes are raised as PeerViolation. The session sends the ERROR, and parks frames that have to be held back.
 
 Hot path: `_publish_run`, for all SENDs of one head at once. `make bench` (topic 1→1) and
 `tests/sessions/test_hot_path.py` guard it.
@@ -15,15 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, final
 
 from stompbroker.changes import Unit
+from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.batch import Batch
-from stompbroker.sessions.borrowing import Borrowing
 from stompbroker.sessions.consumers import Consumers
 from stompbroker.sessions.delivery_headers import read_refusal
-from stompbroker.sessions.durable_headers import asks_for_durable, check_name
+from stompbroker.sessions.header_values import check_name
+from stompbroker.sessions.open_transaction import OpenTransaction
 from stompbroker.sessions.publishing import Publishing
+from stompbroker.sessions.subscribe_headers import asks_for_durable
 from stompbroker.sessions.subscribing import Subscribing
+from stompbroker.sessions.unit_builder import UnitBuilder
 from stompbroker.stomp import (
     AnswerRun,
     SendRun,
@@ -48,38 +49,25 @@ __all__ = ["Commands"]
 
 
 @final
-class _Begun:
-    """When an open transaction began, and what was answered in it."""
-
-    __slots__ = ("at_ns", "borrowing", "deliveries")
-
-    def __init__(self, at_ns: int) -> None:
-        self.at_ns = at_ns
-        self.borrowing = Borrowing()
-        #: What its ACKs and NACKs named, in their order: found out when they came, so that COMMIT cannot fail halfway.
-        self.deliveries: list[Named | None] = []
-
-
-@final
 class Commands:
     """
     Invariants:
         nothing is applied once `is_over` is set
-        the open transactions are those of `_begun`, oldest first
-        the batch is empty between two calls from outside
+        the open transactions are those of `_open_transactions`, oldest first
+        the unit being built is empty between two calls from outside
     """
 
     __slots__ = (
         "_applied_at_ns",
-        "_around",
-        "_batch",
-        "_begun",
         "_client",
+        "_context",
         "_lane",
+        "_open_transactions",
         "_outbox",
         "_publishing",
         "_subscribing",
         "_transactions",
+        "_unit",
         "consumers",
         "held_by",
         "is_over",
@@ -89,28 +77,28 @@ class Commands:
 
     def __init__(
         self,
-        around: SessionContext,
+        context: SessionContext,
         client: Client,
         outbox: Outbox,
         lane: Lane,
     ) -> None:
-        self._around = around
+        self._context = context
         #: When the frames came that are being applied.
         self._applied_at_ns = 0
         self._client = client
         self._outbox = outbox
         self._lane = lane
-        self._publishing = Publishing(around, client)
-        self._batch = Batch()
-        self._transactions = Transactions(around.settings.limits)
-        self._begun: dict[str, _Begun] = {}
-        self.consumers = Consumers(around.message_ids, around.settings.max_subscriptions)
-        self._subscribing = Subscribing(around, client, self.consumers, outbox, lane)
+        self._publishing = Publishing(context, client)
+        self._unit = UnitBuilder()
+        self._transactions = Transactions(context.settings.limits)
+        self._open_transactions: dict[str, OpenTransaction] = {}
+        self.consumers = Consumers(context.message_ids, context.settings.max_subscriptions)
+        self._subscribing = Subscribing(context, client, self.consumers, outbox, lane)
         #: The topic that was full, or the journal's gate that was closed, when a frame had to be held back.
         self.held_by: Topic | Gate | None = None
         #: Answers to deliveries of subscriptions that were closed by then.
         self.late_answers = 0
-        #: NACKs since somebody last asked, and set it back.
+        #: NACKs since the session last set it to 0.
         self.refusals = 0
         self.is_over = False
 
@@ -124,7 +112,7 @@ class Commands:
         """What is known of the client since its CONNECT. Raises PeerViolation."""
         self._client.version = version
         self._client.client_id = None if client_id is None else check_name("client-id", client_id)
-        self._client.name = client_id or self._around.message_ids.connection_name(self._client.connection_id)
+        self._client.name = client_id or self._context.message_ids.connection_name(self._client.connection_id)
 
     @property
     def kept_bytes(self) -> int:
@@ -132,20 +120,27 @@ class Commands:
         return self._transactions.size_bytes
 
     @property
-    def has_transactions(self) -> bool:
-        return bool(self._begun)
+    def commit_by_ns(self) -> int | None:
+        """When the oldest open transaction is given up; None if there is none."""
+        oldest = next(iter(self._open_transactions.values()), None)
+        return None if oldest is None else oldest.begun_at_ns + self._context.settings.transaction_timeout_ns
 
-    @property
-    def oldest_transaction(self) -> tuple[str, int] | None:
-        """The name of the transaction that has been open longest, and since when, in nanoseconds."""
-        return next(((name, begun.at_ns) for name, begun in self._begun.items()), None)
+    def check_transactions(self, now_ns: int) -> None:
+        """Raise PeerViolation if one is open for too long."""
+        if self.commit_by_ns is not None and now_ns >= self.commit_by_ns:
+            timeout_s = self._context.settings.transaction_timeout_ns / NANOSECONDS
+            raise PeerViolation(
+                "transaction open too long",
+                f"{next(iter(self._open_transactions))!r} was neither committed nor aborted within {timeout_s:g} s; "
+                "COMMIT sooner",
+            )
 
     def apply(self, frames: Sequence[Frame]) -> int:
         """Apply frames in order until one has to be held back; returns how many were applied.
 
         Raises PeerViolation for a frame that is wrong; what stood before it has been applied by then.
         """
-        now_ns = self._applied_at_ns = self._around.clock.now_ns()
+        now_ns = self._applied_at_ns = self._context.clock.now_ns()
         try:
             for index, frame in enumerate(frames):
                 if isinstance(frame, SendRun):
@@ -161,23 +156,23 @@ class Commands:
         return len(frames)
 
     def abandon(self, leaving: Leaving) -> None:
-        """The client is done for: its open transactions and all its subscriptions end, and nothing more is applied."""
+        """End all its open transactions and subscriptions, and apply nothing more."""
         self.is_over = True
-        for begun in self._begun.values():
-            begun.borrowing.end()
-        self._begun.clear()
+        for transaction in self._open_transactions.values():
+            transaction.end()
+        self._open_transactions.clear()
         self._transactions.clear()
         self._client.leave_topics()
-        self._around.registry.leave(self.consumers.clear(), self._around.clock.now_ns(), leaving=leaving)
+        self._context.registry.leave(self.consumers.clear(), self._context.clock.now_ns(), leaving=leaving)
 
     def when_done(self, then: Callable[[], None]) -> None:
         """Call `then` when everything this client asked for before has been done."""
-        self._around.journal.submit(Unit({}, [], then, lane=self._lane))
+        self._context.journal.submit(Unit({}, [], then, lane=self._lane))
 
     def check_invariants(self) -> None:
         self._transactions.check_invariants()
-        assert self._begun.keys() == self._transactions.names()
-        assert not self._batch
+        assert self._open_transactions.keys() == self._transactions.names()
+        assert not self._unit
         assert not self.is_over or not self.consumers
 
     # SEND ------------------------------------------------------------------------------------------------------------
@@ -186,7 +181,7 @@ class Commands:
         """SENDs with one head. False if their topic is blocked."""
         if self._is_held_by(self._publishing.plan(run.head, run.receipt).topic):
             return False
-        self._publishing.gather(run, self._batch, now_ns)
+        self._publishing.gather(run, self._unit, now_ns)
         return True
 
     def _is_held_by(self, topic: Topic) -> bool:
@@ -194,8 +189,8 @@ class Commands:
         if topic.is_blocked:
             self.held_by = topic
             return True
-        if topic.is_stored and self._around.journal.gate.is_blocked:
-            self.held_by = self._around.journal.gate
+        if topic.is_stored and self._context.journal.gate.is_blocked:
+            self.held_by = self._context.journal.gate
             return True
         return False
 
@@ -245,10 +240,10 @@ class Commands:
             read_refusal(frame.headers, 0)  # raises before anything is gathered
         if "transaction" in frame.headers:
             self._gather(frame)
-            begun = self._begun[frame.headers["transaction"]]
-            begun.deliveries.append(delivery)
+            transaction = self._open_transactions[frame.headers["transaction"]]
+            transaction.deliveries.append(delivery)
             if delivery is not None and frame.command == "ACK":
-                begun.borrowing.add(delivery)
+                transaction.borrow(delivery)
         else:
             self._settle(frame, delivery)
             self._owe_receipt(frame)
@@ -257,7 +252,7 @@ class Commands:
     def _begin(self, frame: Frame) -> bool:
         transaction = frame.headers["transaction"]
         self._transactions.begin(transaction)
-        self._begun[transaction] = _Begun(self._around.clock.now_ns())
+        self._open_transactions[transaction] = OpenTransaction(self._context.clock.now_ns())
         self._owe_receipt(frame)
         return True
 
@@ -270,16 +265,16 @@ class Commands:
         topics = {self._publishing.plan(each.head, frame.receipt).topic for each in gathered if each.command == "SEND"}
         if any(self._is_held_by(topic) for topic in topics):
             return False
-        deliveries = iter(self._begun[transaction].deliveries)
+        deliveries = iter(self._open_transactions[transaction].deliveries)
         self._end_transaction(transaction)
-        now_ns = self._around.clock.now_ns()
+        now_ns = self._context.clock.now_ns()
         for each in gathered:
             if each.command == "SEND":
-                self._publishing.gather(SendRun(each.head, each.body, None), self._batch, now_ns)
+                self._publishing.gather(SendRun(each.head, each.body, None), self._unit, now_ns)
             else:
                 self._settle(each, next(deliveries))
         self._owe_receipt(frame)
-        unit = self._batch.take(self._lane, self._give_receipts)
+        unit = self._unit.take(self._lane, self._give_receipts)
         unit.is_transaction = True
         self._submit(unit)
         return True
@@ -293,7 +288,7 @@ class Commands:
         self._hand_over()
         self.abandon(Leaving.ENDED)
         self._owe_receipt(frame)
-        unit = self._batch.take(self._lane, self._give_last_receipts)
+        unit = self._unit.take(self._lane, self._give_last_receipts)
         # Its receipt also stands for acknowledgements that asked for none.
         unit.needs_order = self._subscribing.had_durable and unit.owes_receipt
         self._submit(unit)
@@ -311,7 +306,7 @@ class Commands:
         "DISCONNECT": _disconnect,
     }
 
-    # What they are made of -------------------------------------------------------------------------------------------
+    # Parts of the above --------------------------------------------------------------------------------------------
 
     def _settle(self, frame: Frame, delivery: Named | None) -> None:
         if delivery is None:
@@ -321,11 +316,11 @@ class Commands:
 
     def _answer_between(self, frame: Frame, consumer: Consumer, first: int, last: int) -> None:
         if frame.command == "ACK":
-            self._batch.acknowledge(consumer, first, last)
+            self._unit.acknowledge(consumer, first, last)
         else:
             self.refusals += last + 1 - first
-            # One moment for the whole chunk: what is refused in one go comes again in its order, and is one step.
-            self._batch.refuse(consumer, first, last, read_refusal(frame.headers, self._applied_at_ns))
+            # One time for the whole chunk: what is refused together comes again together, in its order.
+            self._unit.refuse(consumer, first, last, read_refusal(frame.headers, self._applied_at_ns))
 
     def _answer_run(self, run: AnswerRun) -> None:
         """Many bare ACKs or NACKs. If they name neighbouring deliveries of one consumer, as they mostly do, it is one
@@ -351,22 +346,22 @@ class Commands:
 
     def _end_transaction(self, transaction: str) -> None:
         self._transactions.end(transaction)
-        self._begun.pop(transaction).borrowing.end()
+        self._open_transactions.pop(transaction).end()
 
     def _owe_receipt(self, frame: Frame) -> None:
         if frame.receipt is not None:
-            self._batch.receipts.append(frame.receipt)
+            self._unit.receipts.append(frame.receipt)
 
     def _hand_over(self, *, needs_order: bool = False) -> None:
         """Give what was gathered to the journal."""
-        if self._batch:
-            unit = self._batch.take(self._lane, self._give_receipts)
+        if self._unit:
+            unit = self._unit.take(self._lane, self._give_receipts)
             unit.needs_order = needs_order
             self._submit(unit)
 
     def _submit(self, unit: Unit) -> None:
         unit.refused = unit.refused or self._refuse
-        self._around.journal.submit(unit)
+        self._context.journal.submit(unit)
 
     def _refuse(self, reason: str) -> None:
         """The store cannot take what this client sent, whatever is tried."""
@@ -378,7 +373,7 @@ class Commands:
 
     def _give_receipts(self, receipts: list[str]) -> None:
         if receipts:
-            self._outbox.put(render_receipts(receipts, self._client.version, self._around.settings.after_frame))
+            self._outbox.put(render_receipts(receipts, self._client.version, self._context.settings.after_frame))
 
     def _give_last_receipts(self, receipts: list[str]) -> None:
         self._give_receipts(receipts)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stompbroker.delivery import DeliveryWishes, Refusal, WhenUsedUp
 from stompbroker.errors import PeerViolation, shorten
-from stompbroker.sessions.durable_headers import refuse_nul
-from stompbroker.sessions.header_values import decimal_number, malformed, truth, whole_number
+from stompbroker.sessions.header_values import decimal_number, malformed, refuse_nul, truth, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +45,7 @@ _Reader = Callable[[str, str], Any]
 
 
 class _Claim(NamedTuple):
-    """What a header says that some field of the policy should be."""
+    """The value that a header gives to a field of the policy."""
 
     header: str
     text: str
@@ -160,7 +159,7 @@ def _claims(headers: Mapping[str, str], spellings: Iterable[str], read: _Reader)
 
 
 def _agreed(claims: Sequence[_Claim]) -> _Claim:
-    """The one thing that all of them say."""
+    """The value that all of them give."""
     for other in claims[1:]:
         if other.value != claims[0].value:
             raise PeerViolation(

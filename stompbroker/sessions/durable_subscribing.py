@@ -1,8 +1,8 @@
 """How a connection comes by a durable subscription, and how one is deleted.
 
-Law: synchronous; decides who gets a subscription, and says what a unit has to make durable. The newest connection
-wins; but two that live and take it from each other again and again are two instances with one identity, and then the
-newcomer is refused. One whose client has closed does not live, whether or not we are done with it.
+Law: synchronous; decides which connection gets a subscription, and what a unit has to make durable. The newest
+connection wins. But two that keep taking it from each other are two instances with one identity, and then the newcomer
+is refused. A connection that its client has closed does not count, even if it is still being read.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Durability, Subscription
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.durable_headers import DSUB_PREFIX, find_by_name, is_named, read_identity
-from stompbroker.sessions.replaying import find_start
-from stompbroker.sessions.subscribe_headers import read_pattern
+from stompbroker.sessions.starting_points import find_start
+from stompbroker.sessions.subscribe_headers import DSUB_PREFIX, find_by_name, is_named, read_identity, read_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,31 +24,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Obtained", "find_to_delete", "obtain"]
 
-#: A subscription may be taken over so often within that time from somebody who was there.
+#: How often a subscription may be taken over within that time, from connections that are alive.
 MAX_TAKE_OVERS: Final = 2
 TAKE_OVER_WINDOW_NS: Final = 60 * NANOSECONDS
 
 
 class Obtained(NamedTuple):
     subscription: Subscription
-    #: Whether it has to be written down before it counts.
+    #: Whether it has to be stored before it counts.
     is_new: bool
 
 
-def obtain(identity: Identity, request: SubscribeRequest, around: SessionContext, peer: str) -> Obtained:
+def obtain(identity: Identity, request: SubscribeRequest, context: SessionContext, peer: str) -> Obtained:
     """The durable subscription that a SUBSCRIBE means, without a consumer: new, resumed, or taken from another.
 
     Raises PeerViolation. What a client may change with every SUBSCRIBE is changed; it is stored with the next write.
     """
-    if not around.journal.can_store:
+    if not context.journal.can_store:
         raise PeerViolation(
             "no durable subscriptions", 'this broker keeps nothing (database = "memory"); subscribe without durability'
         )
-    now_ns = around.clock.now_ns()
-    subscription = around.registry.durable.get(identity)
+    now_ns = context.clock.now_ns()
+    subscription = context.registry.durable.get(identity)
     if subscription is None:
-        _check_may_create(around)
-        return Obtained(_create(identity, request, around, now_ns), True)
+        _check_may_create(context)
+        return Obtained(_create(identity, request, context, now_ns), True)
     if subscription.pattern != request.pattern:
         raise PeerViolation(
             "durable subscription has another destination",
@@ -60,7 +59,7 @@ def obtain(identity: Identity, request: SubscribeRequest, around: SessionContext
         _take_over(subscription, peer, now_ns)
         # The old connection has given it up by now; if it is still applying frames of its own, it is made to.
         if subscription.consumer is not None:
-            around.registry.leave([subscription.consumer], now_ns)
+            context.registry.leave([subscription.consumer], now_ns)
     subscription.name = request.name
     subscription.ack_mode = request.ack_mode
     subscription.is_no_local = request.is_no_local
@@ -69,9 +68,9 @@ def obtain(identity: Identity, request: SubscribeRequest, around: SessionContext
     return Obtained(subscription, False)
 
 
-def _check_may_create(around: SessionContext) -> None:
-    count = len(around.registry.durable)
-    if count >= around.settings.max_durable_subscriptions:
+def _check_may_create(context: SessionContext) -> None:
+    count = len(context.registry.durable)
+    if count >= context.settings.max_durable_subscriptions:
         raise PeerViolation(
             "too many durable subscriptions",
             f"there are {count}, which is all there may be (max_durable_subscriptions); those that nobody needs can be "
@@ -79,7 +78,7 @@ def _check_may_create(around: SessionContext) -> None:
         )
 
 
-def _create(identity: Identity, request: SubscribeRequest, around: SessionContext, now_ns: int) -> Subscription:
+def _create(identity: Identity, request: SubscribeRequest, context: SessionContext, now_ns: int) -> Subscription:
     subscription = Subscription(
         name=request.name,
         destination=request.destination,
@@ -89,13 +88,13 @@ def _create(identity: Identity, request: SubscribeRequest, around: SessionContex
         is_ordered=request.is_ordered,
         wishes=request.wishes,
         durability=Durability(
-            identity, around.journal.next_subscription_id(), created_at_ns=now_ns, last_seen_at_ns=now_ns
+            identity, context.journal.next_subscription_id(), created_at_ns=now_ns, last_seen_at_ns=now_ns
         ),
     )
     if request.pattern.is_exact:
-        around.registry.topic(request.pattern, now_ns)  # raises if there are too many, before anything is done
-    subscription.starts_at = find_start(request, around)
-    around.registry.add_durable(subscription)
+        context.registry.topic(request.pattern, now_ns)  # raises if there are too many, before anything is done
+    subscription.starts_at = find_start(request.start, request.destination, request.pattern, context)
+    context.registry.add_durable(subscription)
     return subscription
 
 
@@ -105,7 +104,7 @@ def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
     assert consumer is not None
     since_ns = now_ns - TAKE_OVER_WINDOW_NS
     recent = [at_ns for at_ns in durability.taken_over_at_ns if at_ns > since_ns]
-    # Its client may have gone, and what it said is still to be read or stored: then somebody returns, no more.
+    # If its client has left, and only its last frames are still to be read or stored, this is a return.
     is_there = not consumer.sink.is_deserted
     if is_there and len(recent) >= MAX_TAKE_OVERS:
         raise PeerViolation(
@@ -123,13 +122,13 @@ def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
 
 
 def find_to_delete(
-    headers: Mapping[str, str], open_here: Subscription | None, around: SessionContext, client_id: str | None
+    headers: Mapping[str, str], open_here: Subscription | None, context: SessionContext, client_id: str | None
 ) -> Subscription:
     """The durable subscription that an UNSUBSCRIBE wants deleted; `open_here` is what its `id` means on the connection.
 
     Raises PeerViolation if there is none.
     """
-    durable = around.registry.durable
+    durable = context.registry.durable
     destination = headers.get("destination")
     if destination is not None and destination.startswith(DSUB_PREFIX):
         return durable[find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)]

@@ -11,8 +11,10 @@ from typing import Final
 
 from stompbroker.errors import PeerViolation, shorten
 
-__all__ = ["decimal_number", "malformed", "shown", "truth", "whole_number"]
+__all__ = ["check_name", "decimal_number", "malformed", "refuse_nul", "shown", "truth", "whole_number"]
 
+#: Bytes of UTF-8 in a client id or a name: they are kept, indexed and typed by people.
+MAX_NAME_BYTES: Final = 255
 #: Characters of a wrong value that are told: what is allowed stands behind it, and must not be cut off.
 _MAX_SHOWN: Final = 100
 #: Leading zeros included; more digits than the largest number of 64 bits has are a mistake.
@@ -51,3 +53,20 @@ def decimal_number(header: str, value: str, low: int, high: int) -> float:
     if _DECIMAL.fullmatch(value) and low <= float(value) <= high:
         return float(value)
     raise malformed(header, value, f"a decimal number from {low} to {high}")
+
+
+def refuse_nul(header: str, value: str) -> None:
+    """What is kept as text must not hold it: not every database can."""
+    if "\0" in value:
+        raise PeerViolation(f"malformed header {header!r}", "it holds a NUL, which no text may")
+
+
+def check_name(header: str, value: str) -> str:
+    """The value itself if it can be the name of something that is kept."""
+    if not value:
+        raise PeerViolation(f"empty header {header!r}", "a name needs at least one character")
+    refuse_nul(header, value)
+    size_bytes = len(value.encode())
+    if size_bytes > MAX_NAME_BYTES:
+        raise PeerViolation(f"header {header!r} too long", f"{MAX_NAME_BYTES} bytes are allowed; it has {size_bytes}")
+    return value

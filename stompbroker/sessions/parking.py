@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Parking"]
 
-#: What a connection may park while the memory budget is tight: many held back at once are what makes it so.
+#: What a connection may park while the memory budget is tight: parked frames of many connections can cause that.
 MAX_TIGHT_BYTES: Final = 32 * 1024
 
 

@@ -1,14 +1,12 @@
 """One connected client, from its first byte to its last.
 
-Law: synchronous, and knows no socket. The worker feeds it chunks and sends its outbox, the pacemaker calls `beat`;
-everything between two calls is consistent. What frames do is said in `commands`; here is said in which order they are
+Law: synchronous, and knows no socket. The worker feeds it chunks and sends its outbox, the pacemaker calls `on_timer`;
+between two calls everything is consistent. `commands` has what frames do. This module has the order in which they are
 applied, when a client is held back, when it is given up, and what happens then.
 
 A client that publishes to a topic whose window is full, or to a stored one while the journal's gate is closed, is *held
 back*: its SENDs, and whatever comes behind them, are parked, while ACK, NACK and heart-beats still count, since they
 are what may give the topic room again.
-
-It is long because what is taken, held back, given up and ended for one client shares one state and its invariants.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from stompbroker.changes import Lane
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.client import Client
+from stompbroker.sessions.client import Client, ConnectionStatistics
 from stompbroker.sessions.commands import Commands
+from stompbroker.sessions.intake import Intake
+from stompbroker.sessions.liveness import Liveness
 from stompbroker.sessions.outbox import Outbox
 from stompbroker.sessions.parking import Parking
-from stompbroker.sessions.statistics import ConnectionStatistics
-from stompbroker.sessions.vital_signs import VitalSigns
 from stompbroker.signals import Signal
 from stompbroker.stomp import HEART_BEAT, MAX_FRAMES_PER_CALL, Connection, forbid_body, render_error
 
@@ -35,21 +33,18 @@ if TYPE_CHECKING:
 
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions.session_context import SessionContext
-    from stompbroker.stomp import Frame, Version
+    from stompbroker.stomp import Frame
 
 __all__ = ["SMALL_PARTIAL_BYTES", "Ending", "Session"]
 
-#: A partial frame up to this size is nobody's concern; a larger one has to go on coming while memory is tight.
+#: While memory is tight, a partial frame above this size has to go on coming.
 SMALL_PARTIAL_BYTES: Final = 64 * 1024
-#: What of one client may be on its way through the journal before no more is read from it. A few chunks, so that the
-#: next batch gathers while one is written.
-MAX_LANE_BYTES: Final = 2 * 1024 * 1024
 #: Topics a client publishes to that are named in its statistics.
 MAX_SHOWN_TOPICS: Final = 20
 
 
 def _do_nothing() -> None:
-    """What is interrupted while nobody reads."""
+    """Placeholder until the worker installs its cancel function."""
 
 
 @final
@@ -71,19 +66,18 @@ class Session:
     """
 
     __slots__ = (
-        "_around",
         "_charged_bytes",
         "_commands",
+        "_context",
         "_deferred_failure",
         "_had_timed",
+        "_intake",
         "_is_applying",
         "_is_failing",
         "_lane",
+        "_liveness",
         "_parking",
         "_protocol",
-        "_sent_when_stopped",
-        "_stopped_since_ns",
-        "_vital_signs",
         "bytes_in",
         "connected_at_ns",
         "connection_id",
@@ -95,10 +89,10 @@ class Session:
         "resumed",
     )
 
-    def __init__(self, around: SessionContext, connection_id: ConnectionId, peer: str) -> None:
-        settings = around.settings
-        now_ns = around.clock.now_ns()
-        self._around = around
+    def __init__(self, context: SessionContext, connection_id: ConnectionId, peer: str) -> None:
+        settings = context.settings
+        now_ns = context.clock.now_ns()
+        self._context = context
         self.connection_id = connection_id
         #: The client's address, for people to read.
         self.peer = peer
@@ -106,32 +100,29 @@ class Session:
         self.bytes_in = 0
         #: Woken when there may be room again for more of what this client sends.
         self.resumed = Signal()
-        self.outbox = Outbox(around.budget, self.resumed, around.flush_queue)
+        self.outbox = Outbox(context.budget, self.resumed, context.flush_queue)
         self.ending: Ending | None = None
-        #: Called when `ending` is set, to stop the worker's reading; the worker's to set.
+        #: Cancels the worker's reading when `ending` is set; installed by the worker.
         self.interrupt: Callable[[], None] = _do_nothing
         self._protocol = Connection(
             settings.limits,
             heart_beat_send_ms=settings.heart_beat_send_ms,
             heart_beat_want_ms=settings.heart_beat_want_ms,
         )
-        self._vital_signs = VitalSigns(now_ns, settings.connect_timeout_ns)
+        self._liveness = Liveness(now_ns, settings.connect_timeout_ns)
         self._lane = Lane(self.resumed)
         self._commands = Commands(
-            around,
+            context,
             Client(connection_id, peer, end=self._end_disconnected, disconnect=self.fail),
             self.outbox,
             self._lane,
         )
-        self._parking = Parking(around.budget, settings.parking_bytes)
-        #: Since when nothing is read from this client because of what it sent or does not read, and what it had been
-        #: sent then.
-        self._stopped_since_ns: int | None = None
-        self._sent_when_stopped = 0
-        #: Whether its frames are being applied, and what it is to be told when they are.
+        self._parking = Parking(context.budget, settings.parking_bytes)
+        self._intake = Intake(self._parking, self._lane, self.outbox, settings.block_timeout_ns)
+        #: Whether its frames are being applied, and the ERROR that has to wait until they are.
         self._is_applying = False
         self._deferred_failure: PeerViolation | None = None
-        #: Whether it will be told an ERROR as soon as what it asked for before has been done.
+        #: Whether it will get an ERROR as soon as everything it asked for before has been done.
         self._is_failing = False
         #: Set by the worker while it waits for memory before it reads on.
         self.is_waiting_for_memory = False
@@ -139,13 +130,9 @@ class Session:
         self._had_timed = False
         #: Partial frames and transactions, as last charged.
         self._charged_bytes = 0
-        around.rhythm.schedule(self, now_ns + settings.connect_timeout_ns)
+        context.timers.schedule(self, now_ns + settings.connect_timeout_ns)
 
     # Receiving -------------------------------------------------------------------------------------------------------
-
-    @property
-    def version(self) -> Version:
-        return self._protocol.version
 
     @property
     def is_held_back(self) -> bool:
@@ -153,14 +140,8 @@ class Session:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the worker should read on: not when the client is done, nor while its parking is full, too much of it
-        is on its way through the journal, or it does not read its receipts."""
-        return (
-            self.ending is None
-            and not self._parking.is_full
-            and self._lane.size_bytes < MAX_LANE_BYTES
-            and not self.outbox.is_owing_too_much
-        )
+        """Whether the worker should read on."""
+        return self.ending is None and self._intake.has_room
 
     @property
     def is_unfinished(self) -> bool:
@@ -178,7 +159,7 @@ class Session:
         True if there are more: then `receive(b"")` goes on, after a checkpoint.
         """
         self.bytes_in += len(chunk)
-        self._vital_signs.last_received_ns = self._around.clock.now_ns()
+        self._liveness.last_received_ns = self._context.clock.now_ns()
         is_greeted = self._protocol.greeting is not None
         try:
             frames = self._protocol.receive(chunk)
@@ -214,11 +195,11 @@ class Session:
         return self.is_held_back and applied > 0
 
     def take_rest_s(self) -> float:
-        """How long others come first, since this client refuses much; 0 if nobody else waits for the store."""
+        """How long not to read this client because of its NACKs; 0 if no other client waits for the store."""
         refusals, self._commands.refusals = self._commands.refusals, 0
-        if not refusals or self._around.journal.pending_units <= self._lane.units:
+        if not refusals or self._context.journal.pending_units <= self._lane.units:
             return 0.0
-        return self._around.refusal_pace.rest_ns(refusals, self._around.clock.now_ns()) / NANOSECONDS
+        return self._context.refusal_pace.rest_ns(refusals, self._context.clock.now_ns()) / NANOSECONDS
 
     async def wait_released(self) -> None:
         """Until what holds this session back takes messages again, or there is nothing to wait for."""
@@ -228,8 +209,9 @@ class Session:
     async def wait_wanting_more(self) -> None:
         """Until there is room for more of what this client sends, or it has ended."""
         while self.ending is None and not self.wants_more:
-            await self.resumed.wait_either(self._around.budget.eased)
-            self._note_whether_stopped()
+            await self.resumed.wait_either(self._context.budget.eased)
+            if self._intake.note(self._context.clock):
+                self._look_at_times()
 
     def _greet(self, frames: Sequence[Frame]) -> None:
         """CONNECT is the first frame, and the protocol returns it alone: what follows depends on the version."""
@@ -239,8 +221,8 @@ class Session:
         (connect,) = frames
         forbid_body(connect, greeting.version)
         self._commands.introduce(greeting.version, connect.headers.get("client-id"))
-        self._vital_signs.connected(greeting.heart_beats, self._around.settings.heart_beat_margin)
-        self._put_frame(self._protocol.render_connected(str(self.connection_id), self._around.server))
+        self._liveness.connected(greeting.heart_beats, self._context.settings.heart_beat_margin)
+        self._put_frame(self._protocol.render_connected(str(self.connection_id), self._context.server))
         self._look_at_times()
 
     def _apply(self, frames: Sequence[Frame]) -> int:
@@ -262,102 +244,58 @@ class Session:
                 self._parking.put(frame)
         self._apply(answers)
 
-    def _note_whether_stopped(self) -> None:
-        if self.wants_more:
-            self._stopped_since_ns = None
-        elif self._stopped_since_ns is None:
-            self._stopped_since_ns = self._around.clock.now_ns()
-            self._sent_when_stopped = self.outbox.sent_bytes
-            self._look_at_times()
-
     def _after_commands(self) -> None:
-        """Charge what is kept for this client, keep an eye on what has a time limit, and say what had to wait."""
+        """Charge what is kept for this client, start its timers, and send an ERROR that had to wait."""
         kept_bytes = self._protocol.pending_bytes + self._commands.kept_bytes
-        self._around.budget.adjust(kept_bytes - self._charged_bytes)
+        self._context.budget.adjust(kept_bytes - self._charged_bytes)
         self._charged_bytes = kept_bytes
-        has_timed = self._commands.has_transactions or self.partial_bytes > SMALL_PARTIAL_BYTES
-        if has_timed and not self._had_timed:
+        has_timed = self._commands.commit_by_ns is not None or self.partial_bytes > SMALL_PARTIAL_BYTES
+        if self._intake.note(self._context.clock) or (has_timed and not self._had_timed):
             self._look_at_times()
         self._had_timed = has_timed
-        self._note_whether_stopped()
         if self._deferred_failure is not None:
             self.fail(self._deferred_failure)
 
     # Time ------------------------------------------------------------------------------------------------------------
 
     def _look_at_times(self) -> None:
-        """Have `beat` called soon: something with a time limit has begun."""
-        self._around.rhythm.schedule(self, self._around.clock.now_ns())
+        """Have `on_timer` called soon: something with a time limit has begun."""
+        if self.ending is None:
+            self._context.timers.schedule(self, self._context.clock.now_ns())
 
-    def beat(self, now_ns: int) -> int | None:
+    def on_timer(self, now_ns: int) -> int | None:
         """Do what is due: send a heart-beat, give up a client that is overdue. Returns when to be called again."""
         if self.ending is not None:
             return None
-        settings = self._around.settings
         try:
-            self._vital_signs.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
+            self._liveness.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
         except PeerViolation as violation:
-            # Silent, so it may hang over what it was sent.
+            # A silent client may hang because of what it was sent.
             self.fail(violation, Leaving.LOST)
             return None
         try:
-            self._check_transactions(now_ns)
+            self._commands.check_transactions(now_ns)
             self._check_partial_frame(now_ns)
-            self._check_stopped(now_ns)
+            self._intake.check(now_ns, self._commands.held_by, self._commands.consumers)
         except PeerViolation as violation:
             self.fail(violation)
             return None
-        if self._vital_signs.owes_heart_beat(now_ns, self.outbox.put_bytes):
+        if self._liveness.owes_heart_beat(now_ns, self.outbox.put_bytes):
             self.outbox.put(HEART_BEAT)
-        due = [self._vital_signs.next_look_ns(now_ns)]
-        if (oldest := self._commands.oldest_transaction) is not None:
-            due.append(oldest[1] + settings.transaction_timeout_ns)
-        if self._stopped_since_ns is not None:
-            due.append(self._stopped_since_ns + settings.block_timeout_ns)
+        due = [self._liveness.next_look_ns(now_ns), self._commands.commit_by_ns, self._intake.check_at_ns]
         if self.partial_bytes > SMALL_PARTIAL_BYTES:
-            due.append(now_ns + settings.block_timeout_ns)
+            due.append(now_ns + self._context.settings.block_timeout_ns)
         return min((at_ns for at_ns in due if at_ns is not None), default=None)
-
-    def _check_transactions(self, now_ns: int) -> None:
-        oldest = self._commands.oldest_transaction
-        timeout_ns = self._around.settings.transaction_timeout_ns
-        if oldest is not None and now_ns - oldest[1] >= timeout_ns:
-            raise PeerViolation(
-                "transaction open too long",
-                f"{oldest[0]!r} was neither committed nor aborted within {timeout_ns / NANOSECONDS:g} s; COMMIT sooner",
-            )
 
     def _check_partial_frame(self, now_ns: int) -> None:
         """While memory is tight, a large frame that has come in part must go on coming."""
-        silence_ns = now_ns - self._vital_signs.last_received_ns
-        is_overdue = silence_ns >= self._around.settings.block_timeout_ns and not self.is_waiting_for_memory
-        if self.partial_bytes > SMALL_PARTIAL_BYTES and is_overdue and self._around.budget.is_tight:
+        silence_ns = now_ns - self._liveness.last_received_ns
+        is_overdue = silence_ns >= self._context.settings.block_timeout_ns and not self.is_waiting_for_memory
+        if self.partial_bytes > SMALL_PARTIAL_BYTES and is_overdue and self._context.budget.is_tight:
             raise PeerViolation(
                 "incomplete frame",
                 f"{self.partial_bytes} bytes of a frame keep memory that others need, and nothing more of it came for "
                 f"{silence_ns / NANOSECONDS:g} s",
-            )
-
-    def _check_stopped(self, now_ns: int) -> None:
-        """A client that we do not read from for long may be waiting for itself, or does not take what it asked for."""
-        since_ns = self._stopped_since_ns
-        if since_ns is None or now_ns - since_ns < self._around.settings.block_timeout_ns:
-            return
-        self._stopped_since_ns = now_ns
-        if self.outbox.is_owing_too_much and self.outbox.sent_bytes == self._sent_when_stopped:
-            raise PeerViolation(
-                "receipts are not read",
-                f"{self.outbox.size_bytes} bytes wait to be read by this client, and it took none of them for "
-                f"{self._around.settings.block_timeout_ns / NANOSECONDS:g} s; read what the broker sends",
-            )
-        self._sent_when_stopped = self.outbox.sent_bytes
-        holder, in_flight = self._commands.held_by, self._commands.consumers.in_flight
-        if self._parking.is_full and in_flight and holder is not None and holder.waits_for_consumers:
-            raise PeerViolation(
-                "held back too long",
-                f"{holder.why}, {self._parking.size_bytes} bytes of what this connection sent wait for "
-                f"it, and {in_flight} deliveries to it are not acknowledged; acknowledge them, or "
-                "publish on another connection",
             )
 
     # Ending ----------------------------------------------------------------------------------------------------------
@@ -374,7 +312,7 @@ class Session:
             return
         self._protocol.fail()
         self._commands.abandon(leaving)
-        if self._lane.units and not self._around.journal.gate.is_blocked:
+        if self._lane.units and not self._context.journal.gate.is_blocked:
             # The receipts it is owed come first.
             self._is_failing = True
             self._commands.when_done(lambda: self._end_failed(violation))
@@ -384,8 +322,8 @@ class Session:
     def _end_failed(self, violation: PeerViolation) -> None:
         if self.ending is not None:
             return
-        self._put_frame(render_error(violation, self.version))
-        self._around.throttle.log(
+        self._put_frame(render_error(violation, self._protocol.version))
+        self._context.throttle.log(
             "info",
             "client failed",
             (self.host, violation.summary),
@@ -396,7 +334,7 @@ class Session:
         self._end(Ending.FAILED)
 
     def _put_frame(self, frame: bytes) -> None:
-        self.outbox.put(frame + self._around.settings.after_frame)
+        self.outbox.put(frame + self._context.settings.after_frame)
 
     def lose(self) -> None:
         """The connection is gone, or about to be: give back everything that was kept for it."""
@@ -404,16 +342,16 @@ class Session:
         self._end(Ending.LOST)
         self.outbox.close()
         self._parking.clear()
-        self._around.budget.adjust(-self._charged_bytes)
+        self._context.budget.adjust(-self._charged_bytes)
         self._charged_bytes = 0
-        self._commands.client.untie()
+        self._commands.client.release()
 
     def _end_disconnected(self) -> None:
         self._end(Ending.DISCONNECTED)
 
     def _end(self, ending: Ending) -> None:
         self.ending = self.ending or ending
-        self._around.rhythm.forget(self)
+        self._context.timers.forget(self)
         self.interrupt()
         self.resumed.wake()
         if self._commands.held_by is not None:
@@ -426,7 +364,7 @@ class Session:
         return ConnectionStatistics(
             id=self.connection_id,
             peer=self.peer,
-            version=None if greeting is None else self.version.value,
+            version=None if greeting is None else self._protocol.version.value,
             client_id=self._commands.client.client_id,
             heart_beat_to_client_ms=0 if greeting is None else greeting.heart_beats.to_client_ms,
             heart_beat_from_client_ms=0 if greeting is None else greeting.heart_beats.from_client_ms,
@@ -445,11 +383,7 @@ class Session:
         """The client's address without its port."""
         return self.peer.rpartition(":")[0]
 
-    @property
-    def late_answers(self) -> int:
-        return self._commands.late_answers
-
     def check_invariants(self) -> None:
         self._commands.check_invariants()
-        # It is over earlier than it has ended while a DISCONNECT or an ERROR waits for its turn.
+        # Between the two, a DISCONNECT or an ERROR waits for the units before it.
         assert self._commands.is_over or (self.ending is None and not self._is_failing)

@@ -1,7 +1,7 @@
 """Where in a topic a new subscription wants to begin.
 
-Law: headers in, a value out, or a PeerViolation that says what is allowed. Nothing here knows a topic or the time; what
-the value comes to is found out where the messages are.
+Law: from headers to a value, and from that value to an offset of what the topic has retained; or a PeerViolation that
+says what is allowed.
 
 RabbitMQ's header and its words are taken, too: first, last and next, timestamp=SECONDS, and its units of age, of which
 Y is 365 days, M is 30, and D is our d.
@@ -15,13 +15,18 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.delivery import Replay
 from stompbroker.errors import PeerViolation
+from stompbroker.ids import Offset
 from stompbroker.sessions.header_values import malformed, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Start", "StartKind", "read_start"]
+    from stompbroker.delivery import Pattern
+    from stompbroker.sessions.session_context import SessionContext
+
+__all__ = ["Start", "StartKind", "find_start", "read_start"]
 
 _HEADERS: Final = ("from", "x-stream-offset")
 _NS_PER_S: Final = 1_000_000_000
@@ -112,3 +117,41 @@ def _at(at_ns: int) -> Start:
 def _since_1970_ns(at: datetime) -> int:
     in_utc = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     return (in_utc - _EPOCH) // timedelta(microseconds=1) * _NS_PER_US
+
+
+def find_start(start: Start | None, destination: str, pattern: Pattern, context: SessionContext) -> Replay | None:
+    """The offset that `start` comes to; None if the subscription begins with what comes. Raises PeerViolation.
+
+    It is found at once: a time is looked up among the marks of what is retained, and what lies between the mark and the
+    time is stepped over when it is read.
+    """
+    if start is None or start.kind is StartKind.LATEST:
+        return None
+    if not pattern.is_exact:
+        raise PeerViolation(
+            "replay needs one topic",
+            f"{destination!r} is a pattern; only of one topic it can be said where to begin (`from`); leave that out",
+        )
+    now_ns = context.clock.now_ns()
+    topic = context.registry.topic(pattern, now_ns)
+    if topic.retained is None:
+        raise PeerViolation(
+            "topic retains nothing",
+            f"{topic.name!r} keeps no messages for later subscribers, so there is nothing to begin `from`: leave that "
+            "out, or have the operator set retain_s, retain_bytes or retain_messages for the topic",
+        )
+    kept_from = topic.collected_up_to
+    match start.kind:
+        case StartKind.EARLIEST:
+            return Replay(kept_from)
+        case StartKind.OFFSET:
+            if start.offset > topic.log.end_offset:
+                raise PeerViolation(
+                    "offset not reached yet",
+                    f"the next message of {topic.name!r} gets offset {topic.log.end_offset}, not {start.offset}; "
+                    "begin there at the latest",
+                )
+            return Replay(Offset(max(start.offset, kept_from)), asked_for=Offset(start.offset))
+        case _:
+            since_ns = start.at_ns if start.kind is StartKind.TIME else now_ns - start.age_ns
+            return Replay(max(kept_from, topic.retained.offset_before(since_ns)), since_ns=since_ns)

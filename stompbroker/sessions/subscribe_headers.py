@@ -1,7 +1,14 @@
-"""What the headers of a SUBSCRIBE ask for, in every broker's dialect.
+"""What a SUBSCRIBE asks for and which durable subscription a frame means, in every broker's dialect.
 
-Law: headers in, a value out, or a PeerViolation that names the header and what is allowed. Other brokers'
-names for a thing are taken where they mean that very thing.
+Law: headers in, a value out, or a PeerViolation that names the header and what is allowed. Other brokers' names for a
+thing are taken where they mean that very thing. A durable subscription is known by
+
+    activemq.subscriptionName, durable-subscription-name,      its name within the CONNECT's client-id
+    durable-subscriber-name
+    x-queue-name                                               its name, without a client-id
+    durable:true or persistent:true, with an id                its id within the client-id; without one, within the
+                                                               destination
+    destination:/dsub/ID                                       its name or id, wherever
 """
 
 from __future__ import annotations
@@ -9,22 +16,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.delivery import AckMode, Credit, Pattern, parse_pattern
+from stompbroker.delivery import AckMode, Credit, Identity, IdentityKind, Pattern, parse_pattern
 from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.sessions.delivery_headers import read_ordering, read_wishes
-from stompbroker.sessions.durable_headers import DSUB_PREFIX, asks_for_durable, find_by_name, read_identity
-from stompbroker.sessions.header_values import truth
+from stompbroker.sessions.header_values import check_name, truth
 from stompbroker.sessions.starting_points import read_start
 from stompbroker.sessions.unsupported_headers import refuse_unsupported_in_subscribe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from stompbroker.delivery import DeliveryWishes, Identity, Subscription
+    from stompbroker.delivery import DeliveryWishes, Subscription
     from stompbroker.sessions.session_context import SessionSettings
     from stompbroker.sessions.starting_points import Start
 
-__all__ = ["SubscribeRequest", "read_pattern", "read_subscribe"]
+__all__ = [
+    "DSUB_PREFIX",
+    "SubscribeRequest",
+    "asks_for_durable",
+    "find_by_name",
+    "is_named",
+    "read_identity",
+    "read_pattern",
+    "read_subscribe",
+]
+
+#: What other brokers' clients call the name of a durable subscription.
+_NAMES: Final = ("activemq.subscriptionName", "durable-subscription-name", "durable-subscriber-name")
+_QUEUE_NAME: Final = "x-queue-name"
+_DURABLE: Final = ("durable", "persistent")
+
+DSUB_PREFIX: Final = "/dsub/"
+#: There is no login yet.
+_OWNER: Final = ""
 
 #: What other brokers' clients call the number of messages they want to have in flight.
 _MESSAGE_CREDIT: Final = ("prefetch-count", "activemq.prefetchSize")
@@ -141,3 +165,59 @@ def _whole_number(name: str, value: str, *, least: int) -> int:
     if digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(value) >= least:
         return int(value)
     raise PeerViolation(f"malformed header {name!r}", f"{value!r} is not a whole number of at least {least}")
+
+
+# Durable subscriptions -----------------------------------------------------------------------------------------------
+
+
+def asks_for_durable(headers: Mapping[str, str]) -> bool:
+    """Whether a SUBSCRIBE wants a durable subscription, or an UNSUBSCRIBE wants one deleted."""
+    if any(name in headers for name in _NAMES):
+        return True
+    said = [truth(name, headers[name]) for name in _DURABLE if name in headers]
+    # RabbitMQ's clients may ask for one that goes with its last consumer, which is a transient one.
+    if truth("auto-delete", headers.get("auto-delete", "false")):
+        return False
+    return any(said) or (_QUEUE_NAME in headers and not said)
+
+
+def is_named(headers: Mapping[str, str]) -> bool:
+    """Whether the frame gives a name, not merely an id."""
+    return any(name in headers for name in (*_NAMES, _QUEUE_NAME))
+
+
+def read_identity(headers: Mapping[str, str], pattern: Pattern | None, client_id: str | None) -> Identity | None:
+    """What the durable subscription is known by; None if only its name is known: the frame gives no destination.
+
+    Raises PeerViolation if the frame does not name it at all.
+    """
+    for header in _NAMES:
+        if header in headers:
+            if client_id is None:
+                raise PeerViolation(
+                    "durable subscription without client-id",
+                    f"{header!r} names a subscription of one client: give CONNECT a 'client-id' header",
+                )
+            return Identity(_OWNER, IdentityKind.NAMED, client_id, check_name(header, headers[header]))
+    if _QUEUE_NAME in headers:
+        return Identity(_OWNER, IdentityKind.NAMED, "", check_name(_QUEUE_NAME, headers[_QUEUE_NAME]))
+    if "id" not in headers:
+        raise PeerViolation("durable subscription without id", "it is known by its 'id' header, which is missing")
+    name = check_name("id", headers["id"])
+    if client_id is not None:
+        return Identity(_OWNER, IdentityKind.NAMED, client_id, name)
+    if pattern is None:
+        return None
+    return Identity(_OWNER, IdentityKind.ADDRESSED, pattern.name, name)
+
+
+def find_by_name(name: str, known: Iterable[Identity], client_id: str | None) -> Identity:
+    """The durable subscription of that name: this client's own, or else the only one there is."""
+    found = [identity for identity in known if identity.name == name]
+    own = [identity for identity in found if identity.kind is IdentityKind.NAMED and identity.scope == client_id]
+    if len(own) == 1 or len(found) == 1:
+        return (own or found)[0]
+    if not found:
+        raise PeerViolation("unknown durable subscription", f"there is none with the id {name!r}")
+    listed = ", ".join(sorted(identity.key for identity in found[:10]))
+    raise PeerViolation("ambiguous durable subscription", f"the id {name!r} is that of {len(found)}: {listed}")

@@ -12,7 +12,7 @@ from stompbroker.changes import Unit, removal
 from stompbroker.delivery import AckMode, Consumer, Leaving, Subscription
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
-from stompbroker.sessions.replaying import find_start
+from stompbroker.sessions.starting_points import find_start
 from stompbroker.sessions.stomp_sink import StompSink
 from stompbroker.sessions.subscribe_headers import read_subscribe
 from stompbroker.stomp import Version
@@ -32,17 +32,17 @@ __all__ = ["Subscribing"]
 
 @final
 class Subscribing:
-    __slots__ = ("_around", "_client", "_consumers", "_lane", "_outbox", "had_durable")
+    __slots__ = ("_client", "_consumers", "_context", "_lane", "_outbox", "had_durable")
 
     def __init__(
         self,
-        around: SessionContext,
+        context: SessionContext,
         client: Client,
         consumers: Consumers,
         outbox: Outbox,
         lane: Lane,
     ) -> None:
-        self._around = around
+        self._context = context
         self._client = client
         self._consumers = consumers
         self._outbox = outbox
@@ -52,14 +52,14 @@ class Subscribing:
 
     def read(self, headers: Mapping[str, str]) -> SubscribeRequest:
         """What a SUBSCRIBE asks for. Raises PeerViolation if it may not."""
-        registry = self._around.registry
-        request = read_subscribe(headers, self._around.settings, registry.durable, self._client.client_id)
+        registry = self._context.registry
+        request = read_subscribe(headers, self._context.settings, registry.durable, self._client.client_id)
         self._consumers.check_may_open(request.name, request.destination)
         return request
 
     def open(self, request: SubscribeRequest, give_receipts: Callable[[], None]) -> Unit:
         """Claim the subscription; it begins, and the client is told, when the unit is completed."""
-        registry = self._around.registry
+        registry = self._context.registry
         subscription, is_new = self._obtain(request)
         subscription.connection_id = self._client.connection_id
         subscription.connection_name = self._client.name
@@ -70,7 +70,7 @@ class Subscribing:
             self._client.disconnect,
             subscription_name=subscription.name,
             version=version,
-            after_frame=self._around.settings.after_frame,
+            after_frame=self._context.settings.after_frame,
             ordinal=ordinal,
             expects_acks=subscription.ack_mode is not AckMode.AUTO,
         )
@@ -82,14 +82,14 @@ class Subscribing:
             queue=registry.ready,
             finds_by_message_id=version is not Version.V1_2,
         )
-        registry.claim(consumer, self._around.clock.now_ns())
+        registry.claim(consumer, self._context.clock.now_ns())
         self._consumers.add(consumer, request.destination)
 
         def begin() -> None:
             if subscription.is_durable and subscription.is_closed:
                 return  # the store has refused it in the meantime, and the client is told so
             # Its receipt comes before its first message: the distributor does not run in between.
-            now_ns = self._around.clock.now_ns()
+            now_ns = self._context.clock.now_ns()
             registry.begin(subscription, now_ns)
             registry.open(consumer, now_ns)
             give_receipts()
@@ -107,16 +107,16 @@ class Subscribing:
     def close(self, headers: Mapping[str, str]) -> bool:
         """A plain UNSUBSCRIBE; True if the subscription stays, without this connection. Raises PeerViolation."""
         consumer = self._consumers.remove(headers.get("id"), headers.get("destination"))
-        self._around.registry.leave([consumer], self._around.clock.now_ns(), leaving=Leaving.UNSUBSCRIBED)
+        self._context.registry.leave([consumer], self._context.clock.now_ns(), leaving=Leaving.UNSUBSCRIBED)
         return consumer.subscription.is_durable
 
     def delete(self, headers: Mapping[str, str], give_receipts: Callable[[], None]) -> Unit:
         """Give up a durable subscription for good; it is gone when the unit is completed. Raises PeerViolation."""
         self._check_has_room()
-        registry = self._around.registry
+        registry = self._context.registry
         opened = self._consumers.find(headers.get("id"), headers.get("destination"))
         open_here = None if opened is None else opened.subscription
-        subscription = find_to_delete(headers, open_here, self._around, self._client.client_id)
+        subscription = find_to_delete(headers, open_here, self._context, self._client.client_id)
         consumer = subscription.consumer
         if consumer is not None:
             if consumer not in self._consumers:
@@ -125,11 +125,11 @@ class Subscribing:
                     f"{subscription.key!r} is attached to {subscription.peer}; it can be deleted when that is gone",
                 )
             self._consumers.drop(consumer)
-            registry.leave([consumer], self._around.clock.now_ns())
+            registry.leave([consumer], self._context.clock.now_ns())
         return removal(
             subscription,
             registry,
-            self._around.clock,
+            self._context.clock,
             then=give_receipts,
             refused=lambda reason: self._client.disconnect(PeerViolation("cannot be deleted", reason)),
             lane=self._lane,
@@ -143,7 +143,7 @@ class Subscribing:
                     "subscription exists",
                     f"this connection has {request.identity.key!r} open under another id; UNSUBSCRIBE that first",
                 )
-            return obtain(request.identity, request, self._around, self._client.peer)
+            return obtain(request.identity, request, self._context, self._client.peer)
         subscription = Subscription(
             name=request.name,
             destination=request.destination,
@@ -152,19 +152,19 @@ class Subscribing:
             is_no_local=request.is_no_local,
             wishes=request.wishes,
         )
-        subscription.starts_at = find_start(request, self._around)
+        subscription.starts_at = find_start(request.start, request.destination, request.pattern, self._context)
         return Obtained(subscription, True)
 
     def _check_has_room(self) -> None:
-        if self._around.journal.is_overfull:
-            why = self._around.journal.gate.why
+        if self._context.journal.is_overfull:
+            why = self._context.journal.gate.why
             raise PeerViolation(
                 "too much waits to be stored", f"{why}; durable subscriptions have to wait, try again later"
             )
 
     def _refusal_of(self, subscription: Subscription) -> Callable[[str], None]:
         def refuse(reason: str) -> None:
-            registry, now_ns = self._around.registry, self._around.clock.now_ns()
+            registry, now_ns = self._context.registry, self._context.clock.now_ns()
             violation = PeerViolation("cannot be stored", reason)
             consumer = subscription.consumer
             if consumer is not None:

@@ -1,32 +1,35 @@
-"""Everything ends as a `trio.abc.Stream`; nobody above knows which kind.
+"""Where clients connect, and the bytes that pass.
 
-Law: listeners and streams, and how much to read at once. No protocol, no topics.
+Law: endpoints, listeners and transports, and how much to read at once. No protocol, no topics. Above this package
+nobody knows a socket: a worker sees a `Transport`.
 """
 
 from stompbroker.transport.accepting import accept
 from stompbroker.transport.chunk_sizes import FAIR_BYTES, ChunkSize, Traffic
-from stompbroker.transport.quick_acks import QuickAcks
+from stompbroker.transport.endpoint import Endpoint, Scheme
 from stompbroker.transport.tcp import (
-    close_gently,
-    is_reset,
-    leaving_of,
+    TcpListener,
+    TcpTransport,
+    bound_endpoint,
     open_listeners,
+    open_sockets,
     raise_descriptor_limit,
-    sender_of,
-    tune,
 )
+from stompbroker.transport.transport import StreamTransport, Transport
 
 __all__ = [
     "FAIR_BYTES",
     "ChunkSize",
-    "QuickAcks",
+    "Endpoint",
+    "Scheme",
+    "StreamTransport",
+    "TcpListener",
+    "TcpTransport",
     "Traffic",
+    "Transport",
     "accept",
-    "close_gently",
-    "is_reset",
-    "leaving_of",
+    "bound_endpoint",
     "open_listeners",
+    "open_sockets",
     "raise_descriptor_limit",
-    "sender_of",
-    "tune",
 ]

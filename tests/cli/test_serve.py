@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.cli.serve import announce
+from stompbroker.transport import Endpoint, Scheme
 from tests.cli.conftest import running_broker
 from tests.support.patience import HARD_TIMEOUT_S
 
@@ -33,6 +34,9 @@ def test_it_says_where_it_listens_and_how_to_try_it(own_broker: RunningBroker) -
     ]
 
 
+ENDPOINT = Endpoint(Scheme.STOMP, "127.0.0.1", 61613)
+
+
 @pytest.mark.parametrize(
     ("host", "port", "url", "options"),
     [
@@ -46,7 +50,7 @@ def test_it_says_where_it_listens_and_how_to_try_it(own_broker: RunningBroker) -
 def test_the_examples_reach_the_broker_wherever_it_listens(
     capsys: pytest.CaptureFixture[str], host: str, port: int, url: str, options: str
 ) -> None:
-    announce(host, port, Path("data"))
+    announce(Endpoint(Scheme.STOMP, host, port), Path("data"))
 
     first, _, subscribe, publish = capsys.readouterr().out.splitlines()
     assert f"{url} (data in data)" in first
@@ -65,7 +69,7 @@ def test_the_examples_reach_the_broker_wherever_it_listens(
 def test_a_database_that_is_not_the_default_is_named(
     capsys: pytest.CaptureFixture[str], database: str, words: str
 ) -> None:
-    announce("127.0.0.1", 61613, Path("data"), database=database)
+    announce(ENDPOINT, Path("data"), database=database)
 
     assert capsys.readouterr().out.splitlines()[0].endswith(words)
 
@@ -163,9 +167,9 @@ def test_the_examples_name_the_program_as_it_was_called(
     program.touch(mode=0o755)
     monkeypatch.setattr("sys.argv", [str(program)])
 
-    announce("127.0.0.1", 61613, Path("data"))
+    announce(ENDPOINT, Path("data"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    announce("127.0.0.1", 61613, Path("data"))
+    announce(ENDPOINT, Path("data"))
 
     out = capsys.readouterr().out
     assert f"  {program} subscribe /topic/greetings\n" in out

@@ -194,7 +194,7 @@ async def test_a_broker_whose_store_is_taken_ends_with_an_operator_error(data: P
                 intruder.take_ownership("the intruder")
                 intruder.close()
                 subscribe = b"SUBSCRIBE\nid:0\ndestination:/topic/a\ndurable-subscription-name:d\nack:client\n\n\0"
-                async with await trio.open_tcp_stream(*broker.addresses[0]) as stream:
+                async with await trio.open_tcp_stream(broker.endpoints[0].host, broker.endpoints[0].port) as stream:
                     await stream.send_all(b"CONNECT\naccept-version:1.2\nhost:h\nclient-id:c\n\n\0" + subscribe)
                     await trio.sleep_forever()
 
@@ -205,8 +205,12 @@ async def stopped_while_failing(data: Path, grace_s: float) -> tuple[float, byte
         async with AsyncExitStack() as resources:
             nursery = await resources.enter_async_context(trio.open_nursery())
             broker = await start_broker(data, nursery, shutdown_grace_s=grace_s)
-            stream = await resources.enter_async_context(await trio.open_tcp_stream(*broker.addresses[0]))
-            bystander = await resources.enter_async_context(await trio.open_tcp_stream(*broker.addresses[0]))
+            stream = await resources.enter_async_context(
+                await trio.open_tcp_stream(broker.endpoints[0].host, broker.endpoints[0].port)
+            )
+            bystander = await resources.enter_async_context(
+                await trio.open_tcp_stream(broker.endpoints[0].host, broker.endpoints[0].port)
+            )
             connect = b"CONNECT\naccept-version:1.2\nhost:h\nclient-id:c\n\n\0"
             subscribe = b"SUBSCRIBE\nid:0\ndestination:/topic/a\ndurable-subscription-name:d\nreceipt:s\n\n\0"
             await bystander.send_all(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")

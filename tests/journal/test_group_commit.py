@@ -13,6 +13,7 @@ import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from stompbroker.changes import Unit
+from stompbroker.transport import StreamTransport
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
 from tests.journal.watched_store import statements_written
@@ -408,7 +409,7 @@ async def test_ten_thousand_durable_messages_cost_few_wake_ups_writes_and_commit
     ours, theirs = memory_stream_pair()
     counting = CountingStream(theirs)
     async with broker_on(data, max_prefetch=20_000) as broker, trio.open_nursery() as nursery:
-        nursery.start_soon(broker.parts.serve_connection, counting, "counted")
+        nursery.start_soon(broker.parts.serve_connection, StreamTransport(counting, "counted"))
         await wait_all_tasks_blocked()
         subscriber = Client(ours, next(reversed(broker.parts.sessions.values())))
         await subscriber.connect(client_id="client")

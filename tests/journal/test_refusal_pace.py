@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.sessions import RefusalPace
-from stompbroker.sessions.refusal_pace import MAX_REST_NS, REFUSALS_PER_S
+from stompbroker.sessions.session_context import MAX_REST_NS, REFUSALS_PER_S
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import until
 

@@ -8,6 +8,7 @@ import pytest
 from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
 from stompbroker.clock import iso_time
+from stompbroker.transport import StreamTransport
 from tests.support.broker_under_test import Client, running_broker
 from tests.support.redelivery import MS, S, history, jump_to, letters_of, refuse, subscription_of
 
@@ -247,7 +248,7 @@ async def client_that_can_stop_reading(broker: BrokerUnderTest, nursery: trio.Nu
     """On a stream without a buffer: what it does not read is not sent."""
     ours, theirs = lockstep_stream_pair()
     before = set(broker.parts.sessions)
-    nursery.start_soon(broker.parts.serve_connection, theirs, "lockstep")
+    nursery.start_soon(broker.parts.serve_connection, StreamTransport(theirs, "lockstep"))
     await wait_all_tasks_blocked()
     (new,) = set(broker.parts.sessions) - before
     client = Client(ours, broker.parts.sessions[new], patience_s=20.0)

@@ -11,6 +11,8 @@ from structlog.testing import capture_logs
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from stompbroker.log_throttle import INTERVAL_S
+from stompbroker.sessions import Ending
+from stompbroker.transport import StreamTransport
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:
@@ -147,7 +149,7 @@ async def test_a_connection_that_breaks_while_its_receipts_pile_up_is_noticed(
 
     theirs.send_stream.send_all_hook = break_when_told
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(broker.parts.serve_connection, theirs, "breaks")
+        nursery.start_soon(broker.parts.serve_connection, StreamTransport(theirs, "breaks"))
         await ours.send_all(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
         receipt = b"SEND\ndestination:/topic/a\nreceipt:%b\n\n\0" % (b"r" * 1000)
         await ours.send_all(receipt * 1000)
@@ -167,7 +169,7 @@ async def test_a_client_that_never_reads_its_receipts_is_given_up(autojump_clock
         ours, theirs = memory_stream_pair()
         theirs.send_stream.send_all_hook = trio.sleep_forever
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(broker.parts.serve_connection, theirs, "never reads")
+            nursery.start_soon(broker.parts.serve_connection, StreamTransport(theirs, "never reads"))
             receipt = b"SEND\ndestination:/topic/a\nreceipt:%b\n\n\0" % (b"r" * 1000)
             await ours.send_all(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0" + receipt * 1000)
             await trio.sleep(60)
@@ -276,7 +278,16 @@ async def test_transactions_begun_and_aborted_leave_nothing_behind(
     for _ in range(500):
         await client.sync()
 
-    assert len(broker.parts.rhythm) < 100
+    assert len(broker.parts.session_timers) < 100
+
+
+async def test_a_session_that_has_ended_has_no_timer(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    client = await broker.client()
+
+    client.session.receive(b"NONSENSE\n\n\0")
+
+    assert client.session.ending is Ending.FAILED
+    assert client.session not in broker.parts.session_timers.take_due(2**63, 100)
 
 
 async def test_refused_and_then_settled_messages_leave_no_redeliveries_behind(autojump_clock: MockClock) -> None:

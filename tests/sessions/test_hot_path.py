@@ -14,6 +14,7 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from stompbroker.changes import Unit
 from stompbroker.stomp import MAX_FRAMES_PER_CALL
 from stompbroker.stomp.frame_reader import BARE_NACK_WEIGHT
+from stompbroker.transport import StreamTransport
 from tests.support.broker_under_test import Client
 from tests.support.work import lines_run
 
@@ -169,7 +170,7 @@ async def test_ten_thousand_messages_cost_few_wake_ups_and_writes(
     ours, theirs = memory_stream_pair()
     counting = CountingStream(theirs)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(broker.parts.serve_connection, counting, "counted")
+        nursery.start_soon(broker.parts.serve_connection, StreamTransport(counting, "counted"))
         await wait_all_tasks_blocked()
         subscriber = Client(ours, next(reversed(broker.parts.sessions.values())))
         await subscriber.connect()

@@ -19,7 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from stompbroker.actors import journal
 from stompbroker.sessions import dispatch
 from stompbroker.stomp import Version
-from stompbroker.transport import QuickAcks
+from stompbroker.transport import TcpTransport
 from tests.journal.watched_store import statements_written
 from tests.support.broker_under_test import Client, running_broker
 from tests.support.patience import HARD_TIMEOUT_S
@@ -64,7 +64,7 @@ class OnSockets:
         ours, theirs = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in socket.socketpair())
         await self._streams.enter_async_context(ours)
         before = set(self.parts.sessions)
-        self._nursery.start_soon(self.parts.serve_connection, theirs, "a socket")
+        self._nursery.start_soon(self.parts.serve_connection, TcpTransport(theirs, "a socket"))
         await wait_all_tasks_blocked()
         (new,) = set(self.parts.sessions) - before
         client = Client(ours, self.parts.sessions[new], patience_s=HARD_TIMEOUT_S)
@@ -272,7 +272,9 @@ async def test_a_thousand_stored_messages_cost_few_batches_and_statements(
 
 async def test_only_what_is_not_answered_is_acknowledged_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
     unanswered: list[int] = []
-    monkeypatch.setattr(QuickAcks, "note_unanswered", lambda _, received_bytes, __: unanswered.append(received_bytes))
+    monkeypatch.setattr(
+        TcpTransport, "note_unanswered", lambda _, received_bytes, __: unanswered.append(received_bytes)
+    )
     async with on_sockets() as broker:
         client = await broker.client()
         await client.subscribe()

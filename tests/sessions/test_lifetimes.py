@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.lifetimes import Lifetime, read_lifetime
+from stompbroker.sessions.publishing import Lifetime, read_lifetime
 
 MS = 1_000_000
 NOW_NS = 1_800_000_000_000 * MS

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import memory_stream_one_way_pair, memory_stream_pump, wait_all_tasks_blocked
 
+from stompbroker.transport import StreamTransport
+
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
@@ -29,9 +31,8 @@ async def test_a_client_that_does_not_read_its_receipts_is_not_read_on(
     from_broker.close_hook = None
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(
-            broker.parts.serve_connection, trio.StapledStream(broker_writes, broker_reads), "does not read"
-        )
+        stream = trio.StapledStream(broker_writes, broker_reads)
+        nursery.start_soon(broker.parts.serve_connection, StreamTransport(stream, "does not read"))
         await to_broker.send_all(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
         for _ in range(200):
             frames = [b"SEND\ndestination:/topic/a\nreceipt:%b\n\n\0" % (b"r" * 200) for _ in range(100)]

@@ -17,6 +17,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.stomp import Version
+from stompbroker.transport import TcpTransport
 from tests.management.asker import served
 from tests.support.broker_under_test import Client, running_broker
 from tests.support.patience import HARD_TIMEOUT_S
@@ -36,9 +37,10 @@ MAX_UNREACHABLE: Final = 4 * LIVES
 WINDOW: Final = 10
 #: Where what is kept for connections and topics is defined: what is on its way to the ledger stays until it is there.
 KEPT_FOR_CLIENTS: Final = tuple(
-    f"stompbroker.{part}" for part in ("changes", "delivery", "errors", "management", "sessions", "signals", "stomp")
+    f"stompbroker.{part}"
+    for part in ("changes", "delivery", "errors", "management", "sessions", "signals", "stomp", "transport")
 )
-#: What stays, within a bound of its own: empty places in the rhythm, names that were read lately, pages.
+#: What stays, within a bound of its own: cancelled timers, names that were read lately, pages.
 STAYS: Final = {
     "stompbroker.sessions.session_timers._Entry",
     "stompbroker.delivery.destination.Pattern",
@@ -60,7 +62,7 @@ class World:
         """A connection on which nothing has been said."""
         ours, theirs = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in socket.socketpair())
         before = set(self.broker.parts.sessions)
-        self._nursery.start_soon(self.broker.parts.serve_connection, theirs, "a socket")
+        self._nursery.start_soon(self.broker.parts.serve_connection, TcpTransport(theirs, "a socket"))
         await wait_all_tasks_blocked()
         (new,) = set(self.broker.parts.sessions) - before
         return Client(ours, self.broker.parts.sessions[new], patience_s=HARD_TIMEOUT_S)

@@ -11,6 +11,7 @@ from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
 from stompbroker.changes import Gate
 from stompbroker.errors import PeerViolation
+from stompbroker.transport import StreamTransport
 from tests.stomp.versions import V1_0, answer, every_answer, every_version, from_1_1_on
 from tests.support.broker_under_test import Client, running_broker
 
@@ -276,7 +277,7 @@ async def test_item_34_the_error_is_read_behind_everything_owed_before_it(
     """The stream is in lockstep: it takes no byte before the client reads, as a full socket does."""
     async with trio.open_nursery() as nursery:
         ours, theirs = lockstep_stream_pair()
-        nursery.start_soon(broker.parts.serve_connection, theirs, "lockstep")
+        nursery.start_soon(broker.parts.serve_connection, StreamTransport(theirs, "lockstep"))
         await wait_all_tasks_blocked()
         client = Client(ours, next(iter(broker.parts.sessions.values())))
         await client.connect()
@@ -346,7 +347,7 @@ async def test_item_35_a_receipt_waits_until_the_message_is_stored(
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.around = replace(broker.parts.around, journal=journal)
+    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.publish(b"one", receipt="1")
@@ -363,7 +364,7 @@ async def test_item_35_the_receipt_of_commit_waits_until_the_transaction_is_stor
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.around = replace(broker.parts.around, journal=journal)
+    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.send("BEGIN", transaction="t")
@@ -380,7 +381,7 @@ async def test_item_35_disconnect_is_confirmed_when_everything_before_it_is_stor
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.around = replace(broker.parts.around, journal=journal)
+    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.publish(b"one", receipt="1")

@@ -398,10 +398,14 @@ async def test_connections(tmp_path: Path) -> None:
             running = await nursery.start(run_broker, settings)
             async with AsyncExitStack() as streams:
                 for _ in range(2):
-                    stream = await streams.enter_async_context(await trio.open_tcp_stream(*running.addresses[0]))
+                    stream = await streams.enter_async_context(
+                        await trio.open_tcp_stream(running.endpoints[0].host, running.endpoints[0].port)
+                    )
                     await stream.send_all(connect)
                     assert (await stream.receive_some()).startswith(connected)
-                refused = await streams.enter_async_context(await trio.open_tcp_stream(*running.addresses[0]))
+                refused = await streams.enter_async_context(
+                    await trio.open_tcp_stream(running.endpoints[0].host, running.endpoints[0].port)
+                )
 
                 answered = b"".join([chunk async for chunk in refused])
 

@@ -22,6 +22,7 @@ from stompbroker.config import MEMORY, Settings
 from stompbroker.journal import StoreJournal
 from stompbroker.stomp import Frame, FrameReader, Limits, Version, render_frame
 from stompbroker.storage import StoreFailing
+from stompbroker.transport import StreamTransport
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -183,7 +184,8 @@ class BrokerUnderTest:
         """A connection on which nothing has been said."""
         ours, theirs = memory_stream_pair()
         before = set(self.parts.sessions)
-        self._nursery.start_soon(self.parts.serve_connection, theirs, f"memory:{self.parts.totals.connections_opened}")
+        transport = StreamTransport(theirs, f"memory:{self.parts.totals.connections_opened}")
+        self._nursery.start_soon(self.parts.serve_connection, transport)
         await wait_all_tasks_blocked()
         (new,) = set(self.parts.sessions) - before
         patience_s = PATIENCE_S if self.parts.opened is None else HARD_TIMEOUT_S

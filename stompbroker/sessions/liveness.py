@@ -1,6 +1,6 @@
-"""When a client was last heard of, and when it must be.
+"""Heart-beats and the connect timeout of one connection.
 
-Law: the times of one connection. It compares and says what is due; acting on it is the session's business.
+Law: the times of one connection. It compares and says what is due; the session acts on it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from stompbroker.errors import PeerViolation
 if TYPE_CHECKING:
     from stompbroker.stomp import HeartBeats
 
-__all__ = ["VitalSigns"]
+__all__ = ["Liveness"]
 
 #: A heart-beat is sent after this part of the agreed interval without a frame: early enough for a slow network, late
 #: enough for clients that read until nothing has come for a while.
 BEAT_AT: Final = 0.75
-#: Looks in that time at whether something was sent. Frames that are less than one look apart spare every heart-beat.
+#: How often, in that time, it is checked whether something was sent. Frames less than one check apart make heart-beats
+#: unnecessary.
 LOOKS_PER_BEAT: Final = 2
 _NS_PER_MS: Final = 1_000_000
 
 
 @final
-class VitalSigns:
+class Liveness:
     __slots__ = (
         "_beat_ns",
         "_connect_by_ns",
@@ -82,7 +83,7 @@ class VitalSigns:
         return is_due
 
     def next_look_ns(self, now_ns: int) -> int | None:
-        """When to check again; None if time has no more to say."""
+        """When to check again; None if nothing has a time limit."""
         due = []
         if self._connect_by_ns is not None:
             due.append(self._connect_by_ns)

@@ -1,15 +1,26 @@
-"""How a person names the database, and how it is shown without its password.
+"""How a person names the database and the lake, and how they are shown without a password.
 
 Law: text only; nothing is opened and no driver is imported. What `read_database` lets through means the same to
 SQLAlchemy as it does here: a password ends at the only "@" there may be, and a parameter has a plainly spelt name.
-So `without_password` knows where every secret is, and of what it cannot read it shows next to nothing.
+So `without_password` knows where every secret is, and of what it cannot read it shows next to nothing. The place of the
+lake has no password: an object store's keys come from the environment, as its own tools have it.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-__all__ = ["EMBEDDED", "EMBEDDED_FILE", "MEMORY", "read_database", "without_password"]
+__all__ = [
+    "EMBEDDED",
+    "EMBEDDED_FILE",
+    "IN_DATA_DIRECTORY",
+    "MEMORY",
+    "lake_place",
+    "read_database",
+    "read_lake",
+    "without_password",
+]
 
 #: The SQLite file in the data directory.
 EMBEDDED = ""
@@ -36,6 +47,12 @@ _PLAIN = re.compile(r"[\w.~/ -]{0,200}", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
 
 
+#: The directory `lake` in the data directory.
+IN_DATA_DIRECTORY = ""
+
+_LAKE_URL = re.compile(r"file:///[^\s?#@]*|s3://[A-Za-z0-9][\w.-]*(?:/[^\s?#@]*)?(?:\?[\w=&:%./-]*)?", re.ASCII)
+
+
 def read_database(value: str) -> str:
     """The value itself if it names a database. Raises ValueError, without the value."""
     if value in (EMBEDDED, MEMORY) or _URL.fullmatch(value):
@@ -56,3 +73,19 @@ def without_password(database: object) -> str:
         return database
     scheme = _SCHEME.match(database)
     return (scheme[0] if scheme else "") + "…"
+
+
+def read_lake(value: str) -> str:
+    """The value itself if it names a place. Raises ValueError."""
+    if "://" in value and not _LAKE_URL.fullmatch(value):
+        raise ValueError("not a place for a lake")
+    if "\0" in value or value != value.strip():
+        raise ValueError("not a path")
+    return value
+
+
+def lake_place(lake: str, data: Path) -> str:
+    """Where it is: an absolute path or a URL."""
+    if "://" in lake:
+        return lake
+    return str(Path(lake).expanduser().absolute() if lake else data.absolute() / "lake")

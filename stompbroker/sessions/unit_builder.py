@@ -1,6 +1,6 @@
-"""What the frames of one chunk add up to, until it is handed to the journal as one unit.
+"""Gathers what the frames of one chunk change, and makes one unit of it for the journal.
 
-Law: gathers, joins answers of neighbouring numbers into ranges, and is emptied as a whole.
+Law: joins answers of neighbouring numbers into ranges, and is emptied as a whole.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Consumer, Refusal, Topic
     from stompbroker.message import Message
 
-__all__ = ["Batch"]
+__all__ = ["UnitBuilder"]
 
 
 @final
-class Batch:
+class UnitBuilder:
     __slots__ = ("_acknowledging", "_answers", "_first", "_last", "publications", "receipts")
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Settings that are fine alone and cannot work together.
+"""Settings that can work together.
 
 Law: only what really cannot work is refused, each with a sentence that says why and what to do. What is merely
 unwise, such as a max_transaction_bytes below max_body_bytes (the largest bodies then go outside of transactions
@@ -10,16 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from pydantic import model_validator
+
 from stompbroker.config.quantities import bytes_as_text
+from stompbroker.config.settings import UncheckedSettings
 from stompbroker.delivery import Pattern, SlowSubscriber, parse_pattern
 from stompbroker.errors import InvalidDestination
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stompbroker.config.settings import Settings, TopicSettings
+    from stompbroker.config.topic_settings import TopicSettings
 
-__all__ = ["Contradicting", "Contradiction", "contradictions"]
+__all__ = ["Contradicting", "Contradiction", "Settings"]
 
 #: A body or a transaction is held whole while it arrives. As a divisor of `memory_limit`: a few clients that send
 #: their largest at the same moment must not fill the budget all connections live on.
@@ -43,7 +46,19 @@ class Contradicting(ValueError):
         self.found = found
 
 
-def contradictions(settings: Settings) -> Iterator[Contradiction]:
+@final
+class Settings(UncheckedSettings):
+    """All settings of one broker."""
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Settings:
+        found = list(_contradictions(self))
+        if found:
+            raise Contradicting(found)
+        return self
+
+
+def _contradictions(settings: UncheckedSettings) -> Iterator[Contradiction]:
     if settings.default_prefetch > settings.max_prefetch:
         yield Contradiction(
             ("default_prefetch", "max_prefetch"),
@@ -57,7 +72,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     yield from _useless_patterns(settings.topics)
 
 
-def _open_to_everybody(settings: Settings) -> Iterator[Contradiction]:
+def _open_to_everybody(settings: UncheckedSettings) -> Iterator[Contradiction]:
     if settings.http_token and settings.http_token_file:
         yield Contradiction(
             ("http_token", "http_token_file"), "http_token and http_token_file are two tokens; give one of them."
@@ -71,7 +86,7 @@ def _open_to_everybody(settings: Settings) -> Iterator[Contradiction]:
         )
 
 
-def _too_large_for_memory(settings: Settings) -> Iterator[Contradiction]:
+def _too_large_for_memory(settings: UncheckedSettings) -> Iterator[Contradiction]:
     largest_bytes = settings.memory_limit // LARGEST_PIECE_DIVISOR
     pieces = {"max_body_bytes": settings.max_body_bytes, "max_transaction_bytes": settings.max_transaction_bytes}
     for key, size in pieces.items():
@@ -84,7 +99,9 @@ def _too_large_for_memory(settings: Settings) -> Iterator[Contradiction]:
             )
 
 
-def _unworkable_policy(settings: Settings, number: int, table: TopicSettings | None) -> Iterator[Contradiction]:
+def _unworkable_policy(
+    settings: UncheckedSettings, number: int, table: TopicSettings | None
+) -> Iterator[Contradiction]:
     """The general policy has no table; a table is blamed only for what it sets itself."""
     policy = settings.policy(table)
     place, in_topics = ("", ()) if table is None else (f'topics table {number} ("{table.pattern}"): ', ("topics",))
