@@ -40,6 +40,7 @@ def party_of(reading: Reading) -> Party:
         is_durable=durability is not None,
         ack_mode=subscription.ack_mode.value,
         generation=reading.generation,
+        kind=reading.topic.destination.kind.value,
     )
 
 

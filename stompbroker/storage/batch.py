@@ -35,6 +35,8 @@ __all__ = [
 
 class TopicRow(NamedTuple):
     id: int
+    #: topic or queue; with the name it is unlike any other's.
+    kind: str
     name: str
     #: The offset its next message gets. Above every offset that is stored, and not below any stored cursor.
     next_offset: Offset
@@ -68,7 +70,7 @@ class SubscriptionRow(NamedTuple):
     kind: str
     scope: str
     name: str
-    #: As the subscriber spelt it, and its canonical form.
+    #: As the subscriber spelt it, and its canonical form, which says the kind unless it is a topic.
     destination: str
     pattern: str
     #: auto, client or client-individual.

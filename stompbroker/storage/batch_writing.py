@@ -57,7 +57,7 @@ class BatchWriter:
 
     def __init__(self, dialect: Dialect, write_messages: MessageWriter) -> None:
         self._write_messages = write_messages
-        self._topics = upsert(topics, dialect, never_changed=["name"])
+        self._topics = upsert(topics, dialect, never_changed=["kind", "name"])
         self._subscriptions = upsert(subscriptions, dialect)
         self._cursors = upsert(cursors, dialect)
         self._redeliveries = upsert(redeliveries, dialect)

@@ -43,7 +43,7 @@ __all__ = [
 
 #: The step of `migrations/` that leads to these tables: the last one, which a test makes sure of. Said here so that a
 #: start need not ask Alembic (`standing.py`).
-REVISION: Final = "0004"
+REVISION: Final = "0005"
 
 #: Without names of its own making, a migration could not name what it drops.
 NAMING_CONVENTION: Final = {
@@ -91,13 +91,15 @@ topics = Table(
     "topics",
     metadata,
     Column("id", _Id, primary_key=True, autoincrement=False),
+    #: topic or queue. There may be one of each with the same name.
+    Column("kind", Text, nullable=False, server_default="topic"),
     Column("name", Text, nullable=False),
     Column("next_offset", BigInteger, nullable=False),
     #: Every offset from it on and below the next one has a message or lies in a gap; so what has neither is lost. NULL
     #: in rows from before: nothing is known.
     Column("whole_from", BigInteger),
     _checksum(),
-    UniqueConstraint("name"),
+    UniqueConstraint("kind", "name"),
 )
 
 #: In SQLite an ordinary rowid table whose primary key is an index beside it: WITHOUT ROWID was 2.8 times slower.

@@ -55,7 +55,7 @@ BATCHES = st.builds(
     number=NUMBERS,
     removed_topics=st.lists(NUMBERS, max_size=3),
     removed_subscriptions=st.lists(NUMBERS, max_size=3),
-    topics=rows(TopicRow, NUMBERS, TEXTS, NUMBERS),
+    topics=rows(TopicRow, NUMBERS, TEXTS, TEXTS, NUMBERS),
     subscriptions=rows(SubscriptionRow, NUMBERS, *[TEXTS] * 7, FLAGS, NUMBERS, NUMBERS, FLAGS, TEXTS),
     messages=rows(MessageRun, NUMBERS, NUMBERS, st.lists(MESSAGES, max_size=4)),
     cursors=rows(CursorRow, NUMBERS, NUMBERS, NUMBERS, SETTLED, NUMBERS, NUMBERS),
