@@ -89,5 +89,5 @@ def _put_back(rows: list[tuple[dict[str, Any], int | None, bool]]) -> None:
 
 
 def _checksum(values: Iterable[Any]) -> int:
-    """As `stompbroker/storage/checksums.py` has it."""
+    """As `stompbroker/storage/row_format.py` has it."""
     return crc32(repr(tuple(values)).encode())

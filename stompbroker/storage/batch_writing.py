@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import bindparam
 
-from stompbroker.storage import settled_ranges
-from stompbroker.storage.checksums import checksum, message_checksum, origin_checksum, with_checksum
+from stompbroker.storage.row_format import checksum, message_checksum, origin_checksum, pack_ranges, with_checksum
 from stompbroker.storage.schema import (
     cursors,
     gaps,
@@ -211,7 +210,7 @@ def _merged(gaps: Iterable[Gap]) -> list[Gap]:
 
 
 def _packed(row: CursorRow) -> tuple[Any, ...]:
-    settled = settled_ranges.pack(row.settled)
+    settled = pack_ranges(row.settled)
     return with_checksum((*row[:3], settled, *row[4:]))
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from sqlalchemy import bindparam, insert, select, update
 
-from stompbroker.storage.checksums import checksum
-from stompbroker.storage.errors import StoreDamaged, StoreFailing, StoreTaken
+from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreTaken
+from stompbroker.storage.row_format import checksum
 from stompbroker.storage.schema import journal_state
 from stompbroker.storage.statements import text_of
 

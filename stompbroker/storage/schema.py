@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 #: The step of `migrations/` that leads to these tables: the last one, which a test makes sure of. Said here so that a
-#: start need not ask Alembic (`standing.py`).
+#: start need not ask Alembic (`migrating.py`).
 REVISION: Final = "0005"
 
 #: Without names of its own making, a migration could not name what it drops.
@@ -63,7 +63,7 @@ metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
 
 def _checksum() -> Column[int]:
-    """Of what stands before it in the row (`checksums.py`); NULL in rows from before there was one."""
+    """Of what stands before it in the row (`row_format.py`); NULL in rows from before there was one."""
     return Column("checksum", BigInteger)
 
 
@@ -163,7 +163,7 @@ cursors = Table(
     Column("subscription_id", BigInteger, primary_key=True, autoincrement=False),
     Column("topic_id", BigInteger, primary_key=True, autoincrement=False),
     Column("ack_floor", BigInteger, nullable=False),
-    #: As `settled_ranges.pack` writes it.
+    #: As `row_format.pack_ranges` writes it.
     Column("settled", LargeBinary, nullable=False),
     Column("sent_up_to", BigInteger, nullable=False),
     #: How often it was moved to another place.

@@ -25,7 +25,7 @@ from stompbroker.storage import (
     TopicRow,
     encode,
 )
-from stompbroker.storage.batch_wire import decode
+from stompbroker.storage.sqlite.batch_wire import decode
 from tests.storage.place import cursor, expiring, export, ledger, publication, redelivery, subscription, topic
 from tests.support.messages import make_message, make_messages
 

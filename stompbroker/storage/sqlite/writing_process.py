@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import structlog
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage.batch_wire import Encoded, decode
-from stompbroker.storage.errors import StoreDamaged, StoreFailing, StoreRefused, StoreTaken
-from stompbroker.storage.sqlite_backend import SqliteBackend
+from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreRefused, StoreTaken
+from stompbroker.storage.sqlite.backend import SqliteBackend
+from stompbroker.storage.sqlite.batch_wire import Encoded, decode
 from stompbroker.storage.store import Store
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class _Writer:
             case Question.FREE_BYTES:
                 return store.free_bytes()
             case Question.CLOSE:
-                store.is_sound = store.is_sound and rest.get("is_sound", True)
+                store.checks.is_sound = store.checks.is_sound and rest.get("is_sound", True)
                 return store.close()
 
     def _adopt(self, file: str, token: str) -> None:
