@@ -14,7 +14,7 @@ from zlib import crc32
 
 from stompbroker.errors import BrokerError
 from stompbroker.ledger.drafts import FairCopy
-from stompbroker.ledger.kinds import Kind
+from stompbroker.ledger.lake import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

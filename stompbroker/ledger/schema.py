@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from stompbroker.ledger.kinds import Kind
+from stompbroker.ledger.lake import Kind
 
 __all__ = ["BACKLOG", "DELIVERIES", "SCHEMAS"]
 
