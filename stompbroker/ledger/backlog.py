@@ -1,6 +1,6 @@
 """How far behind subscriptions are at one moment, as records.
 
-Law: values in, columns out. pyarrow is imported by whoever packs the first one.
+Law: values in, columns out. pyarrow is imported when the first one is packed.
 """
 
 from __future__ import annotations

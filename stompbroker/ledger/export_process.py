@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExitCode", "carry_out"]
 
-#: Added to the priority of whoever starts it: clients come first.
+#: Added to the niceness of the broker: clients come first.
 NICENESS: Final = 10
 #: A row group is written when it has so many records, or bytes in memory. Larger ones are read no quicker.
 ROW_GROUP_RECORDS: Final = 128 * 1024

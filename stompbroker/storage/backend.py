@@ -78,7 +78,7 @@ class Backend(Protocol):
         """Keep all others out, or make sure that they still are; false if another one is in."""
 
     def lock_holder(self) -> str:
-        """What is known of whoever holds the lock, beside what `journal_state` says."""
+        """What is known of the holder of the lock, beside what `journal_state` says."""
 
     @property
     def checked_tables(self) -> list[str]:

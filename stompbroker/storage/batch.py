@@ -159,7 +159,7 @@ class ExportRow(NamedTuple):
     #: It holds all batches of its kind and day with after_batch < id <= last_batch.
     after_batch: int
     last_batch: int
-    #: How many these are; whoever finds others has come when some were deleted.
+    #: Expected count; a mismatch means that batches were deleted meanwhile.
     records: int
     planned_at_ns: int
     #: The file is there, and never written again: its batches may be deleted.

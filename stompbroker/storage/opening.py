@@ -1,7 +1,7 @@
 """From what the operator wrote to an open store.
 
-Law: an embedded file is brought up to date by whoever opens it; a server database, which others may be using, only by
-the command that says so. A database that a newer release has changed is never opened.
+Law: opening an embedded file migrates it. A server database, which others may be using, is migrated only by the command
+that says so. A database that a newer release has changed is never opened.
 """
 
 from __future__ import annotations

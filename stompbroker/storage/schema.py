@@ -3,7 +3,7 @@
 Law: names, types and constraints, and nothing that runs. `migrations/` creates them; a test compares the two. Only what
 is asked for by an index has one. There are no foreign keys: they would cost a look-up per message, and the one writer
 removes what belongs to a topic or a subscription in the transaction that removes it. Defaults are for rows that were
-there before their column was; whoever writes says every value.
+there before their column was; new rows say every value.
 """
 
 from __future__ import annotations
@@ -114,13 +114,13 @@ messages = Table(
     Column("body_bytes", BigInteger, nullable=False),
     Column("tail", LargeBinary, nullable=False),
     #: Behind the tail, as they were added. SQLite must follow a long tail to its end to read a number there, though not
-    #: to find NULL; so who reads many rows reads these only of messages whose tails he reads as well.
+    #: to find NULL; so queries over many rows read these only where they read the tails as well.
     #: NULL: never.
     Column("expires_at_ns", BigInteger),
     #: The one durable subscription it is for; NULL: for everybody.
     Column("only_for", BigInteger),
     _checksum(),
-    #: For whoever looks for what has expired: holds all that is asked for, in the order in which it is asked for.
+    #: For the search for expired messages: holds all that it asks for, in its order.
     Index(None, "expires_at_ns", "topic_id", "offset", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
 )
 

@@ -57,7 +57,7 @@ class Store:
         return self._backend.where
 
     def take_ownership(self, description: str) -> Ownership:
-        """Become the one who writes. `description` is for whoever finds the store taken: process, host, since when.
+        """Become the owner. `description` is shown to a broker that finds the store taken: process, host, since when.
 
         Raises OperatorError, naming the holder, if another broker holds the store, or if the database fails.
         """
@@ -94,7 +94,7 @@ class Store:
             self._backend.batch_writer.write(cursor, batch)
             self._backend.upkeep.note_written(cursor, batch)
         if self._backend.upkeep.is_overdue:
-            # The batch is safe. That the log cannot be shortened will be told by whoever fails to lengthen it.
+            # The batch is safe. If the log cannot be shortened, a later commit will fail and say so.
             with suppress(StoreFailing):
                 self.checkpoint()
 
@@ -109,7 +109,7 @@ class Store:
         return True
 
     def recover(self) -> int:
-        """Begin anew after StoreFailing: a new connection, the lock, and the number of the last batch there is.
+        """Start over after StoreFailing: a new connection, the lock, and the number of the last batch there is.
 
         Raises StoreTaken or StoreFailing.
         """
@@ -121,7 +121,7 @@ class Store:
                 with self._backend.writing(), writer.begin():
                     last_batch = self._fence.last_batch(writer)
                 if not is_locked:
-                    # Nobody wrote himself in, so it is our own lost session, which the server has not missed yet.
+                    # The owner is still us, so our own lost session holds it, which the server has not missed yet.
                     raise StoreFailing(f"The lock of the store {self.where} is held by {self._backend.lock_holder()}.")
             except BaseException:
                 writer.invalidate()
@@ -173,7 +173,7 @@ class Store:
         return page
 
     def free_bytes(self) -> int | None:
-        """Room for more, on the file system and inside the file; None where the database server sees to that.
+        """Room for more, on the file system and inside the file; None where that is the server's business.
 
         Cheap: one system call. Raises StoreFailing.
         """
@@ -187,7 +187,7 @@ class Store:
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether `checkpoint` has something to do. Never true on a server, which sees to that itself."""
+        """Whether `checkpoint` has something to do. Never true on a server, which does that itself."""
         return self._backend.upkeep.is_due
 
     def checkpoint(self, *, truncate: bool = False) -> None:
@@ -202,7 +202,7 @@ class Store:
     def close(self) -> None:
         """Give everything back, as soon as nobody writes. Raises nothing; the store cannot be used afterwards.
 
-        Whoever opens it next has it checked, unless it is sound and we could say so.
+        The next start checks it, unless it is sound and we could say so.
         """
         with self._backend.writing():
             if self._writer is not None and self.checks.is_sound:

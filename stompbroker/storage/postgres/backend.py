@@ -87,7 +87,7 @@ class PostgresBackend:
 
 @final
 class _ServerUpkeep:
-    """The server sees to its files, and to the room on its disk."""
+    """The server looks after its own files and disk."""
 
     is_due: Final = False
     is_overdue: Final = False

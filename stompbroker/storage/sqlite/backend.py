@@ -1,7 +1,7 @@
 """A store in an SQLite file.
 
-Law: one broker at a time opens the file; the caller's lock on the data directory sees to that, so there is none here.
-One thread writes, in the broker or in the process that it has handed writing to; others read beside it.
+Law: one broker at a time opens the file: the caller holds the lock on the data directory, so there is none here. One
+thread writes, in the broker or in the process that it has handed writing to; others read at the same time.
 """
 
 from __future__ import annotations

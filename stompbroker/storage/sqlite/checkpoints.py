@@ -65,12 +65,12 @@ BUSY_TIMEOUT_MS: Final = 100
 
 @final
 class FairLock:
-    """A lock that goes to whoever waits for it, held for the length of a `with` block.
+    """A lock that is given to waiting threads in turn. Held for the length of a `with` block.
 
     A plain lock goes to the first to ask, and a writer that never rests is always first.
 
     Invariants:
-        who waits for `_held` holds `_next`, so nobody else asks for `_held`
+        a thread that waits for `_held` holds `_next`, so no other thread asks for `_held`
     """
 
     __slots__ = ("_held", "_next")
@@ -93,7 +93,7 @@ class FairLock:
 class Checkpoints:
     """The upkeep of one file.
 
-    `writing` is held by whoever writes to the file; this class takes it for short stretches of its own.
+    `writing` is held while the file is written to; this class takes it for short stretches of its own.
 
     As long as this connection is open SQLite remembers which part of the log was committed. Otherwise the first one to
     open the file after a failed sync would take for committed what is in the log, also if it never reached the disk.
@@ -264,15 +264,15 @@ class Checkpoints:
         return os.stat(self._file).st_size + self._log_file.length_bytes()
 
     def close(self) -> None:
-        """Run a last time, if the disk lets us, and wait for whoever is at it."""
+        """Wait for a run that is under way, and run a last time, if the disk lets us."""
         with self._running:
             with suppress(sqlite3.Error, OSError):
                 self._run(truncate=True)
             self._connection.close()
 
     def _log_bytes(self) -> int:
-        """What was written to the log since the last checkpoint. SQLite tells it only to who checkpoints, and the file
-        keeps its length when the log begins anew; so it is estimated, and by how much the file has grown at least."""
+        """What was written to the log since the last checkpoint: an estimate, or more if the file has grown by more.
+        SQLite tells it only during a checkpoint, and the file keeps its length when the log starts over."""
         return max(self._estimated_bytes, self._log_file.length_bytes() - self._file_bytes_before)
 
     def _checkpoint(self, mode: str) -> None:
