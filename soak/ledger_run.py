@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow.parquet as pq
 
-from stompbroker.ledger.kinds import Kind
+from stompbroker.ledger import Kind
 from stompbroker.ledger.payload import unpack
 from tests.end_to_end.raw_client import RawClient, frame, send_frame
 from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment

@@ -159,7 +159,6 @@ def _settle(
         np.zeros(count, dtype=np.int64) if is_auto else _scattered(random, reading.ack_s, reading.ack_scatter, count)
     )
     settled = np.where(is_expired, published + 30 * _SECOND_US, last_sent + taken)
-
     has_failed = (tries > 1) & ~is_expired
     reasons = pa.array(reading.reasons or ("",), pa.string()).take(
         pa.array(_choices(random, len(reading.reasons) or 1, count))
@@ -188,6 +187,7 @@ def _settle(
         "last_reason": pc.if_else(pa.array(has_failed), reasons, pa.scalar(None, pa.string())),
         "outcome": outcome,
         "weight": np.full(count, reading.weight, dtype=np.int64),
+        "kind": _repeated("topic", count),
     }
     rows = pa.table([pa.array(columns[field.name], field.type) for field in DELIVERIES], schema=DELIVERIES)
     return _Settled(rows=rows, published_us=published, settled_us=settled), free_at_us
@@ -241,6 +241,7 @@ def _snapshots(topic: SampleTopic, reading: SampleReading, day: date, known: _Se
         "in_flight": np.minimum(lag - waiting, 64),
         "waiting": waiting,
         "pinned_bytes": lag * topic.body_bytes,
+        "kind": _repeated("topic", 25),
     }
     return pa.table([pa.array(columns[field.name], field.type) for field in BACKLOG], schema=BACKLOG)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
+from pyspark.sql import functions as F
 
 from stompbroker_report.errors import Cause, ReportError
 from stompbroker_report.file_checks import broken_texts, difference
@@ -94,7 +95,7 @@ class Lake:
         root = self.place.uri_of(f"{self.place.path}/{table}")
         # Spark takes an address for a pattern.
         uris = [_PATTERN.sub(r"\\\g<0>", self.place.uri_of(path)) for path in paths]
-        return spark.read.schema(LAKE[table]).option("basePath", root).parquet(*uris)
+        return _with_kinds(spark.read.schema(LAKE[table]).option("basePath", root).parquet(*uris))
 
     def raise_for_broken_texts(self, days: Collection[date]) -> None:
         """For when a text was met that is not UTF-8: looks through all files of these dates, which takes a while.
@@ -154,6 +155,13 @@ class Lake:
             raise ReportError(Cause.UNREADABLE_FILE, f"{path} cannot be read: {_first_line(error)}.") from error
         if found is not None:
             raise _foreign(table, path, found)
+
+
+def _with_kinds(records: DataFrame) -> DataFrame:
+    """What does not say its kind is a topic; others have it in their names, so that no topic is taken for a queue."""
+    kind = F.coalesce("kind", F.lit("topic"))
+    name = F.when(kind == "topic", F.col("topic")).otherwise(F.concat(F.lit("/"), kind, F.lit("/"), "topic"))
+    return records.withColumns({"kind": kind, "topic": name})
 
 
 def open_lake(where: str) -> Lake:

@@ -36,6 +36,7 @@ DELIVERIES: Final = pa.schema(
         pa.field("last_reason", pa.string()),
         pa.field("outcome", pa.string(), nullable=False),
         pa.field("weight", pa.int64(), nullable=False),
+        pa.field("kind", pa.string()),
     ]
 )
 
@@ -52,6 +53,7 @@ BACKLOG: Final = pa.schema(
         pa.field("in_flight", pa.int64(), nullable=False),
         pa.field("waiting", pa.int64(), nullable=False),
         pa.field("pinned_bytes", pa.int64()),
+        pa.field("kind", pa.string()),
     ]
 )
 

@@ -63,6 +63,7 @@ LAKE: Final = {
         last_reason=_STRING,
         outcome=_STRING,
         weight=_LONG,
+        kind=_STRING,
         dt=_DATE,
     ),
     "backlog": _table(
@@ -77,6 +78,7 @@ LAKE: Final = {
         in_flight=_LONG,
         waiting=_LONG,
         pinned_bytes=_LONG,
+        kind=_STRING,
         dt=_DATE,
     ),
 }

@@ -67,9 +67,9 @@ async def _count(topic: Topic, store: Store, clock: Clock, limiter: trio.Capacit
 
     def read() -> list[Stretch]:
         stop = retained.counts_from
-        extent = store.extent(topic_id, 0, stop)
+        extent = store.surveys.extent(topic_id, 0, stop)
         span_ns = now_ns - (extent.first_published_at_ns or 0)
-        return store.stretches(topic_id, retained.mark_size(extent.messages, extent.tail_bytes, span_ns), stop)
+        return store.surveys.stretches(topic_id, retained.mark_size(extent.messages, extent.tail_bytes, span_ns), stop)
 
     found = await trio.to_thread.run_sync(read, limiter=limiter, abandon_on_cancel=True)
     begun_at_ns = [0, *(stretch.last_published_at_ns for stretch in found)]
@@ -88,7 +88,7 @@ async def _expire(
     after: tuple[int, int, int] | None = None
     while not journal.is_overfull:
         found = await trio.to_thread.run_sync(
-            store.expired, clock.now_ns(), after, EXPIRED_PER_LOOK, limiter=limiter, abandon_on_cancel=True
+            store.surveys.expired, clock.now_ns(), after, EXPIRED_PER_LOOK, limiter=limiter, abandon_on_cancel=True
         )
         if not found:
             return

@@ -18,7 +18,7 @@ from stompbroker.changes.letters import letter_of
 from stompbroker.changes.removing import removal
 from stompbroker.changes.unit import Unit
 from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery import Pattern, Waiting, WhenUsedUp
+from stompbroker.delivery import Waiting, WhenUsedUp
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
@@ -96,7 +96,7 @@ class DeadLetters:
                 failure,
                 reading,
                 message_id=self._message_ids.make(),
-                destination=f"/topic/{topic.name}",
+                destination=str(topic.destination),
                 now_ns=self._clock.now_ns(),
             )
             publications.setdefault(topic, []).append(letter)
@@ -141,7 +141,7 @@ class DeadLetters:
         self._registry.redeliveries.schedule(self._clock.now_ns() + delay_ns, entry)
 
     def _topic_for(self, topic: Topic) -> Topic:
-        return self._registry.topic_of_dead_letters(Pattern(topic.segments), self._clock.now_ns())
+        return self._registry.topic_of_dead_letters(topic.destination, self._clock.now_ns())
 
     def _evict(self, entry: Waiting, attempts: int) -> None:
         """The subscription goes, with everything it has not settled."""

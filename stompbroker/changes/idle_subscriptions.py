@@ -60,7 +60,7 @@ class IdleSubscriptions:
         """Whether something for it is on its way through the journal."""
         pattern = subscription.pattern
         return any(
-            topic.pending_units > 0 and pattern.matches(topic.segments) for topic in self._registry.topics.values()
+            topic.pending_units > 0 and pattern.matches(topic.destination) for topic in self._registry.topics.values()
         )
 
     def _delete(self, subscription: Subscription) -> None:

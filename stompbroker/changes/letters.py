@@ -55,7 +55,7 @@ def letter_of(
         if name not in _EXPIRY
     ]
     provenance = {
-        "destination": f"/topic/{reading.topic.name}",
+        "destination": str(reading.topic.destination),
         "message-id": message.message_id.decode(),
         "subscription": subscription.key,
         "attempts": str(failure.count),

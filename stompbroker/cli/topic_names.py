@@ -26,7 +26,7 @@ def read_origin(given: str) -> str:
         return topic.name
     if len(topic.segments) == 1:
         raise typer.BadParameter(f'"{given}" does not say whose dead letters: DLQ.orders are those of orders')
-    return Pattern(topic.segments[1:]).name
+    return topic.origin.name
 
 
 def _parse(given: str) -> Pattern:

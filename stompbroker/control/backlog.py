@@ -104,6 +104,7 @@ def _seen(reading: Reading) -> _Seen:
             in_flight=cursor.in_flight,
             waiting=cursor.waiting_count,
             pinned_bytes=0,
+            kind=reading.topic.destination.kind.value,
         ),
         reading.topic,
         Offset(ranges[0][0]) if ranges else None,

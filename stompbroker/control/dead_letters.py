@@ -17,7 +17,7 @@ from stompbroker.changes import Unit, provenance_of, redriven
 from stompbroker.control.doing import Completion
 from stompbroker.control.errors import ControlError, NotFound, Unavailable
 from stompbroker.control.params import named_topic, number, optional_text
-from stompbroker.delivery import DEAD_LETTERS, Pattern
+from stompbroker.delivery import DEAD_LETTERS
 from stompbroker.ids import Offset
 from stompbroker.stomp import tail_headers
 
@@ -114,8 +114,8 @@ class DeadLetterMethods:
             provenance = None if oldest is None else provenance_of(oldest)
             found.append(
                 {
-                    "topic": ".".join(topic.segments[1:]),
-                    "destination": f"/topic/{topic.name}",
+                    "topic": topic.destination.origin.key,
+                    "destination": str(topic.destination),
                     "letters": letters,
                     "bytes": topic.log.size_bytes if extent is None else extent.tail_bytes,
                     "oldest_died_at": None if provenance is None else provenance.died_at,
@@ -156,7 +156,7 @@ class DeadLetterMethods:
         limit = number("limit", params.get("limit", MAX_CHANGED), 1, MAX_CHANGED)
         async with self._turn:
             piece = await self._look(letters_topic, params, limit)
-            topic = self._registry.topic(Pattern(letters_topic.segments[1:]), self._clock.now_ns())
+            topic = self._registry.topic(letters_topic.destination.origin, self._clock.now_ns())
             messages: list[Message] = []
             gone: list[Letter] = []
             skipped = []
@@ -220,9 +220,9 @@ class DeadLetterMethods:
     def _find_topic(self, name: object) -> Topic:
         """The topic of dead letters that is meant by its own name or by that of the topic they come from."""
         pattern = named_topic(name).dead_letters
-        topic = self._registry.topics.get(pattern.name)
+        topic = self._registry.topics.get(pattern.key)
         if topic is None:
-            shown = pattern.name.removeprefix(f"{DEAD_LETTERS}.")
+            shown = pattern.key.removeprefix(f"{DEAD_LETTERS}.")
             raise NotFound(f"there are no dead letters of {shown!r}; list them with: stompbroker dead-letters list")
         return topic
 

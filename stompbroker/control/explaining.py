@@ -41,7 +41,7 @@ class CollectionMethods:
         """Of one topic, or of all, sorted by name; `after` is the last name of the answer before."""
         topics = self._registry.topics
         if topic is not None:
-            name = named_topic(topic).name
+            name = named_topic(topic).key
             if name not in topics:
                 raise NotFound(f"there is no topic {name!r}; list them with: stompbroker stats")
             return {"total": 1, "topics": [await self._of(topics[name])]}
@@ -69,7 +69,7 @@ class CollectionMethods:
         collectable = between + (0 if below is None else below.messages)
         retained = topic.retained
         return {
-            "topic": topic.name,
+            "topic": topic.destination.key,
             "in_memory": {"messages": topic.log.message_count, "bytes": topic.log.size_bytes},
             "stored": None
             if stored is None

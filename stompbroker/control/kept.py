@@ -91,7 +91,7 @@ class KeptMessages:
         store, topic_id = self._store, topic.store_id
         if store is None or topic_id is None:
             return None
-        return await self._in_thread(lambda: store.extent(topic_id, start, stop))
+        return await self._in_thread(lambda: store.surveys.extent(topic_id, start, stop))
 
     async def find(self, message_id: str) -> list[Place]:
         """Where a message lies, and dead letters about it. Looks at everything there is."""
@@ -100,7 +100,7 @@ class KeptMessages:
         if store is not None:
             by_id = {topic.store_id: topic for topic in self._registry.topics.values() if topic.store_id is not None}
             letter_topics = [topic_id for topic_id, topic in by_id.items() if topic.is_of_dead_letters]
-            places = await self._in_thread(lambda: store.find_messages(message_id, letter_topics))
+            places = await self._in_thread(lambda: store.surveys.find_messages(message_id, letter_topics))
             found |= dict.fromkeys(Place(by_id[topic], offset) for topic, offset in places if topic in by_id)
         return list(found)
 

@@ -86,7 +86,7 @@ class SubscriptionMethods:
         durable, name = params.get("durable"), optional_text("topic", params.get("topic"))
         if durable not in (None, True, False):
             raise ControlError(f"durable is true or false, not {durable!r}")
-        topic = None if name is None else self._registry.topics.get(named_topic(name).name)
+        topic = None if name is None else self._registry.topics.get(named_topic(name).key)
         chosen = [
             one
             for one in self._registry.subscriptions
@@ -118,7 +118,7 @@ class SubscriptionMethods:
             **await self._described(subscription),
             "topics": [
                 {
-                    "topic": reading.topic.name,
+                    "topic": reading.topic.destination.key,
                     "ack_floor": reading.cursor.ack_floor,
                     "next_offset": reading.cursor.next_offset,
                     "end_offset": reading.topic.log.end_offset,
@@ -143,6 +143,7 @@ class SubscriptionMethods:
             "key": subscription.key,
             "name": subscription.name,
             "destination": subscription.destination,
+            "kind": subscription.pattern.kind.value,
             "durable": subscription.is_durable,
             "ack": subscription.ack_mode.value,
             "ordered": subscription.is_ordered,
@@ -307,6 +308,6 @@ def _unsettled(reading: Reading) -> list[dict[str, Any]]:
         for offset in range(start, stop)
     )
     return [
-        {"topic": reading.topic.name, "offset": offset, **describe_delivery(reading, offset)}
+        {"topic": reading.topic.destination.key, "offset": offset, **describe_delivery(reading, offset)}
         for offset in islice(offsets, MAX_UNSETTLED)
     ]

@@ -57,7 +57,7 @@ class TopicMethods:
         page = await take_page(
             wanted,
             self._registry.topics.values(),
-            lambda topic: [topic.name],
+            lambda topic: [topic.destination.key],
             self._fields[wanted.field],
             self._looking,
         )
@@ -65,7 +65,7 @@ class TopicMethods:
 
     async def _show(self, name: object = None) -> dict[str, Any]:
         pattern = named_topic(name)
-        topic = self._registry.topics.get(pattern.name)
+        topic = self._registry.topics.get(pattern.key)
         if topic is None:
             raise NotFound(f"there is no topic {pattern.name!r}")
         extent = await self._kept.extent(topic, topic.collected_up_to, topic.log.end_offset)
@@ -103,7 +103,8 @@ class TopicMethods:
         rate, byte_rate = self._rates(topic)
         return {
             "name": topic.name,
-            "destination": f"/topic/{topic.name}",
+            "kind": topic.destination.kind.value,
+            "destination": str(topic.destination),
             "is_of_dead_letters": topic.is_of_dead_letters,
             "publishers": len(topic.publishers),
             "subscribers": len(topic.readings),

@@ -41,8 +41,8 @@ class TraceMethods:
         places = await self._kept.find(message_id)
         if topic is not None:
             name = named_topic(topic)
-            wanted = {name.name, name.dead_letters.name}
-            places = [place for place in places if place.topic.name in wanted]
+            wanted = {name.key, name.dead_letters.key}
+            places = [place for place in places if place.topic.destination.key in wanted]
             if not places:
                 raise NotFound(self._why_not(message_id))
         found = [described for place in places if (described := await self._at(place)) is not None]
@@ -59,7 +59,7 @@ class TraceMethods:
             return None  # gone in the meantime, or about to be
         expires_at_ns = message.expires_at_ns
         return {
-            "topic": topic.name,
+            "topic": topic.destination.key,
             "offset": offset,
             "is_dead_letter": topic.is_of_dead_letters,
             "published_at": iso_time(message.published_at_ns),

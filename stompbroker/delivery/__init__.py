@@ -7,7 +7,15 @@ synchronisation. Neighbours import from here only.
 from stompbroker.delivery.accounting import account_of
 from stompbroker.delivery.consumer import Consumer, Credit, Unanswered
 from stompbroker.delivery.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
-from stompbroker.delivery.destination import DEAD_LETTERS, Pattern, parse_pattern, parse_shown_topic, parse_topic_name
+from stompbroker.delivery.destination import (
+    DEAD_LETTERS,
+    DestinationKind,
+    Pattern,
+    key_of,
+    parse_pattern,
+    parse_shown_topic,
+    parse_topic_name,
+)
 from stompbroker.delivery.failure import Failure, Refusal
 from stompbroker.delivery.identity import Identity, IdentityKind
 from stompbroker.delivery.pages import PageRequest, Pages
@@ -35,6 +43,7 @@ __all__ = [
     "Deliveries",
     "DeliveryPolicy",
     "DeliveryWishes",
+    "DestinationKind",
     "Durability",
     "Failure",
     "Identity",
@@ -66,6 +75,7 @@ __all__ = [
     "Waiting",
     "WhenUsedUp",
     "account_of",
+    "key_of",
     "parse_pattern",
     "parse_shown_topic",
     "parse_topic_name",

@@ -1,8 +1,8 @@
-"""From what a client writes after `destination:` to the name of a topic or a pattern of names.
+"""From what a client writes after `destination:` to a kind, and a name or a pattern of names.
 
-Law: pure text. `/topic/NAME` and a bare `NAME` are the same; `.` and `/` separate segments alike; leading, doubled and
-trailing separators do not count. A segment that *is* `*` stands for one segment, one that is `**`, `#` or `>` for
-zero or more, anywhere; elsewhere those are ordinary characters.
+Law: pure text, and the only place that parses it. `/topic/NAME` and a bare `NAME` are the same; `.` and `/` separate
+segments alike; leading, doubled and trailing separators do not count. A segment that *is* `*` stands for one segment,
+one that is `**`, `#` or `>` for zero or more, anywhere; elsewhere those are ordinary characters.
 
 What looks like a destination of another broker, or like a slip, is refused with what to write instead. Taken for a
 topic, it would part publishers from their subscribers without a word, or deliver to all what is meant for one.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from typing import Final, final
 
@@ -21,7 +22,9 @@ __all__ = [
     "ANY_NUMBER",
     "ANY_ONE",
     "DEAD_LETTERS",
+    "DestinationKind",
     "Pattern",
+    "key_of",
     "parse_pattern",
     "parse_shown_topic",
     "parse_topic_name",
@@ -95,11 +98,30 @@ _SEPARATORS: Final = re.compile(r"[./]+")
 
 
 @final
+class DestinationKind(Enum):
+    """What a destination names. Those of different kinds never meet, whatever their names."""
+
+    TOPIC = "topic"
+    #: Refused by `parse_pattern` until there are queues.
+    QUEUE = "queue"
+
+
+def key_of(kind: str, name: str) -> str:
+    """One text for kind and name: `a.b` is the topic, `/queue/a.b` the queue. A name never begins with a slash."""
+    return name if kind == DestinationKind.TOPIC.value else f"/{kind}/{name}"
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A topic name, or a pattern of them: segments, wildcards in their one canonical spelling."""
+    """A kind, and a name or a pattern of names: segments, wildcards in their one canonical spelling."""
 
     segments: tuple[str, ...]
+    kind: DestinationKind = DestinationKind.TOPIC
+
+    def __str__(self) -> str:
+        """As a client can write it."""
+        return f"/{self.kind.value}/{self.name}"
 
     @property
     def is_exact(self) -> bool:
@@ -107,8 +129,13 @@ class Pattern:
 
     @property
     def name(self) -> str:
-        """The canonical spelling; for an exact pattern the topic's name."""
+        """The canonical spelling without the kind; for an exact pattern the topic's name."""
         return ".".join(self.segments)
+
+    @property
+    def key(self) -> str:
+        """What it is found by: no other kind and name has this text."""
+        return key_of(self.kind.value, self.name)
 
     @property
     def is_of_dead_letters(self) -> bool:
@@ -117,17 +144,23 @@ class Pattern:
     @property
     def dead_letters(self) -> Pattern:
         """The topic of what dies in this one; dead letters that die stay where they are."""
-        return self if self.is_of_dead_letters else Pattern((DEAD_LETTERS, *self.segments))
+        return self if self.is_of_dead_letters else Pattern((DEAD_LETTERS, *self.segments), self.kind)
+
+    @property
+    def origin(self) -> Pattern:
+        """The topic whose dead letters lie in this one."""
+        return Pattern(self.segments[1:], self.kind)
 
     @staticmethod
-    def named(name: str) -> Pattern:
-        """The one that has this `name`."""
-        return Pattern(tuple(name.split(".")))
+    def keyed(key: str) -> Pattern:
+        """The one that has this `key`."""
+        kind, name = key[1:].split("/") if key.startswith("/") else (DestinationKind.TOPIC.value, key)
+        return Pattern(tuple(name.split(".")), DestinationKind(kind))
 
-    def matches(self, name: tuple[str, ...]) -> bool:
-        """Whether a topic of these segments is meant."""
-        wanted = self.segments
-        if name[0] == DEAD_LETTERS != wanted[0]:
+    def matches(self, topic: Pattern) -> bool:
+        """Whether this topic is meant."""
+        wanted, name = self.segments, topic.segments
+        if topic.kind is not self.kind or name[0] == DEAD_LETTERS != wanted[0]:
             return False
         if ANY_NUMBER not in wanted[:-1]:
             # The usual ones: no `>`, or one at the end.

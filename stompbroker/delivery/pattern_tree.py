@@ -1,14 +1,15 @@
 """All wildcard subscriptions, arranged so that a topic finds the ones that mean it.
 
-Law: a tree of segments; matching carries a set of nodes along the name, so its cost grows with the name's length and
-the branches that really match, not with the number of patterns, and no pattern can make it explode.
+Law: a tree of segments for each kind of destination; matching carries a set of nodes along the name, so its cost grows
+with the name's length and the branches that really match, not with the number of patterns, and no pattern can make it
+explode.
 """
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar, final
 
-from stompbroker.delivery.destination import ANY_NUMBER, ANY_ONE, DEAD_LETTERS, Pattern
+from stompbroker.delivery.destination import ANY_NUMBER, ANY_ONE, DEAD_LETTERS, DestinationKind, Pattern
 
 __all__ = ["PatternTree"]
 
@@ -61,19 +62,19 @@ class _Node(Generic[Value]):
 class PatternTree(Generic[Value]):
     """
     Invariants:
-        every node but the root lies on the path of some pattern: removing the last value of a pattern prunes its path
+        every node but the roots lies on the path of some pattern: removing the last value of a pattern prunes its path
         version grows with every change, so that whoever remembers a match knows when to ask again
     """
 
-    __slots__ = ("_root", "count", "version")
+    __slots__ = ("_roots", "count", "version")
 
     def __init__(self) -> None:
-        self._root: _Node[Value] = _Node()
+        self._roots: dict[DestinationKind, _Node[Value]] = {kind: _Node() for kind in DestinationKind}
         self.count = 0
         self.version = 0
 
     def add(self, pattern: Pattern, value: Value) -> None:
-        node = self._root
+        node = self._roots[pattern.kind]
         for segment in pattern.segments:
             node = node.make_child(segment)
         assert value not in node.values
@@ -82,7 +83,7 @@ class PatternTree(Generic[Value]):
         self.version += 1
 
     def remove(self, pattern: Pattern, value: Value) -> None:
-        path = [self._root]
+        path = [self._roots[pattern.kind]]
         for segment in pattern.segments:
             child = path[-1].child(segment)
             assert child is not None
@@ -95,16 +96,17 @@ class PatternTree(Generic[Value]):
         self.count -= 1
         self.version += 1
 
-    def match(self, name: tuple[str, ...]) -> list[Value]:
-        """The values of all patterns that mean a topic of these segments, each once."""
+    def match(self, topic: Pattern) -> list[Value]:
+        """The values of all patterns that mean this topic, each once."""
         if not self.count:
             return []
+        root, name = self._roots[topic.kind], topic.segments
         if name[0] == DEAD_LETTERS:
             # Wildcards do not stand for that segment, as in `Pattern.matches`.
-            beginning = self._root.children.get(DEAD_LETTERS)
+            beginning = root.children.get(DEAD_LETTERS)
             nodes, name = _with_empty_matches({beginning} if beginning is not None else set()), name[1:]
         else:
-            nodes = _with_empty_matches({self._root})
+            nodes = _with_empty_matches({root})
         for segment in name:
             following: set[_Node[Value]] = set()
             for node in nodes:

@@ -83,7 +83,7 @@ class TopicPolicies:
 
     def find(self, name: Pattern) -> TopicPolicy:
         for pattern, policy in self.overrides:
-            if pattern.matches(name.segments):
+            if pattern.matches(name):
                 return policy
         if self.dead_letters is not None and name.is_of_dead_letters:
             return self.dead_letters

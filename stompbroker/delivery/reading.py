@@ -178,6 +178,7 @@ class Reading:
             is_durable=identity is not None,
             ack_mode=subscription.ack_mode.value,
             generation=self.generation,
+            kind=self.topic.destination.kind.value,
         )
 
     @property

@@ -73,7 +73,7 @@ def _is_unanswered(entry: Unanswered) -> bool:
 class Registry:
     """
     Invariants:
-        topics[name].name == name, and no topic in it is removed
+        topics[key].destination.key == key, and no topic in it is removed
         every exact subscription that has begun has a reading in its topic; every wildcard one is in `patterns`
         every durable subscription is in `durable` until it is removed, and by its identity until it is to be
     """
@@ -110,6 +110,7 @@ class Registry:
         can_store: bool = True,
         records: Records | None = None,
     ) -> None:
+        #: By the key of their destinations, which says kind and name.
         self.topics: dict[str, Topic] = {}
         #: Those of them that hold dead letters.
         self.topics_of_dead_letters: dict[Topic, None] = {}
@@ -154,7 +155,7 @@ class Registry:
 
     def topic(self, name: Pattern, now_ns: int) -> Topic:
         """The topic of that name, which exists from now on. Raises PeerViolation if there are too many to make it."""
-        topic = self.topics.get(name.name)
+        topic = self.topics.get(name.key)
         if topic is None:
             if len(self.topics) >= self._max_topics:
                 raise PeerViolation(
@@ -169,7 +170,7 @@ class Registry:
         """Where the dead letters of a topic lie, which exists from now on. There is one for each topic at most, so
         these do not count against how many there may be."""
         name = name.dead_letters
-        return self.topics.get(name.name) or self._make_topic(name, now_ns)
+        return self.topics.get(name.key) or self._make_topic(name, now_ns)
 
     def restore_topic(
         self,
@@ -193,7 +194,7 @@ class Registry:
 
     def _make_topic(self, name: Pattern, now_ns: int, *, next_offset: Offset = FIRST_OFFSET) -> Topic:
         topic = Topic(name, self.policies.find(name), self._around, now_ns, next_offset=next_offset)
-        self.topics[name.name] = topic
+        self.topics[name.key] = topic
         if topic.is_of_dead_letters:
             self.topics_of_dead_letters[topic] = None
         return topic
@@ -212,7 +213,7 @@ class Registry:
         if topic.last_used_at_ns > unused_since_ns or topic.is_blocked or not topic.is_unused:
             return False
         topic.remove()
-        del self.topics[topic.name]
+        del self.topics[topic.destination.key]
         self.topics_of_dead_letters.pop(topic, None)
         self._totals.published += topic.published
         self._totals.published_bytes += topic.published_bytes
@@ -246,7 +247,7 @@ class Registry:
         if not subscription.pattern.is_exact:
             self._around.patterns.add(subscription.pattern, subscription)
             return
-        topic = self.topics.get(subscription.pattern.name) or self._make_topic(subscription.pattern, now_ns)
+        topic = self.topics.get(subscription.pattern.key) or self._make_topic(subscription.pattern, now_ns)
         if subscription not in topic.readings:
             topic.add_reading(subscription)
 
@@ -312,7 +313,7 @@ class Registry:
             if not subscription.has_begun:
                 continue
             if subscription.pattern.is_exact:
-                topic = self.topics[subscription.pattern.name]
+                topic = self.topics[subscription.pattern.key]
                 topic.remove_reading(subscription, now_ns)
                 affected[topic] = None
             else:
@@ -324,7 +325,7 @@ class Registry:
 
     def durable_for(self, topic: Topic) -> list[Subscription]:
         """The durable subscriptions that get what is published there."""
-        return self._around.durable.match(topic.segments)
+        return self._around.durable.match(topic.destination)
 
     # Durable subscriptions -------------------------------------------------------------------------------------------
 
@@ -365,15 +366,15 @@ class Registry:
             self.unsaved.note_subscription(subscription)
 
     def check_invariants(self) -> None:
-        for name, topic in self.topics.items():
-            assert topic.name == name
+        for key, topic in self.topics.items():
+            assert topic.destination.key == key
             assert not topic.is_removed
             topic.check_invariants()
         assert set(self.topics_of_dead_letters) == {each for each in self.topics.values() if each.is_of_dead_letters}
         for subscription in self.subscriptions:
             assert not subscription.is_closed
             if subscription.pattern.is_exact and subscription.has_begun:
-                assert self.topics[subscription.pattern.name].readings[subscription].subscription is subscription
+                assert self.topics[subscription.pattern.key].readings[subscription].subscription is subscription
             for consumer in subscription.consumers:
                 consumer.check_invariants()
         for identity, subscription in self.durable.items():

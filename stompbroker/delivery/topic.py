@@ -16,7 +16,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.commitlog import Cursor, Log, OffsetRanges
-from stompbroker.delivery.destination import DEAD_LETTERS
 from stompbroker.delivery.policy import SlowSubscriber
 from stompbroker.delivery.reading import Reading
 from stompbroker.delivery.retained import Retained
@@ -101,6 +100,7 @@ class Topic:
         "budget",
         "collected",
         "collected_up_to",
+        "destination",
         "is_blocked",
         "is_choosy",
         "is_removed",
@@ -115,7 +115,6 @@ class Topic:
         "publishers",
         "readings",
         "retained",
-        "segments",
         "store_id",
         "stored_end",
         "unblocked",
@@ -125,15 +124,15 @@ class Topic:
 
     def __init__(
         self,
-        pattern: Pattern,
+        destination: Pattern,
         policy: TopicPolicy,
         around: TopicContext,
         now_ns: int,
         *,
         next_offset: Offset = FIRST_OFFSET,
     ) -> None:
-        self.name = pattern.name
-        self.segments = pattern.segments
+        self.destination = destination
+        self.name = destination.name
         self.policy = policy
         self.budget = around.budget
         self.log = Log(next_offset)
@@ -187,7 +186,7 @@ class Topic:
         durable = self._around.durable
         if self._durable_version != durable.version:
             self._durable_version = durable.version
-            self._is_stored = self.is_retaining or bool(durable.match(self.segments))
+            self._is_stored = self.is_retaining or bool(durable.match(self.destination))
         return self._is_stored
 
     @property
@@ -197,7 +196,7 @@ class Topic:
 
     @property
     def is_of_dead_letters(self) -> bool:
-        return self.segments[0] == DEAD_LETTERS
+        return self.destination.is_of_dead_letters
 
     @property
     def is_in_store(self) -> bool:
@@ -432,7 +431,7 @@ class Topic:
             return
         self._matched_version = self._around.patterns.version
         self.forget_closed_readings()
-        for subscription in self._around.patterns.match(self.segments):
+        for subscription in self._around.patterns.match(self.destination):
             if subscription not in self.readings:
                 self.add_reading(subscription)
 
@@ -464,7 +463,7 @@ class Topic:
                 not subscription.pattern.is_exact and reading.is_idle for subscription, reading in self.readings.items()
             )
             # One that is only just being made has no reading yet, and a batch may be giving the topic its number.
-            and not any(subscription.pattern.is_exact for subscription in self._around.durable.match(self.segments))
+            and not any(subscription.pattern.is_exact for subscription in self._around.durable.match(self.destination))
         )
 
     def remove(self) -> None:

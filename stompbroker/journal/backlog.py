@@ -131,5 +131,5 @@ def _is_touched_by(units: list[Unit], removed: Subscription | None) -> bool:
     if removed is None or not units:
         return False
     return removed.pending > 0 or any(
-        removed.pattern.matches(topic.segments) for unit in units for topic in unit.publications
+        removed.pattern.matches(topic.destination) for unit in units for topic in unit.publications
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.changes import SetAside, SettledDeliveries
 from stompbroker.commitlog import Cursor
+from stompbroker.delivery import key_of
 from stompbroker.ids import Offset
 from stompbroker.journal.changes import add_moved_since
 from stompbroker.journal.ledger_rows import accounts_of_removed, ledger_rows
@@ -118,7 +119,7 @@ class Formed:
             if topic_id in written:
                 topic.enter_store(topic_id)
         for row in self.batch.topics:
-            stored = self._registry.topics.get(row.name)
+            stored = self._registry.topics.get(key_of(row.kind, row.name))
             if stored is not None and stored.store_id == row.id:
                 stored.stored_end = max(stored.stored_end, row.next_offset)
 
@@ -230,9 +231,9 @@ class _Proposal:
     def _topics_named_by(self, pattern: Pattern) -> list[Topic]:
         """The very topic that is meant; or of those that are, the ones this batch publishes to."""
         if pattern.is_exact:
-            topic = self._registry.topics.get(pattern.name)
+            topic = self._registry.topics.get(pattern.key)
             return [] if topic is None else [topic]
-        return [topic for topic in self._next_offsets if pattern.matches(topic.segments)]
+        return [topic for topic in self._next_offsets if pattern.matches(topic.destination)]
 
     def _write_down(self, effect: Effect) -> None:
         reading = effect.reading

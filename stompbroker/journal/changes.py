@@ -186,7 +186,7 @@ def find_positions(subscription: Subscription, registry: Registry, found: Batch)
         end, topic_id = topic.log.end_offset, topic.store_id
         if topic_id is None or topic.is_removed or topic.collected_up_to == end:
             continue
-        if subscription.pattern.matches(topic.segments):
+        if subscription.pattern.matches(topic.destination):
             # The stored end may lag, if the topic was not stored for a while; no cursor may be ahead of it.
             add_topic(found, topic, topic_id, end)
             found.cursors.append(CursorRow(subscription_id, topic_id, end, (), end))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import account_of
+from stompbroker.ledger import Kind
 from stompbroker.ledger.drafts import draft
-from stompbroker.ledger.kinds import Kind
 from stompbroker.ledger.payload import Payload
 from stompbroker.ledger.settled import Account
 from stompbroker.storage import LedgerRow

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
-from stompbroker.delivery import AckMode, Durability, Failure, Identity, IdentityKind, Pattern, Subscription
+from stompbroker.delivery import AckMode, Durability, Failure, Identity, IdentityKind, Pattern, Subscription, key_of
 from stompbroker.errors import OperatorError
 from stompbroker.journal.rows import ATTACHED, read_wishes
 
@@ -31,7 +31,7 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
         whole_from = row.next_offset if row.whole_from is None else row.whole_from
         # Where the topic is whole its first messages may be lost, and must be missed.
         start = whole_from if first_stored is None else min(first_stored, whole_from)
-        name = Pattern.named(row.name)
+        name = Pattern.keyed(key_of(row.kind, row.name))
         topic = registry.restore_topic(name, row.id, start, row.next_offset, now_ns, whole_from=whole_from)
         topics[row.id] = topic
         for subscription in registry.durable_for(topic):
@@ -52,7 +52,7 @@ def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:
     subscription = Subscription(
         name=row.name,
         destination=row.destination,
-        pattern=Pattern.named(row.pattern),
+        pattern=Pattern.keyed(row.pattern),
         ack_mode=AckMode(row.ack_mode),
         is_no_local=row.is_no_local,
         is_ordered=row.is_ordered,

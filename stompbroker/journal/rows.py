@@ -60,7 +60,7 @@ def subscription_row(subscription: Subscription) -> SubscriptionRow:
         scope=identity.scope,
         name=identity.name,
         destination=subscription.destination,
-        pattern=subscription.pattern.name,
+        pattern=subscription.pattern.key,
         ack_mode=subscription.ack_mode.value,
         is_no_local=subscription.is_no_local,
         created_at_ns=durability.created_at_ns,
@@ -94,7 +94,7 @@ def add_topic(batch: Batch, topic: Topic, topic_id: int, next_offset: Offset) ->
         whole_from = max(topic.whole_from, topic.collected_up_to)
         if max(topic.stored_end, whole_from) < end:  # it was not stored for a while
             batch.gaps.append(Gap(topic_id, end, topic.stored_end))
-    batch.topics.append(TopicRow(topic_id, topic.name, next_offset, whole_from))
+    batch.topics.append(TopicRow(topic_id, topic.destination.kind.value, topic.name, next_offset, whole_from))
 
 
 def redelivery_key(reading: Reading, offset: Offset) -> RedeliveryKey:

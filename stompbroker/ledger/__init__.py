@@ -2,13 +2,13 @@
 
 Law: settled deliveries become drafts, in the transaction that settles them; the exporting process makes columns and
 Parquet files of these. It knows records, and nothing of clients, topics or frames. pyarrow takes a tenth of a second to
-load, so only `parquet_file`, which is the exporting process's, imports `schema` at its top.
+load, so only `export_process` imports `schema` at its top.
 """
 
 from stompbroker.ledger.backlog import Behind, backlog
 from stompbroker.ledger.export_orders import ExportOrder, FileWritten
 from stompbroker.ledger.exports import Exports, Waiting, day_of
-from stompbroker.ledger.kinds import Kind
+from stompbroker.ledger.lake import Kind
 from stompbroker.ledger.payload import Payload
 from stompbroker.ledger.rounds import RoundFailed, RoundResult, Rounds, RoundStatistics
 

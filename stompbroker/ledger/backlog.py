@@ -1,6 +1,6 @@
 """How far behind subscriptions are at one moment, as records.
 
-Law: values in, columns out. pyarrow is imported by whoever packs the first one.
+Law: values in, columns out. pyarrow is imported when the first one is packed.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Behind(NamedTuple):
     waiting: int
     #: What the store keeps for it; none if that is not known.
     pinned_bytes: int | None
+    #: Of the topic: topic or queue.
+    kind: str
 
 
 def backlog(found: Sequence[Behind], taken_at_ns: int, *, is_closing: bool) -> pa.RecordBatch:
@@ -52,6 +54,7 @@ def backlog(found: Sequence[Behind], taken_at_ns: int, *, is_closing: bool) -> p
         "in_flight": [one.in_flight for one in found],
         "waiting": [one.waiting for one in found],
         "pinned_bytes": [one.pinned_bytes for one in found],
+        "kind": [one.kind for one in found],
     }
     arrays = [pa.array(columns[field.name], type=field.type) for field in BACKLOG]
     return pa.RecordBatch.from_arrays(arrays, schema=BACKLOG)

@@ -155,6 +155,7 @@ def _in_common(party: Party, run: Settled, *, weight: int) -> dict[str, object]:
         "is_durable": party.is_durable,
         "ack_mode": party.ack_mode,
         "generation": party.generation,
+        "kind": party.kind,
         "first_sent_at": _time(run.first_sent_ns),
         "last_sent_at": _time(run.last_sent_ns),
         "settled_at": _time(run.settled_at_ns),

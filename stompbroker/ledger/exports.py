@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.clock import NANOSECONDS
@@ -21,7 +22,7 @@ from stompbroker.storage import ExportedBatches, ExportRow, LedgerRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from stompbroker.ledger.kinds import Kind
+    from stompbroker.ledger.lake import Kind
     from stompbroker.storage import Batch, Gathered
 
 __all__ = ["Exports", "Waiting", "day_of"]
@@ -86,11 +87,6 @@ class Export:
         return self.state in (State.WRITTEN, State.LEFT)
 
 
-class _Key(NamedTuple):
-    day: int
-    kind: str
-
-
 class _Pile:
     """What has gathered of one kind and day, and is in no export yet; never empty."""
 
@@ -118,6 +114,44 @@ class _Pile:
         last.batches += 1
         self.payload_bytes += payload_bytes
         self.records += row.records
+
+
+@final
+class Gathering:
+    """What has gathered in the database and is in no export yet, by day and kind."""
+
+    __slots__ = ("filled", "full_bytes", "piles")
+
+    def __init__(self, full_bytes: int) -> None:
+        #: What is enough for a file.
+        self.full_bytes = full_bytes
+        self.piles: dict[tuple[int, str], _Pile] = {}
+        #: Woken when enough has gathered for a file.
+        self.filled = Signal()
+
+    def add(self, day: int, kind: str, portion: Portion) -> None:
+        self.piles.setdefault((day, kind), _Pile()).add(portion)
+
+    def gather(self, row: LedgerRow) -> None:
+        pile = self.piles.setdefault((row.day, row.kind), _Pile())
+        was_full = pile.payload_bytes >= self.full_bytes
+        pile.gather(row, len(row.payload()))
+        if pile.payload_bytes >= self.full_bytes and not was_full:
+            self.filled.wake()
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """When the oldest record was made."""
+        return min((pile.portions[0].oldest_ns for pile in self.piles.values()), default=None)
+
+    @property
+    def first_day(self) -> int | None:
+        return min((day for day, _ in self.piles), default=None)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is enough for a file."""
+        return any(pile.payload_bytes >= self.full_bytes for pile in self.piles.values())
 
 
 @final
@@ -151,9 +185,7 @@ class Exports:
     """
 
     __slots__ = (
-        "_export_bytes",
         "_exports",
-        "_gathered",
         "_is_portion_taken",
         "_is_portion_wanted",
         "_last_batch",
@@ -161,7 +193,7 @@ class Exports:
         "_name_part",
         "_new",
         "_wake_journal",
-        "filled",
+        "gathering",
         "progressed",
     )
 
@@ -179,16 +211,14 @@ class Exports:
         write down. A file holds about `export_bytes` of payload."""
         self._wake_journal = wake_journal
         self._name_part = f"{store_id}-{start_number}"
-        self._export_bytes = export_bytes
         self._new: list[_New] = []
-        self._gathered: dict[_Key, _Pile] = {}
+        self.gathering = Gathering(export_bytes)
         self._exports: dict[int, Export] = {}
         #: Whether some of what is left over shall go, until it is gone; and whether the batch that is being written has
         #: it.
         self._is_portion_wanted = False
         self._is_portion_taken = False
-        #: Woken when enough has gathered for a file, and whenever something was written down.
-        self.filled = Signal()
+        #: Woken whenever something was written down.
         self.progressed = Signal()
         for row in exports:
             self._exports[row.id] = Export(row, State.LEFT if row.is_written else State.READY, ())
@@ -199,7 +229,7 @@ class Exports:
             if found.export:
                 self._exports[found.export].add(portion)
             else:
-                self._gathered.setdefault(_Key(found.day, found.kind), _Pile()).add(portion)
+                self.gathering.add(found.day, found.kind, portion)
         ends = [row.last_batch for row in exports] + [found.last_batch for found in gathered]
         self._last_batch = max(ends, default=0)
         self._last_export = max((row.id for row in exports), default=0)
@@ -248,7 +278,7 @@ class Exports:
     def note_written(self, batch: Batch) -> None:
         """The batch is in the store."""
         for row in batch.ledger:
-            self._gather(row)
+            self.gathering.gather(row)
         for written in batch.exports:
             export = self._exports[written.id]
             export.row, export.state = written, State.LEFT if written.is_written else State.READY
@@ -263,14 +293,7 @@ class Exports:
             self._is_portion_wanted = self._is_portion_taken = False
         self.progressed.wake()
 
-    def _gather(self, row: LedgerRow) -> None:
-        pile = self._gathered.setdefault(_Key(row.day, row.kind), _Pile())
-        was_full = pile.payload_bytes >= self._export_bytes
-        pile.gather(row, len(row.payload()))
-        if pile.payload_bytes >= self._export_bytes and not was_full:
-            self.filled.wake()
-
-    # For whoever makes records beside the journal --------------------------------------------------------------------
+    # For records that do not come from the journal -------------------------------------------------------------------
 
     def add(self, kind: Kind, day: int, records: int, made_at_ns: int, payload: Callable[[], bytes]) -> None:
         """Records that belong to no unit; they go with the next batch."""
@@ -279,46 +302,30 @@ class Exports:
 
     # For the exporter ------------------------------------------------------------------------------------------------
 
-    @property
-    def oldest_ns(self) -> int | None:
-        """When the oldest record was made that no export has yet."""
-        return min((pile.portions[0].oldest_ns for pile in self._gathered.values()), default=None)
-
     def waiting(self) -> Waiting:
         planned = [export for export in self._exports.values() if not export.is_in_lake]
         ages = [export.portions[0].oldest_ns for export in planned if export.portions]
-        if self.oldest_ns is not None:
-            ages.append(self.oldest_ns)
-        piles = self._gathered.values()
+        if self.gathering.oldest_ns is not None:
+            ages.append(self.gathering.oldest_ns)
+        piles = self.gathering.piles.values()
         return Waiting(
             records=sum(pile.records for pile in piles) + sum(export.row.records for export in planned),
             payload_bytes=sum(pile.payload_bytes for pile in piles) + sum(export.payload_bytes for export in planned),
             oldest_ns=min(ages, default=None),
         )
 
-    @property
-    def first_day(self) -> int | None:
-        """The earliest day of which there is something that no export has yet."""
-        return min((key.day for key in self._gathered), default=None)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether enough has gathered for a file."""
-        return any(pile.payload_bytes >= self._export_bytes for pile in self._gathered.values())
-
     def plan(self, now_ns: int) -> None:
         """Everything that has gathered goes into files."""
-        for day, kind in sorted(self._gathered):
-            portions = self._gathered[_Key(day, kind)].portions
-            while portions:
-                self._plan_one(kind, day, portions, now_ns)
-        self._gathered.clear()
+        for (day, kind), pile in sorted(self.gathering.piles.items(), key=itemgetter(0)):
+            while pile.portions:
+                self._plan_one(kind, day, pile.portions, now_ns)
+        self.gathering.piles.clear()
         self._wake_journal()
 
     def _plan_one(self, kind: str, day: int, portions: deque[Portion], now_ns: int) -> None:
         taken: list[Portion] = []
         payload_bytes = 0
-        while portions and payload_bytes < self._export_bytes:
+        while portions and payload_bytes < self.gathering.full_bytes:
             taken.append(portions.popleft())
             payload_bytes += taken[-1].payload_bytes
         self._last_export += 1
@@ -380,7 +387,7 @@ class Exports:
             last_batches = [portion.last_batch for portion in export.portions]
             assert last_batches == sorted(set(last_batches))
             assert last_batches[-1:] in ([], [row.last_batch])
-        for (day, kind), pile in self._gathered.items():
+        for (day, kind), pile in self.gathering.piles.items():
             assert pile.payload_bytes == sum(portion.payload_bytes for portion in pile.portions)
             assert pile.records == sum(portion.records for portion in pile.portions)
             last_batches = [portion.last_batch for portion in pile.portions]

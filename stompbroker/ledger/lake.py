@@ -20,20 +20,20 @@ import tempfile
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from enum import Enum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 from urllib.parse import unquote, urlsplit
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import OperatorError
-from stompbroker.ledger.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow.fs
 
-__all__ = ["COMPLETE_UNTIL", "Lake", "LocalLake", "ObjectLake", "open_lake", "partition"]
+__all__ = ["COMPLETE_UNTIL", "Kind", "Lake", "LocalLake", "ObjectLake", "open_lake", "partition"]
 
 COMPLETE_UNTIL: Final = "_complete_until.json"
 #: Tables that a report makes, beside those it is made of.
@@ -43,6 +43,14 @@ _EPOCH: Final = date(1970, 1, 1)
 _PARTITION: Final = re.compile(r"dt=(\d{4}-\d{2}-\d{2})", re.ASCII)
 #: How much of a complete file is sent at once.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+
+@final
+class Kind(Enum):
+    """Which table of the lake a record belongs to."""
+
+    DELIVERIES = "deliveries"
+    BACKLOG = "backlog"
 
 
 def partition(kind: Kind, day: int) -> str:

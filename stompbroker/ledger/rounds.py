@@ -111,7 +111,7 @@ class Rounds:
         self._interval_ns = int(interval_s * NANOSECONDS)
         self._asked: list[_Request] = []
         self._answering: list[_Request] = []
-        self._changed = exports.filled
+        self._changed = exports.gathering.filled
         #: When all that has gathered is planned, and when that is tried again which did not work.
         self._next_ns = clock.now_ns() + self._interval_ns
         self._retry_ns: int | None = None
@@ -128,9 +128,10 @@ class Rounds:
     def _look_at_what_was_left(self) -> None:
         """By an earlier process, which may have ended days ago."""
         exports, now_ns = self._exports, self._clock.now_ns()
-        if exports.oldest_ns is not None:
-            self._next_ns = min(self._next_ns, exports.oldest_ns + self._interval_ns)
-        has_ended_day = exports.first_day is not None and exports.first_day < day_of(now_ns)
+        oldest_ns, first_day = exports.gathering.oldest_ns, exports.gathering.first_day
+        if oldest_ns is not None:
+            self._next_ns = min(self._next_ns, oldest_ns + self._interval_ns)
+        has_ended_day = first_day is not None and first_day < day_of(now_ns)
         if exports.ready or exports.has_leftovers or has_ended_day:
             self._next_ns = now_ns
 
@@ -179,7 +180,7 @@ class Rounds:
         return self._is_new_due(now_ns) or (self._retry_ns is not None and now_ns >= self._retry_ns)
 
     def _is_new_due(self, now_ns: int) -> bool:
-        return bool(self._asked) or now_ns >= self._next_ns or self._exports.is_full
+        return bool(self._asked) or now_ns >= self._next_ns or self._exports.gathering.is_full
 
     def begin(self) -> Round:
         now_ns = self._clock.now_ns()

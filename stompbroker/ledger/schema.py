@@ -10,12 +10,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from stompbroker.ledger.kinds import Kind
+from stompbroker.ledger.lake import Kind
 
 __all__ = ["BACKLOG", "DELIVERIES", "SCHEMAS"]
 
 #: Parquet readers disagree about nanoseconds, and Spark refuses them.
 _TIME: Final = pa.timestamp("us", tz="UTC")
+#: Of the topic: topic or queue. Null, or not there, in files of older releases, which only knew topics.
+_KIND: Final = pa.field("kind", pa.string())
 
 #: One row per settled delivery.
 DELIVERIES: Final = pa.schema(
@@ -52,6 +54,7 @@ DELIVERIES: Final = pa.schema(
         pa.field("outcome", pa.string(), nullable=False),
         # How many deliveries the record stands for: 1, or more where only some are kept, or where it is a stretch.
         pa.field("weight", pa.int64(), nullable=False),
+        _KIND,
     ]
 )
 
@@ -73,6 +76,7 @@ BACKLOG: Final = pa.schema(
         pa.field("waiting", pa.int64(), nullable=False),
         # What is kept in the store for this subscription; null where that is not known.
         pa.field("pinned_bytes", pa.int64()),
+        _KIND,
     ]
 )
 

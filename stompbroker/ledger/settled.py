@@ -50,6 +50,8 @@ class Party(NamedTuple):
     ack_mode: str
     #: One more each time that the subscription was moved to another place in the topic.
     generation: int
+    #: Of the topic: topic or queue. Last, and topic by default: drafts of older releases do not say it.
+    kind: str = "topic"
 
 
 class Account(NamedTuple):

@@ -152,22 +152,23 @@ def _ledger(seen: Seen) -> Iterator[Metric]:
 
 
 async def _topics(topics: list[Topic], looking: Looking) -> list[Metric]:
+    labels = ["topic", "kind"]
     families: list[CounterMetricFamily | GaugeMetricFamily] = [
-        CounterMetricFamily("stompbroker_topic_published", "Messages published.", labels=["topic"]),
-        GaugeMetricFamily("stompbroker_topic_kept_messages", "Messages kept in memory.", labels=["topic"]),
-        GaugeMetricFamily("stompbroker_topic_kept_bytes", "Their bytes.", labels=["topic"]),
-        GaugeMetricFamily("stompbroker_topic_stored_messages", "Messages in the store.", labels=["topic"]),
+        CounterMetricFamily("stompbroker_topic_published", "Messages published.", labels=labels),
+        GaugeMetricFamily("stompbroker_topic_kept_messages", "Messages kept in memory.", labels=labels),
+        GaugeMetricFamily("stompbroker_topic_kept_bytes", "Their bytes.", labels=labels),
+        GaugeMetricFamily("stompbroker_topic_stored_messages", "Messages in the store.", labels=labels),
     ]
 
     def row(topic: Topic) -> Row:
         return topic.published, topic.log.message_count, topic.log.size_bytes, stored_messages(topic)
 
-    # A topic may be called so, and of two series with one label the whole scrape would be refused.
+    # A topic may be called so, and would be mistaken for the rest where only this label is looked at.
     busiest = await _busiest(topics, row, looking, score=lambda topic, row: -1 if topic.name == OTHER else row[0])
     for topic, values in busiest.named:
-        _add(families, [topic.name], values)
+        _add(families, [topic.name, topic.destination.kind.value], values)
     if busiest.rest is not None:
-        _add(families, [OTHER], busiest.rest)
+        _add(families, [OTHER, OTHER], busiest.rest)
     return [*families]
 
 

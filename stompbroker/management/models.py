@@ -116,6 +116,7 @@ class Listed(Model):
 
 class Topic(Model):
     name: str
+    kind: Literal["topic", "queue"]
     destination: str
     is_of_dead_letters: bool
     publishers: int
@@ -188,6 +189,7 @@ class Subscription(Model):
     key: str = Field(description="How people name it.")
     name: str | None
     destination: str
+    kind: Literal["topic", "queue"] = Field(description="Of what it subscribes to.")
     durable: bool
     ack: Literal["auto", "client", "client-individual"]
     ordered: bool

@@ -370,7 +370,9 @@ class Session:
             heart_beat_from_client_ms=0 if greeting is None else greeting.heart_beats.from_client_ms,
             subscriptions=len(self._commands.consumers),
             in_flight=self._commands.consumers.in_flight,
-            publishing_to=tuple(topic.name for topic in islice(self._commands.client.publishing_to, MAX_SHOWN_TOPICS)),
+            publishing_to=tuple(
+                topic.destination.key for topic in islice(self._commands.client.publishing_to, MAX_SHOWN_TOPICS)
+            ),
             bytes_in=self.bytes_in,
             bytes_out=self.outbox.sent_bytes,
             connected_at_ns=self.connected_at_ns,

@@ -208,7 +208,7 @@ def read_identity(headers: Mapping[str, str], pattern: Pattern | None, client_id
         return Identity(_OWNER, IdentityKind.NAMED, client_id, name)
     if pattern is None:
         return None
-    return Identity(_OWNER, IdentityKind.ADDRESSED, pattern.name, name)
+    return Identity(_OWNER, IdentityKind.ADDRESSED, pattern.key, name)
 
 
 def find_by_name(name: str, known: Iterable[Identity], client_id: str | None) -> Identity:

@@ -35,6 +35,8 @@ __all__ = [
 
 class TopicRow(NamedTuple):
     id: int
+    #: topic or queue; with the name it is unlike any other's.
+    kind: str
     name: str
     #: The offset its next message gets. Above every offset that is stored, and not below any stored cursor.
     next_offset: Offset
@@ -68,7 +70,7 @@ class SubscriptionRow(NamedTuple):
     kind: str
     scope: str
     name: str
-    #: As the subscriber spelt it, and its canonical form.
+    #: As the subscriber spelt it, and its canonical form, which says the kind unless it is a topic.
     destination: str
     pattern: str
     #: auto, client or client-individual.
@@ -157,7 +159,7 @@ class ExportRow(NamedTuple):
     #: It holds all batches of its kind and day with after_batch < id <= last_batch.
     after_batch: int
     last_batch: int
-    #: How many these are; whoever finds others has come when some were deleted.
+    #: Expected count; a mismatch means that batches were deleted meanwhile.
     records: int
     planned_at_ns: int
     #: The file is there, and never written again: its batches may be deleted.

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import bindparam
 
-from stompbroker.storage import settled_ranges
-from stompbroker.storage.checksums import checksum, message_checksum, origin_checksum, with_checksum
+from stompbroker.storage.row_format import checksum, message_checksum, origin_checksum, pack_ranges, with_checksum
 from stompbroker.storage.schema import (
     cursors,
     gaps,
@@ -57,7 +56,7 @@ class BatchWriter:
 
     def __init__(self, dialect: Dialect, write_messages: MessageWriter) -> None:
         self._write_messages = write_messages
-        self._topics = upsert(topics, dialect, never_changed=["name"])
+        self._topics = upsert(topics, dialect, never_changed=["kind", "name"])
         self._subscriptions = upsert(subscriptions, dialect)
         self._cursors = upsert(cursors, dialect)
         self._redeliveries = upsert(redeliveries, dialect)
@@ -211,7 +210,7 @@ def _merged(gaps: Iterable[Gap]) -> list[Gap]:
 
 
 def _packed(row: CursorRow) -> tuple[Any, ...]:
-    settled = settled_ranges.pack(row.settled)
+    settled = pack_ranges(row.settled)
     return with_checksum((*row[:3], settled, *row[4:]))
 
 

@@ -1,7 +1,8 @@
-"""Which error of a driver is whose fault.
+"""What can go wrong with a store, by what the journal does next, and which error of a driver is which of them.
 
-Law: a data or integrity error is the batch's, everything else is the store's. Texts are the driver's first line: never
-a statement, which holds what clients sent, and never a password.
+Law: a failed write has three outcomes: taken, refused or failing. Damage is a store that fails for good. A data or
+integrity error is the batch's fault, everything else the store's. Texts are the driver's first line: never a statement,
+which holds what clients sent, and never a password.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from stompbroker.errors import MAX_SUMMARY, OperatorError, shorten
-from stompbroker.storage.errors import RESTORE, StoreDamaged, StoreFailing, StoreRefused
+from stompbroker.errors import MAX_SUMMARY, BrokerError, OperatorError, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-__all__ = ["Failures"]
+__all__ = ["REMEDY", "RESTORE", "Failures", "StoreDamaged", "StoreFailing", "StoreRefused", "StoreTaken"]
+
+#: What somebody can do about damage: where the broker does not start, and where it runs.
+RESTORE: Final = "Restore it from one backup, as a whole."
+REMEDY: Final = (
+    "Restore the store from a backup, or skip what is lost: move the subscriptions that stop there "
+    "(POST /api/v1/subscriptions/ID/move), or delete them (stompbroker subscriptions rm KEY)."
+)
 
 #: PostgreSQL's classes of errors that lie in the rows but that its driver counts among others: 21, one key twice in one
 #: statement; 54, a value too long for its index.
@@ -36,6 +43,26 @@ _DAMAGED_TEXTS: Final = (
     "no such column",
 )
 _DAMAGED_STATES: Final = ("XX001", "XX002")
+
+
+class StoreTaken(OperatorError):
+    """Somebody else owns the store now. Fatal: nothing this broker still has to write may be written."""
+
+
+class StoreRefused(BrokerError):
+    """This batch cannot be written, today or ever: a row of it is at fault. Nothing of it was written, and the store is
+    as good as before."""
+
+
+class StoreFailing(BrokerError):
+    """The store does not work at the moment; the text is a sentence for log and health.
+
+    Whether the batch was written is not known before `Store.recover` says so.
+    """
+
+
+class StoreDamaged(StoreFailing):
+    """What is read is not what was written, or is not there any more. To try again does not help."""
 
 
 @final

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select
 
-from stompbroker.storage import postgres_engine, sqlite_engine
-from stompbroker.storage.address import database_file, passwords_in, server_url, shown
-from stompbroker.storage.checksums import checksum
-from stompbroker.storage.errors import StoreDamaged
-from stompbroker.storage.failures import Failures
+from stompbroker.storage import postgres, sqlite
+from stompbroker.storage.checking import is_batch_sound
+from stompbroker.storage.failures import Failures, StoreDamaged
 from stompbroker.storage.schema import ledger_batches
 
 if TYPE_CHECKING:
@@ -62,16 +60,15 @@ def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[t
 
 
 def _checked(row: Row[Any]) -> tuple[int, bytes]:
-    *values, payload, found = tuple(row)
-    if found is not None and found != checksum(tuple(values), payload):
+    if not is_batch_sound(row):
         raise StoreDamaged(f"batch {row.id} of the ledger cannot be read: it is not as it was written")
-    return row.id, bytes(payload)
+    return row.id, bytes(row.payload)
 
 
 def _engine(database: str, directory: Path) -> tuple[Engine, Failures]:
     if not database:
-        file = database_file(directory)
-        return sqlite_engine.reading_engine(file), Failures(sqlite3, str(file))
-    url = server_url(database)
-    engine = postgres_engine.reading_engine(url)
-    return engine, Failures(engine.dialect.loaded_dbapi, shown(url), passwords_in(url))
+        file = sqlite.database_file(directory)
+        return sqlite.reading_engine(file), Failures(sqlite3, str(file))
+    url = postgres.server_url(database)
+    engine = postgres.reading_engine(url)
+    return engine, Failures(engine.dialect.loaded_dbapi, postgres.shown(url), postgres.passwords_in(url))

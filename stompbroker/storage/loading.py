@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, and_, cast, func, select
 
-from stompbroker.storage import settled_ranges
 from stompbroker.storage.batch import CursorRow, ExportRow, Gathered, Kept, RedeliveryRow, SubscriptionRow, TopicRow
 from stompbroker.storage.checking import check_structure
-from stompbroker.storage.checksums import checked
-from stompbroker.storage.errors import StoreDamaged
+from stompbroker.storage.failures import StoreDamaged
+from stompbroker.storage.row_format import checked, unpack_ranges
 from stompbroker.storage.schema import (
     cursors,
     ledger_batches,
@@ -41,16 +40,12 @@ def load(connection: Connection) -> Kept:
     its topic messages to come would be taken for settled."""
     if connection.dialect.name == "sqlite":
         for table in (topics, subscriptions, cursors, redeliveries, ledger_exports):
-            damage = check_structure(connection, table.name)
-            if damage is not None:
-                raise StoreDamaged(damage)
+            check_structure(connection, table.name)
     first_offsets = {row[0]: row[1] for row in connection.execute(first_offsets_of_topics())}
     kept = Kept(
         topics=[(TopicRow(*row), first_offsets.get(row[0])) for row in _rows(connection, topics)],
         subscriptions=[SubscriptionRow(*row) for row in _rows(connection, subscriptions)],
-        cursors=[
-            CursorRow._make((*row[:3], settled_ranges.unpack(row[3]), *row[4:])) for row in _rows(connection, cursors)
-        ],
+        cursors=[CursorRow._make((*row[:3], unpack_ranges(row[3]), *row[4:])) for row in _rows(connection, cursors)],
         redeliveries=[RedeliveryRow(*row) for row in _rows(connection, redeliveries)],
         exports=[ExportRow(*row) for row in _rows(connection, ledger_exports)],
         gathered=[Gathered(*row) for row in connection.execute(gathered_batches())],

@@ -1,7 +1,7 @@
 """From what the operator wrote to an open store.
 
-Law: an embedded file is brought up to date by whoever opens it; a server database, which others may be using, only by
-the command that says so. A database that a newer release has changed is never opened.
+Law: opening an embedded file migrates it. A server database, which others may be using, is migrated only by the command
+that says so. A database that a newer release has changed is never opened.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ import sqlite3
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import postgres_engine, sqlite_engine, standing
-from stompbroker.storage.address import database_file, passwords_in, server_url, shown
-from stompbroker.storage.errors import RESTORE
-from stompbroker.storage.failures import Failures
-from stompbroker.storage.postgres_backend import PostgresBackend
-from stompbroker.storage.sqlite_backend import SqliteBackend
-from stompbroker.storage.standing import Standing
+from stompbroker.storage import migrating, postgres, sqlite
+from stompbroker.storage.failures import RESTORE, Failures
+from stompbroker.storage.migrating import Standing
+from stompbroker.storage.postgres import PostgresBackend, passwords_in, server_url, shown
+from stompbroker.storage.sqlite import SqliteBackend, database_file
 from stompbroker.storage.store import Store
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ __all__ = ["current_revision", "head_revision", "migrate", "open_store", "recogn
 #: Says which store a data directory has, so that one that is lost is not mistaken for the first start.
 MARKER_NAME: Final = "store.id"
 
-head_revision = standing.head_revision
+head_revision = migrating.head_revision
 
 
 def open_store(database: str, directory: Path) -> Store:
@@ -56,12 +54,14 @@ def open_store(database: str, directory: Path) -> Store:
 
 def migrate(database: str, directory: Path) -> list[str]:
     """Bring a database up to date; returns the revisions applied, oldest first. Raises OperatorError."""
-    if not database:
-        _refuse_lost(directory)
+    if not database and not database_file(directory).exists():
+        _refuse_lost(directory, "is gone")
     engine, failures = _migrating_engine(database, directory)
     with failures.translated_for_operator("Cannot migrate the database"), engine.begin() as connection:
-        _usable_standing(connection, _shown(database, directory))
-        return standing.bring_up_to_date(connection)
+        found = _usable_standing(connection, _shown(database, directory))
+        if not database and found is Standing.EMPTY:
+            _refuse_lost(directory, "is empty")
+        return migrating.bring_up_to_date(connection)
 
 
 def recognise(directory: Path, store_id: str) -> None:
@@ -80,15 +80,11 @@ def recognise(directory: Path, store_id: str) -> None:
         )
 
 
-def _refuse_lost(directory: Path) -> None:
-    """SQLite takes an empty file, or none, for a new database. Raises OperatorError if there was one before."""
+def _refuse_lost(directory: Path, what: str) -> None:
+    """There is nothing in the file, or no file, as at the first start. SQLite takes one that was cut within its first
+    page for empty too. Raises OperatorError if there was a store before."""
     file, marker = database_file(directory), directory / MARKER_NAME
-    try:
-        is_empty = file.stat().st_size == 0
-        what = "is empty"
-    except FileNotFoundError:
-        is_empty, what = True, "is gone"
-    if is_empty and marker.exists():
+    if marker.exists():
         raise OperatorError(
             f"The database file {file} {what}, although the directory had a store. {RESTORE} "
             f"To begin with an empty one instead, remove {marker}."
@@ -99,15 +95,15 @@ def current_revision(database: str, directory: Path) -> str | None:
     """The revision a database is at; None when it is empty. Raises OperatorError."""
     engine, failures = _migrating_engine(database, directory)
     with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        return standing.current_revision(connection)
+        return migrating.current_revision(connection)
 
 
 def _migrating_engine(database: str, directory: Path) -> tuple[Engine, Failures]:
     where = _shown(database, directory)
     if not database:
-        return sqlite_engine.writing_engine(database_file(directory), may_create=True), Failures(sqlite3, where)
+        return sqlite.writing_engine(database_file(directory), may_create=True), Failures(sqlite3, where)
     url = server_url(database)
-    engine = postgres_engine.migrating_engine(url)
+    engine = postgres.migrating_engine(url)
     return engine, Failures(engine.dialect.loaded_dbapi, where, passwords_in(url))
 
 
@@ -124,7 +120,7 @@ def _usable_standing(connection: Connection, where: str) -> Standing:
                 f"The database {where} has the encoding {encoding}, in which not every name can be written. "
                 "Create one with ENCODING UTF8."
             )
-    found = standing.standing_of(connection)
+    found = migrating.standing_of(connection)
     if found is Standing.AHEAD:
         raise OperatorError(f"The database {where} {found.value}. Run that release, or a later one.")
     return found

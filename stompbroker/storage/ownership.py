@@ -1,8 +1,8 @@
 """Whose store it is, and which batch was the last.
 
-Law: the one row of `journal_state`. Who starts writes himself in; whoever writes a batch first moves its number on by
-one, and only the owner can. So a batch is written once, whatever was repeated, and by the owner, whatever locks were
-lost.
+Law: the one row of `journal_state`. A broker that starts writes its token there. The first statement of every batch
+increments the batch number, and only matches the row of the owner: the fence. So a batch is written once, even if it is
+repeated, and only by the owner, even if locks were lost.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from sqlalchemy import bindparam, insert, select, update
 
-from stompbroker.storage.checksums import checksum
-from stompbroker.storage.errors import StoreDamaged, StoreFailing, StoreTaken
+from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreTaken
+from stompbroker.storage.row_format import checksum
 from stompbroker.storage.schema import journal_state
 from stompbroker.storage.statements import text_of
 
@@ -38,7 +38,7 @@ class Ownership:
     start_number: int
     #: The number of the last batch that was written; 0 before the first.
     batch: int
-    #: Whether whoever had it before has closed it, or nobody had.
+    #: Whether the last owner has closed it; true if there was none.
     was_closed: bool = True
 
 
@@ -118,7 +118,7 @@ class Fence:
     def last_batch(self, connection: Connection) -> int:
         """The number of the last batch written. Raises StoreTaken.
 
-        Where several can write, it waits for the end of whoever is at it: a lost connection's COMMIT may be under way.
+        On a server it waits for a transaction that is under way: it may be the COMMIT of a lost connection.
         """
         found = select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch)
         return self._checked(connection.execute(found.with_for_update()).one_or_none())

@@ -2,7 +2,7 @@
 
 Law: turns the rows that a page reader found into a log that says up to which offset it is complete. Each must fit its
 checksum, and what is missing in between must be explained: by `whole_from`, or a gap that was written down. How
-rows are read quickly differs per engine (`sqlite_paging.py`, `postgres_paging.py`).
+rows are read quickly differs per engine (`sqlite/paging.py`, `postgres/backend.py`).
 
 Hot path: a returning subscriber reads all it missed this way.
 """
@@ -16,8 +16,8 @@ from sqlalchemy import select
 from stompbroker.commitlog import Log, OffsetRanges
 from stompbroker.ids import Offset
 from stompbroker.message import Message, Origin
-from stompbroker.storage.checksums import checked, message_checksum, origin_checksum
-from stompbroker.storage.errors import StoreDamaged
+from stompbroker.storage.failures import StoreDamaged
+from stompbroker.storage.row_format import checked, message_checksum, origin_checksum
 from stompbroker.storage.schema import gaps, topics
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 Law: names, types and constraints, and nothing that runs. `migrations/` creates them; a test compares the two. Only what
 is asked for by an index has one. There are no foreign keys: they would cost a look-up per message, and the one writer
 removes what belongs to a topic or a subscription in the transaction that removes it. Defaults are for rows that were
-there before their column was; whoever writes says every value.
+there before their column was; new rows say every value.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 #: The step of `migrations/` that leads to these tables: the last one, which a test makes sure of. Said here so that a
-#: start need not ask Alembic (`standing.py`).
-REVISION: Final = "0004"
+#: start need not ask Alembic (`migrating.py`).
+REVISION: Final = "0005"
 
 #: Without names of its own making, a migration could not name what it drops.
 NAMING_CONVENTION: Final = {
@@ -63,7 +63,7 @@ metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
 
 def _checksum() -> Column[int]:
-    """Of what stands before it in the row (`checksums.py`); NULL in rows from before there was one."""
+    """Of what stands before it in the row (`row_format.py`); NULL in rows from before there was one."""
     return Column("checksum", BigInteger)
 
 
@@ -91,13 +91,15 @@ topics = Table(
     "topics",
     metadata,
     Column("id", _Id, primary_key=True, autoincrement=False),
+    #: topic or queue. There may be one of each with the same name.
+    Column("kind", Text, nullable=False, server_default="topic"),
     Column("name", Text, nullable=False),
     Column("next_offset", BigInteger, nullable=False),
     #: Every offset from it on and below the next one has a message or lies in a gap; so what has neither is lost. NULL
     #: in rows from before: nothing is known.
     Column("whole_from", BigInteger),
     _checksum(),
-    UniqueConstraint("name"),
+    UniqueConstraint("kind", "name"),
 )
 
 #: In SQLite an ordinary rowid table whose primary key is an index beside it: WITHOUT ROWID was 2.8 times slower.
@@ -112,13 +114,13 @@ messages = Table(
     Column("body_bytes", BigInteger, nullable=False),
     Column("tail", LargeBinary, nullable=False),
     #: Behind the tail, as they were added. SQLite must follow a long tail to its end to read a number there, though not
-    #: to find NULL; so who reads many rows reads these only of messages whose tails he reads as well.
+    #: to find NULL; so queries over many rows read these only where they read the tails as well.
     #: NULL: never.
     Column("expires_at_ns", BigInteger),
     #: The one durable subscription it is for; NULL: for everybody.
     Column("only_for", BigInteger),
     _checksum(),
-    #: For whoever looks for what has expired: holds all that is asked for, in the order in which it is asked for.
+    #: For the search for expired messages: holds all that it asks for, in its order.
     Index(None, "expires_at_ns", "topic_id", "offset", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
 )
 
@@ -161,7 +163,7 @@ cursors = Table(
     Column("subscription_id", BigInteger, primary_key=True, autoincrement=False),
     Column("topic_id", BigInteger, primary_key=True, autoincrement=False),
     Column("ack_floor", BigInteger, nullable=False),
-    #: As `settled_ranges.pack` writes it.
+    #: As `row_format.pack_ranges` writes it.
     Column("settled", LargeBinary, nullable=False),
     Column("sent_up_to", BigInteger, nullable=False),
     #: How often it was moved to another place.

@@ -8,40 +8,29 @@ backend. Everything here waits for a disk or a network, so it is called from thr
 from __future__ import annotations
 
 import secrets
-import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import surveys
-from stompbroker.storage.checking import check_batches, check_structure
-from stompbroker.storage.errors import StoreDamaged, StoreFailing, StoreRefused
+from stompbroker.storage.backend import translated_reading
+from stompbroker.storage.checking import Checks, misread_is_damage
+from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreRefused
 from stompbroker.storage.loading import load
 from stompbroker.storage.ownership import Fence, Ownership, holder_of, note_closed, take
 from stompbroker.storage.paging import MAX_PAGE_BYTES, MAX_PAGE_ROWS, PageLimits, lost_of, page_of
+from stompbroker.storage.surveys import Surveys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection
     from sqlalchemy.engine.interfaces import DBAPICursor
 
     from stompbroker.commitlog import Log
-    from stompbroker.ids import Offset
     from stompbroker.storage.backend import Backend
     from stompbroker.storage.batch import Batch, Kept
-    from stompbroker.storage.surveys import Expired, Extent, Stretch
 
 __all__ = ["Store"]
-
-
-@contextmanager
-def _misread_is_damage() -> Iterator[None]:
-    """What cannot be made sense of although we wrote it is damaged."""
-    try:
-        yield
-    except (TypeError, ValueError, struct.error) as error:
-        raise StoreDamaged(f"what was stored cannot be read ({error})") from error
 
 
 @final
@@ -59,8 +48,8 @@ class Store:
         self._token = secrets.token_hex(16)
         self._fence = Fence(self._token, backend.where, backend.dialect)
         self._writer: Connection | None = None
-        #: Whether no damage was met.
-        self.is_sound = True
+        self.surveys = Surveys(backend)
+        self.checks = Checks(backend)
 
     @property
     def where(self) -> str:
@@ -68,7 +57,7 @@ class Store:
         return self._backend.where
 
     def take_ownership(self, description: str) -> Ownership:
-        """Become the one who writes. `description` is for whoever finds the store taken: process, host, since when.
+        """Become the owner. `description` is shown to a broker that finds the store taken: process, host, since when.
 
         Raises OperatorError, naming the holder, if another broker holds the store, or if the database fails.
         """
@@ -103,9 +92,9 @@ class Store:
         with self._writing() as connection, self._transaction(connection) as cursor:
             self._fence.advance(cursor, batch.number)
             self._backend.batch_writer.write(cursor, batch)
-            self._backend.note_written(cursor, batch)
-        if self._backend.is_checkpoint_overdue:
-            # The batch is safe. That the log cannot be shortened will be told by whoever fails to lengthen it.
+            self._backend.upkeep.note_written(cursor, batch)
+        if self._backend.upkeep.is_overdue:
+            # The batch is safe. If the log cannot be shortened, a later commit will fail and say so.
             with suppress(StoreFailing):
                 self.checkpoint()
 
@@ -120,7 +109,7 @@ class Store:
         return True
 
     def recover(self) -> int:
-        """Begin anew after StoreFailing: a new connection, the lock, and the number of the last batch there is.
+        """Start over after StoreFailing: a new connection, the lock, and the number of the last batch there is.
 
         Raises StoreTaken or StoreFailing.
         """
@@ -132,7 +121,7 @@ class Store:
                 with self._backend.writing(), writer.begin():
                     last_batch = self._fence.last_batch(writer)
                 if not is_locked:
-                    # Nobody wrote himself in, so it is our own lost session, which the server has not missed yet.
+                    # The owner is still us, so our own lost session holds it, which the server has not missed yet.
                     raise StoreFailing(f"The lock of the store {self.where} is held by {self._backend.lock_holder()}.")
             except BaseException:
                 writer.invalidate()
@@ -166,93 +155,40 @@ class Store:
             try:
                 return self._read_page(topic_id, start, stop, limits)
             except StoreDamaged:
-                self.is_sound = False
+                self.checks.is_sound = False
                 if stop - start <= 1:
                     raise
                 stop = start + (stop - start) // 2
 
     def _read_page(self, topic_id: int, start: int, stop: int, limits: PageLimits) -> Log:
         try:
-            with self._backend.failures.translated(), self._backend.reading() as connection:
-                with _misread_is_damage():
-                    found = self._backend.read_rows(connection, topic_id, start, stop, limits)
-                    page, absent = page_of(found, topic_id, start, stop)
-                    lost = lost_of(connection, topic_id, absent) if absent else None
+            with translated_reading(self._backend) as connection, misread_is_damage():
+                found = self._backend.read_rows(connection, topic_id, start, stop, limits)
+                page, absent = page_of(found, topic_id, start, stop)
+                lost = lost_of(connection, topic_id, absent) if absent else None
         except StoreRefused as refusal:  # what is asked for is right, so what is there is not
             raise StoreDamaged(str(refusal)) from refusal
         if lost is not None:
             raise StoreDamaged(f"the message at offset {lost} was stored and is not there any more")
         return page
 
-    @property
-    def tables(self) -> list[str]:
-        """What `check_table` can be asked about."""
-        return self._backend.checked_tables
-
-    def check_table(self, table: str) -> None:
-        """Whether the database finds all rows of a table in every way there is. Looks at all of it. Raises StoreDamaged
-        or StoreFailing."""
-        with self._backend.failures.translated(), self._backend.reading() as connection:
-            self._blame(check_structure(connection, table))
-
-    def check_ledger(self, after: int) -> int | None:
-        """Whether the next few of the ledger's batches behind `after` are as they were written. Returns the last one,
-        None if there are no more. Raises StoreDamaged or StoreFailing."""
-        with self._backend.failures.translated(), self._backend.reading() as connection, _misread_is_damage():
-            last, damage = check_batches(connection, after)
-        self._blame(damage)
-        return last
-
-    def _blame(self, damage: str | None) -> None:
-        if damage is not None:
-            self.is_sound = False
-            raise StoreDamaged(damage)
-
-    def find_messages(self, message_id: str, letter_topics: Sequence[int]) -> list[tuple[int, Offset]]:
-        """Topic and offset of each message with this id, as it stands in a frame, and, in the topics `letter_topics`,
-        of each dead letter of it; sorted, and no more than 100.
-
-        Looks at everything that is stored, for which a server gives it 30 s. Raises StoreFailing.
-        """
-        with self._backend.failures.translated(), self._backend.reading() as connection:
-            return surveys.find_messages(connection, message_id, letter_topics)
-
-    def expired(self, now_ns: int, after: tuple[int, int, int] | None, limit: int) -> list[Expired]:
-        """The first `limit` messages that have expired by `now_ns`, by time, topic and offset; with `after`, the place
-        of an earlier answer's last one, from behind it on. Raises StoreFailing."""
-        with self._backend.failures.translated(), self._backend.reading() as connection:
-            return surveys.expired(connection, now_ns, after, limit)
-
-    def stretches(self, topic_id: int, size: int, stop: int) -> list[Stretch]:
-        """What is stored of a topic below `stop` between multiples of `size` offsets, where there is something; sorted.
-
-        Looks at all rows of the topic. Raises StoreFailing.
-        """
-        with self._backend.failures.translated(), self._backend.reading() as connection:
-            return surveys.stretches(connection, topic_id, size, stop)
-
-    def extent(self, topic_id: int, start: int, stop: int) -> Extent:
-        """What is stored of a topic at offsets start <= o < stop. Looks at all rows there. Raises StoreFailing."""
-        with self._backend.failures.translated(), self._backend.reading() as connection:
-            return surveys.extent(connection, topic_id, start, stop)
-
     def free_bytes(self) -> int | None:
-        """Room for more, on the file system and inside the file; None where the database server sees to that.
+        """Room for more, on the file system and inside the file; None where that is the server's business.
 
         Cheap: one system call. Raises StoreFailing.
         """
         with self._backend.failures.translated():
-            return self._backend.free_bytes()
+            return self._backend.upkeep.free_bytes()
 
     def stored_bytes(self) -> int:
         """The size of the database. Raises StoreFailing."""
         with self._backend.failures.translated():
-            return self._backend.stored_bytes()
+            return self._backend.upkeep.stored_bytes()
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether `checkpoint` has something to do. Never true on a server, which sees to that itself."""
-        return self._backend.is_checkpoint_due
+        """Whether `checkpoint` has something to do. Never true on a server, which does that itself."""
+        return self._backend.upkeep.is_due
 
     def checkpoint(self, *, truncate: bool = False) -> None:
         """Shorten the write-ahead log, or give it room, and give back free pages if there are many; beside all else.
@@ -261,15 +197,15 @@ class Store:
         Raises StoreFailing, which says nothing about batches.
         """
         with self._backend.failures.translated():
-            self._backend.checkpoint(truncate=truncate)
+            self._backend.upkeep.run(truncate=truncate)
 
     def close(self) -> None:
         """Give everything back, as soon as nobody writes. Raises nothing; the store cannot be used afterwards.
 
-        Whoever opens it next has it checked, unless it `is_sound` and we could say so.
+        The next start checks it, unless it is sound and we could say so.
         """
         with self._backend.writing():
-            if self._writer is not None and self.is_sound:
+            if self._writer is not None and self.checks.is_sound:
                 with suppress(StoreFailing, StoreRefused), self._backend.failures.translated(), self._writer.begin():
                     note_closed(self._writer, self._token)
             self._discard_writer()
@@ -286,7 +222,7 @@ class Store:
         except StoreRefused:
             raise
         except BaseException as error:
-            self.is_sound = self.is_sound and not isinstance(error, StoreDamaged)
+            self.checks.is_sound = self.checks.is_sound and not isinstance(error, StoreDamaged)
             self._discard_writer()
             raise
 

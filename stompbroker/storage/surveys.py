@@ -6,13 +6,14 @@ so its answer is of one moment. None is on a hot path; each says what it costs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from sqlalchemy import BigInteger, Integer, LargeBinary, bindparam, func, literal, or_, select, tuple_
 
 from stompbroker.ids import Offset
 from stompbroker.message import Message, Origin
-from stompbroker.storage.checksums import message_checksum, origin_checksum
+from stompbroker.storage.backend import translated_reading
+from stompbroker.storage.row_format import message_checksum, origin_checksum
 from stompbroker.storage.schema import messages
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import BindParameter, ColumnElement, Connection
 
-__all__ = ["MAX_FOUND", "Expired", "Extent", "Stretch", "expired", "extent", "find_messages", "stretches"]
+    from stompbroker.storage.backend import Backend
+
+__all__ = ["MAX_FOUND", "Expired", "Extent", "Stretch", "Surveys"]
 
 #: Places of a message that are told. One that was published once is in one place, and has a dead letter for every
 #: subscription it failed for.
@@ -70,47 +73,85 @@ class Extent(NamedTuple):
     first_published_at_ns: int | None
 
 
-def find_messages(connection: Connection, message_id: str, letter_topics: Sequence[int]) -> list[tuple[int, Offset]]:
-    """Topic and offset of each message with this id, and, in `letter_topics`, of each dead letter of it; sorted, and no
-    more than MAX_FOUND.
+@final
+class Surveys:
+    """Of one store. Its methods raise StoreFailing."""
 
-    Looks at every message: for people, who ask seldom.
-    """
-    written = message_id.encode()
-    if b"\n" in written:
-        return []  # it would be more than the line that an id is
-    beginning = _NUMBER + written + b"\n"
-    has_id = func.substr(messages.c.tail, 1, len(beginning)) == literal(beginning, LargeBinary)
-    if connection.dialect.name == "postgresql":
-        # Readers are told to go by an index, which leads through the whole table in its own order here.
-        connection.execute(select(func.set_config("enable_seqscan", "on", True)))
-    line = _position(connection, _LETTER_NUMBER + written + b"\n")
-    # A line holds no empty one, so what begins before the end of the headers also ends before it.
-    has_letter_id = (line > 0) & (line < _position(connection, b"\n\n"))
-    is_in_letters = messages.c.topic_id.in_(_inline(letter_topics))
-    found = connection.execute(
-        select(messages.c.topic_id, messages.c.offset)
-        .where(or_(has_id, is_in_letters & has_letter_id))
-        .limit(MAX_FOUND)
-    )
-    return sorted((topic_id, Offset(offset)) for topic_id, offset in found)
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
+    def find_messages(self, message_id: str, letter_topics: Sequence[int]) -> list[tuple[int, Offset]]:
+        """Topic and offset of each message with this id, as it stands in a frame, and, in the topics `letter_topics`,
+        of each dead letter of it; sorted, and no more than MAX_FOUND.
 
-def expired(connection: Connection, now_ns: int, after: tuple[int, int, int] | None, limit: int) -> list[Expired]:
-    """What has expired by `now_ns`, by time, topic and offset, from behind `after` on.
+        Looks at every message, for which a server gives it 30 s: for people, who ask seldom.
+        """
+        written = message_id.encode()
+        if b"\n" in written:
+            return []  # it would be more than the line that an id is
+        beginning = _NUMBER + written + b"\n"
+        has_id = func.substr(messages.c.tail, 1, len(beginning)) == literal(beginning, LargeBinary)
+        with translated_reading(self._backend) as connection:
+            if connection.dialect.name == "postgresql":
+                # Readers are told to go by an index, which leads through the whole table in its own order here.
+                connection.execute(select(func.set_config("enable_seqscan", "on", True)))
+            line = _position(connection, _LETTER_NUMBER + written + b"\n")
+            # A line holds no empty one, so what begins before the end of the headers also ends before it.
+            has_letter_id = (line > 0) & (line < _position(connection, b"\n\n"))
+            is_in_letters = messages.c.topic_id.in_(_inline(letter_topics))
+            found = connection.execute(
+                select(messages.c.topic_id, messages.c.offset)
+                .where(or_(has_id, is_in_letters & has_letter_id))
+                .limit(MAX_FOUND)
+            )
+            return sorted((topic_id, Offset(offset)) for topic_id, offset in found)
 
-    The next rows of an index of what can expire, and what belongs to them.
-    """
-    place = messages.c.expires_at_ns, messages.c.topic_id, messages.c.offset
-    columns = messages.c
-    about = columns.published_at_ns, columns.publisher, columns.body_bytes, columns.tail, columns.only_for
-    found = connection.execute(
-        select(*place, *about, columns.checksum)
-        .where(messages.c.expires_at_ns <= now_ns, tuple_(*place) > tuple_(*(after or _BEFORE_ALL)))
-        .order_by(*place)
-        .limit(limit)
-    )
-    return [_expired(*row) for row in found]
+    def expired(self, now_ns: int, after: tuple[int, int, int] | None, limit: int) -> list[Expired]:
+        """The first `limit` messages that have expired by `now_ns`, by time, topic and offset; with `after`, the place
+        of an earlier answer's last one, from behind it on.
+
+        The next rows of an index of what can expire, and what belongs to them.
+        """
+        columns = messages.c
+        place = columns.expires_at_ns, columns.topic_id, columns.offset
+        about = columns.published_at_ns, columns.publisher, columns.body_bytes, columns.tail, columns.only_for
+        wanted = (
+            select(*place, *about, columns.checksum)
+            .where(columns.expires_at_ns <= now_ns, tuple_(*place) > tuple_(*(after or _BEFORE_ALL)))
+            .order_by(*place)
+            .limit(limit)
+        )
+        with translated_reading(self._backend) as connection:
+            return [_expired(*row) for row in connection.execute(wanted)]
+
+    def stretches(self, topic_id: int, size: int, stop: int) -> list[Stretch]:
+        """What is stored of a topic below `stop` between multiples of `size` offsets, where there is something; sorted.
+
+        Looks at every row of the topic, but not at long tails.
+        """
+        wanted = (
+            select(
+                func.min(messages.c.offset),
+                func.max(messages.c.offset) + 1,
+                func.count(),
+                _TAIL_BYTES,
+                func.max(messages.c.published_at_ns),
+            )
+            .where(messages.c.topic_id == topic_id, messages.c.offset < stop)
+            .group_by(messages.c.offset // size)
+        )
+        with translated_reading(self._backend) as connection:
+            return sorted(Stretch(*row) for row in connection.execute(wanted))
+
+    def extent(self, topic_id: int, start: int, stop: int) -> Extent:
+        """What is stored of a topic at offsets start <= o < stop. Looks at every row there, but not at long tails."""
+        in_range = (messages.c.topic_id == topic_id, messages.c.offset >= start, messages.c.offset < stop)
+        first_published_at_ns = (
+            select(messages.c.published_at_ns).where(*in_range).order_by(messages.c.offset).limit(1).scalar_subquery()
+        )
+        wanted = select(func.count(), _TAIL_BYTES, func.min(messages.c.offset), first_published_at_ns).where(*in_range)
+        with translated_reading(self._backend) as connection:
+            return Extent(*connection.execute(wanted).one())
 
 
 def _expired(
@@ -136,37 +177,6 @@ def _expired(
         published_at_ns,
     )
     return Expired(expires_at_ns, topic_id, Offset(offset), message if is_sound else None)
-
-
-def stretches(connection: Connection, topic_id: int, size: int, stop: int) -> list[Stretch]:
-    """What the topic has below `stop` between multiples of `size`, where it has something; sorted.
-
-    Looks at every row of the topic, but not at long tails.
-    """
-    found = connection.execute(
-        select(
-            func.min(messages.c.offset),
-            func.max(messages.c.offset) + 1,
-            func.count(),
-            _TAIL_BYTES,
-            func.max(messages.c.published_at_ns),
-        )
-        .where(messages.c.topic_id == topic_id, messages.c.offset < stop)
-        .group_by(messages.c.offset // size)
-    )
-    return sorted(Stretch(*row) for row in found)
-
-
-def extent(connection: Connection, topic_id: int, start: int, stop: int) -> Extent:
-    """What the topic has at offsets start <= o < stop. Looks at every row there, but not at long tails."""
-    in_range = (messages.c.topic_id == topic_id, messages.c.offset >= start, messages.c.offset < stop)
-    first_published_at_ns = (
-        select(messages.c.published_at_ns).where(*in_range).order_by(messages.c.offset).limit(1).scalar_subquery()
-    )
-    row = connection.execute(
-        select(func.count(), _TAIL_BYTES, func.min(messages.c.offset), first_published_at_ns).where(*in_range)
-    ).one()
-    return Extent(*row)
 
 
 def _position(connection: Connection, part: bytes) -> ColumnElement[int]:

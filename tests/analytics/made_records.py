@@ -52,6 +52,7 @@ def delivery(**otherwise: object) -> Row:
         "last_reason": None,
         "outcome": "acked",
         "weight": 1,
+        "kind": "topic",
         "dt": DATE,
     }
     return _replaced(row, otherwise)
@@ -71,6 +72,7 @@ def snapshot(**otherwise: object) -> Row:
         "in_flight": 0,
         "waiting": 0,
         "pinned_bytes": 0,
+        "kind": "topic",
         "dt": DATE,
     }
     return _replaced(row, otherwise)

@@ -59,6 +59,21 @@ def test_newer_and_older_files_are_read(spark: SparkSession, tmp_path: Path) -> 
     assert len(rows(open_lake(str(tmp_path)).read(spark, "deliveries", [DATE]), "publisher")) == 3
 
 
+def test_kind_tells_a_queue_from_a_topic_and_older_files_have_topics(spark: SparkSession, tmp_path: Path) -> None:
+    write_lake(tmp_path, "deliveries", [delivery(), delivery(kind="queue"), delivery(kind=None)])
+    write_lake(tmp_path, "backlog", [snapshot()])
+    for table in ("deliveries", "backlog"):
+        folder = tmp_path / table / f"dt={DATE}"
+        made = pq.read_table(folder / "export-1.parquet").slice(0, 1)
+        pq.write_table(made.drop_columns(["kind"]), folder / "older.parquet")
+
+    lake = open_lake(str(tmp_path))
+
+    names = [(row["kind"], row["topic"]) for row in rows(lake.read(spark, "deliveries", [DATE]), "kind", "topic")]
+    assert sorted(names) == [("queue", "/queue/orders"), *[("topic", "orders")] * 3]
+    assert rows(lake.read(spark, "backlog", [DATE]), "kind", "topic") == [{"kind": "topic", "topic": "orders"}] * 2
+
+
 def test_unfinished_files_are_not_data(spark: SparkSession, tmp_path: Path) -> None:
     write_lake(tmp_path, "deliveries", [delivery()])
     (tmp_path / "deliveries" / f"dt={DATE}" / ".export-2.parquet.tmp").write_bytes(b"PAR1 half")

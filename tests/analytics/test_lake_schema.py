@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from stompbroker.ledger import Kind
 from stompbroker.ledger import schema as ledger
-from stompbroker.ledger.kinds import Kind
 from stompbroker.ledger.outcome import Outcome
 from stompbroker_report import lake_schema
 from stompbroker_report.schemas import LAKE, MARTS

@@ -27,7 +27,7 @@ async def test_who_has_settled_everything_is_not_behind(durable_broker: BrokerUn
 
     (behind,) = (await look(durable_broker)).values()
 
-    assert behind == ("a", "billing/orders", "billing", "orders", 0, None, 0, 0, 0)
+    assert behind == ("a", "billing/orders", "billing", "orders", 0, None, 0, 0, 0, "topic")
 
 
 async def test_what_is_unsent_in_flight_and_waiting_is_unsettled(durable_broker: BrokerUnderTest) -> None:

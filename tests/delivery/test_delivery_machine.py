@@ -128,7 +128,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         messages = [make_message(b"%b %d" % (topic.encode(), number), number=number) for number in numbers]
         store.append(messages, self.now_ns)
         for model in self.models:
-            if model.consumer.subscription.pattern.matches(store.segments):
+            if model.consumer.subscription.pattern.matches(store.destination):
                 model.fates.update({message.body: Fate.UNSENT for message in messages})
 
     @rule(slices=st.integers(1, 6))

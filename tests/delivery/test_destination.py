@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompbroker.delivery import Pattern, parse_pattern, parse_shown_topic, parse_topic_name
+from stompbroker.delivery import DestinationKind, Pattern, parse_pattern, parse_shown_topic, parse_topic_name
 from stompbroker.errors import InvalidDestination
 
 
@@ -96,10 +96,20 @@ def test_an_operator_may_name_a_topic_as_it_is_shown() -> None:
 
 
 @pytest.mark.parametrize("destination", ["a", "/topic/jms.queue.a", "a.*.>", "DLQ.a"])
-def test_a_pattern_is_found_again_by_its_name(destination: str) -> None:
+def test_a_pattern_is_found_again_by_its_key(destination: str) -> None:
     pattern = parse_pattern(destination)
+    queue = Pattern(pattern.segments, DestinationKind.QUEUE)
 
-    assert Pattern.named(pattern.name) == pattern
+    assert pattern.key == pattern.name
+    assert Pattern.keyed(pattern.key) == pattern == parse_pattern(str(pattern))
+    assert Pattern.keyed(queue.key) == queue != pattern
+
+
+def test_the_dead_letters_of_a_queue_are_in_a_queue() -> None:
+    queue = Pattern(("a", "b"), DestinationKind.QUEUE)
+
+    assert str(queue.dead_letters) == "/queue/DLQ.a.b"
+    assert queue.dead_letters.origin == queue
 
 
 def test_the_address_of_a_durable_subscription_is_no_topic() -> None:

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompbroker.delivery import Pattern, PatternTree, parse_pattern
+from stompbroker.delivery import DestinationKind, Pattern, PatternTree, parse_pattern
 from tests.support.work import lines_run
 
 segments = st.sampled_from(["a", "b", "c"])
-names = st.lists(segments, min_size=1, max_size=6).map(tuple)
-patterns = st.lists(st.one_of(segments, st.sampled_from(["*", ">"])), min_size=1, max_size=6).map(
-    lambda parts: Pattern(tuple(parts))
+kinds = st.sampled_from(DestinationKind)
+names = st.builds(Pattern, st.lists(segments, min_size=1, max_size=6).map(tuple), kinds)
+patterns = st.builds(
+    Pattern, st.lists(st.one_of(segments, st.sampled_from(["*", ">"])), min_size=1, max_size=6).map(tuple), kinds
 )
 
 
@@ -26,12 +27,14 @@ def matches_naively(pattern: tuple[str, ...], name: tuple[str, ...]) -> bool:
 
 
 @given(patterns, names)
-def test_a_pattern_matches_as_defined(pattern: Pattern, name: tuple[str, ...]) -> None:
-    assert pattern.matches(name) == matches_naively(pattern.segments, name)
+def test_a_pattern_matches_as_defined_what_is_of_its_kind(pattern: Pattern, name: Pattern) -> None:
+    is_meant = pattern.kind is name.kind and matches_naively(pattern.segments, name.segments)
+
+    assert pattern.matches(name) == is_meant
 
 
 @given(st.lists(st.tuples(st.booleans(), patterns, st.integers(0, 3)), max_size=30), names)
-def test_the_tree_agrees_with_single_patterns(steps: list[tuple[bool, Pattern, int]], name: tuple[str, ...]) -> None:
+def test_the_tree_agrees_with_single_patterns(steps: list[tuple[bool, Pattern, int]], name: Pattern) -> None:
     tree: PatternTree[tuple[Pattern, int]] = PatternTree()
     kept: set[tuple[Pattern, int]] = set()
     for is_added, pattern, number in steps:
@@ -65,11 +68,11 @@ def test_the_tree_agrees_with_single_patterns(steps: list[tuple[bool, Pattern, i
     ],
 )
 def test_examples(pattern: str, name: str, is_meant: bool) -> None:
-    assert parse_pattern(pattern).matches(parse_pattern(name).segments) == is_meant
+    assert parse_pattern(pattern).matches(parse_pattern(name)) == is_meant
 
 
 def test_matching_costs_the_same_beside_ten_thousand_patterns() -> None:
-    name = parse_pattern("market.eu.stock42.price").segments
+    name = parse_pattern("market.eu.stock42.price")
 
     def work_beside(count: int) -> int:
         tree: PatternTree[int] = PatternTree()
@@ -85,6 +88,6 @@ def test_a_pattern_of_many_wildcards_does_not_explode() -> None:
     tree: PatternTree[int] = PatternTree()
     tree.add(Pattern((">", "a") * 15), 0)
 
-    work = lines_run(lambda: tree.match(("a",) * 30 + ("b",)))
+    work = lines_run(lambda: tree.match(Pattern(("a",) * 30 + ("b",))))
 
     assert work < 31 * 32 * 10  # names × nodes × lines per node

@@ -11,7 +11,7 @@ from copy import copy
 from enum import Enum
 from typing import Final, NamedTuple
 
-from stompbroker.delivery import AckMode, Refusal, WhenUsedUp, parse_pattern
+from stompbroker.delivery import AckMode, Pattern, Refusal, WhenUsedUp, parse_pattern
 
 __all__ = ["MS", "UNSETTLED", "Attempt", "Course", "Expected", "Fate", "Published", "Subscriber", "World"]
 
@@ -59,7 +59,7 @@ class Subscriber(NamedTuple):
     is_ordered: bool = False
 
     def gets(self, topic: str) -> bool:
-        return parse_pattern(self.pattern).matches(tuple(topic.split(".")))
+        return parse_pattern(self.pattern).matches(Pattern.keyed(topic))
 
 
 class Published(NamedTuple):

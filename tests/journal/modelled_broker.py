@@ -822,7 +822,7 @@ class ModelledBroker:
         """What the store knows to have expired, as upkeep does it."""
         by_number = {topic.store_id: topic for topic in self.registry.topics.values()}
         purged: dict[Topic, dict[Offset, Message]] = {}
-        for _, topic_number, offset, message in self.store.expired(self.clock.ns, None, 500):
+        for _, topic_number, offset, message in self.store.surveys.expired(self.clock.ns, None, 500):
             topic = by_number.get(topic_number)
             if topic is None:
                 continue

@@ -28,6 +28,7 @@ from stompbroker.delivery import (
     Identity,
     IdentityKind,
     Leaving,
+    Pattern,
     Refusal,
     Registry,
     Subscription,
@@ -471,7 +472,7 @@ class DurableMachine(RuleBasedStateMachine):
 
     def _owed(self, which: int) -> set[bytes]:
         pattern = parse_pattern(SUBSCRIBERS[which].pattern)
-        return {body for body in self.receipted if pattern.matches(tuple(body.split()[0].decode().split(".")))}
+        return {body for body in self.receipted if pattern.matches(Pattern.keyed(body.split()[0].decode()))}
 
     def _is_waiting_or_free(self, connection: Connection, body: bytes) -> bool:
         for reading in connection.consumer.subscription.readings.values():

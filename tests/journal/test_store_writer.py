@@ -15,7 +15,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.journal import store_writer
 from stompbroker.journal.store_writer import FEW, ProcessWriter
-from stompbroker.storage import Encoded, StoreFailing, StoreRefused, encode, open_store, writing_process
+from stompbroker.storage import Encoded, StoreFailing, StoreRefused, encode, open_store
+from stompbroker.storage.sqlite import writing_process
 from tests.journal.journal_under_test import query
 from tests.storage.place import publication, topic
 from tests.support.messages import make_messages

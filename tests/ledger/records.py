@@ -45,6 +45,7 @@ def backlog_records(count: int) -> pa.RecordBatch:
         "in_flight": 2,
         "waiting": 1,
         "pinned_bytes": None,
+        "kind": "topic",
     }
     return pa.RecordBatch.from_pylist([row] * count, schema=BACKLOG)
 
@@ -71,4 +72,5 @@ def _delivery(offset: int) -> dict[str, Any]:
         "last_reason": "☃" if offset % 4 == 0 else None,
         "outcome": "acked",
         "weight": 1,
+        "kind": "topic",
     }

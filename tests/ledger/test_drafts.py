@@ -72,8 +72,17 @@ def test_every_message_of_a_draft_is_a_row() -> None:
         "last_reason": "no",
         "outcome": "dead",
         "weight": 10,
+        "kind": "topic",
     }
     assert second == first | {"message_id": "test-1-8", "offset": 41, "body_bytes": 0, "publisher": "shop"}
+
+
+def test_a_draft_says_of_which_kind_its_topic_is_and_an_older_one_means_topics() -> None:
+    of_queue = drafted(acked(0, 1), party=PARTY._replace(kind="queue"))
+    older = draft([Account(PARTY[:-1], [acked(1, 1)])])  # type: ignore[arg-type]
+
+    assert unpack(Kind.DELIVERIES, of_queue).column("kind").to_pylist() == ["queue"]
+    assert unpack(Kind.DELIVERIES, pack_draft(older)).column("kind").to_pylist() == ["topic"]
 
 
 def test_a_stretch_of_messages_that_nobody_knows_is_one_row() -> None:

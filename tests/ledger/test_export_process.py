@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompbroker.ledger import FileWritten, Kind, Payload, parquet_file
+from stompbroker.ledger import FileWritten, Kind, Payload, export_process
 from stompbroker.ledger.payload import pack
 from stompbroker.ledger.schema import BACKLOG, DELIVERIES
 from stompbroker.storage import ledger_reading
@@ -62,7 +62,7 @@ def test_many_batches_are_read_a_few_at_a_time_and_in_order(
 
 def test_memory_is_bounded_by_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the batches unpack to: those that are read wait for no more than one row group."""
-    monkeypatch.setattr(parquet_file, "ROW_GROUP_RECORDS", 1000)
+    monkeypatch.setattr(export_process, "ROW_GROUP_RECORDS", 1000)
     file = BytesIO()
     written: list[int] = []
 
@@ -71,7 +71,7 @@ def test_memory_is_bounded_by_row_groups(monkeypatch: pytest.MonkeyPatch) -> Non
             written.append(file.tell())
             yield number, pack(deliveries(range(number * 400, (number + 1) * 400)))
 
-    assert parquet_file.write_parquet(Kind.DELIVERIES, batches(), file) == 4000
+    assert export_process._write_parquet(Kind.DELIVERIES, batches(), file) == 4000
 
     found = pq.ParquetFile(file)
     assert [found.metadata.row_group(number).num_rows for number in range(found.num_row_groups)] == (

@@ -50,6 +50,15 @@ def test_records_of_an_earlier_schema_have_nothing_in_later_columns(monkeypatch:
     assert found.column("offset").to_pylist() == [0, 1, 2]
 
 
+def test_records_from_before_kinds_have_none() -> None:
+    before = deliveries(range(3)).select(DELIVERIES.names[:20])
+
+    found = unpack(Kind.DELIVERIES, packing._packed(1, before.serialize()))
+
+    assert found.column("kind").to_pylist() == [None, None, None]
+    assert found.select(before.schema.names) == before
+
+
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "nothing": (lambda payload: b"", "only 0 bytes"),
     "a part of its head": (lambda payload: payload[:8], "only 8 bytes"),

@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 from alembic import command
@@ -18,8 +19,22 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import MetaData, NullPool, create_engine, inspect, text
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import current_revision, head_revision, migrate, migrating, open_store, opening
+from stompbroker.ids import Offset
+from stompbroker.storage import (
+    Batch,
+    Gap,
+    MessageRun,
+    current_revision,
+    head_revision,
+    migrate,
+    migrating,
+    open_store,
+    opening,
+)
+from stompbroker.storage.batch_writing import BatchWriter, message_insertion
 from stompbroker.storage.schema import REVISION, metadata
+from tests.storage.place import bodies, cursor, redelivery, subscription, topic
+from tests.support.messages import make_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,7 +158,7 @@ def test_what_the_first_release_wrote_is_kept_and_reads_as_it_was_meant(
     run(engine, command.upgrade, "0001")
     write_as_0001(engine)
 
-    assert migrate(database, tmp_path) == ["0002", "0003", "0004"]
+    assert migrate(database, tmp_path) == ["0002", "0003", "0004", "0005"]
 
     store = open_store(database, tmp_path)
     try:
@@ -159,6 +174,91 @@ def test_what_the_first_release_wrote_is_kept_and_reads_as_it_was_meant(
     assert cursor == (7, 1, 1, (), 3, 0)
     assert (offset, message.body, message.published_at_ns, message.expires_at_ns) == (3, b"x", 5, None)
     assert message.origin.is_for_all_and_ever
+
+
+#: Rows of `topics` as revision 0004 has them, without their checksums.
+TOPICS_OF_0004 = ((1, "orders", 5, 0), (2, "DLQ.orders", 2**40, None), (3, "ö.☃ 'x'", 0, 0))
+#: The other tables are today's.
+BESIDE_TOPICS_OF_0004 = Batch(
+    number=1,
+    subscriptions=[subscription(7), subscription(8)],
+    messages=[MessageRun(1, Offset(0), make_messages(2)), MessageRun(1, Offset(3), make_messages(2))],
+    gaps=[Gap(1, 3, 2)],
+    cursors=[cursor(7, 1, ack_floor=1, settled=((3, 4),), sent_up_to=5), cursor(8, 1, ack_floor=0, sent_up_to=0)],
+    redeliveries=[redelivery(7, 1, 4)],
+)
+
+
+def write_as_0004(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for row in TOPICS_OF_0004:
+            names = ("id", "name", "next_offset", "whole_from", "checksum")
+            values = dict(zip(names, (*row, crc32(repr(row).encode())), strict=True))
+            connection.execute(text(f"INSERT INTO topics ({', '.join(names)}) VALUES (:{', :'.join(names)})"), values)
+        writer = BatchWriter(engine.dialect, message_insertion(engine.dialect))
+        writer.write(connection.connection.cursor(), BESIDE_TOPICS_OF_0004)
+
+
+def test_a_store_from_before_kinds_keeps_everything_and_its_checksums(
+    engine: Engine, database: str, tmp_path: Path
+) -> None:
+    run(engine, command.upgrade, "0004")
+    write_as_0004(engine)
+
+    assert migrate(database, tmp_path) == ["0005"]
+
+    store = open_store(database, tmp_path)
+    try:
+        kept, page = store.load(), store.read_page(1, 0, 5)
+    finally:
+        store.close()
+    expected = [
+        topic(id, name=name, next_offset=next_offset, whole_from=whole_from)
+        for id, name, next_offset, whole_from in TOPICS_OF_0004
+    ]
+    assert kept.topics == list(zip(expected, (0, None, None), strict=True))
+    assert kept.subscriptions == BESIDE_TOPICS_OF_0004.subscriptions
+    assert kept.cursors == BESIDE_TOPICS_OF_0004.cursors
+    assert kept.redeliveries == BESIDE_TOPICS_OF_0004.redeliveries
+    assert [offset for offset, _ in bodies(page)] == [0, 1, 3, 4]
+    with engine.begin() as connection:
+        checksums = connection.exec_driver_sql("SELECT checksum FROM topics ORDER BY id").scalars().all()
+    assert checksums == [crc32(repr(tuple(row)).encode()) for row in expected]
+
+    run(engine, command.downgrade, "0004")
+
+    with engine.begin() as connection:
+        found = [tuple(row) for row in connection.exec_driver_sql("SELECT * FROM topics ORDER BY id")]
+    assert found == [(*row, crc32(repr(row).encode())) for row in TOPICS_OF_0004]
+
+
+def test_a_damaged_row_is_not_made_right_by_being_migrated(engine: Engine, database: str, tmp_path: Path) -> None:
+    run(engine, command.upgrade, "0004")
+    write_as_0004(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE topics SET next_offset = 4 WHERE id = 1")
+    migrate(database, tmp_path)
+
+    store = open_store(database, tmp_path)
+    try:
+        with pytest.raises(OperatorError, match="a row of the table topics is not as it was written"):
+            store.load()
+    finally:
+        store.close()
+
+
+def test_there_is_no_way_back_while_there_are_queues(engine: Engine, database: str, tmp_path: Path) -> None:
+    migrate(database, tmp_path)
+    with engine.begin() as connection:
+        for id, kind in enumerate(("topic", "queue")):
+            connection.exec_driver_sql(
+                f"INSERT INTO topics (id, kind, name, next_offset) VALUES ({id}, '{kind}', 'a', 0)"
+            )
+
+    with pytest.raises(RuntimeError, match="There are 1 queues"):
+        run(engine, command.downgrade, "0004")
+
+    assert current_revision(database, tmp_path) == REVISION
 
 
 def test_going_back_keeps_what_the_first_release_knows(engine: Engine, database: str, tmp_path: Path) -> None:
@@ -253,7 +353,8 @@ def test_who_finds_nothing_to_migrate_does_without_alembic(database: str, tmp_pa
     program = """
 import sys
 from pathlib import Path
-from stompbroker.storage import current_revision, migrate, open_store
+from stompbroker.ids import Offset
+from stompbroker.storage import Batch, Gap, MessageRun, current_revision, migrate, open_store
 database, directory = sys.argv[1], Path(sys.argv[2])
 open_store(database, directory).close()
 assert migrate(database, directory) == []

@@ -343,13 +343,13 @@ async def test_nothing_is_let_go_before_what_was_there_is_counted(store_director
         topic.retained.note_start(topic.log.end_offset)
         assert broker.parts.opened is not None
         store = broker.parts.opened.store
-        stretches = store.stretches
+        stretches = store.surveys.stretches
 
         def count_when_told(*args: Any) -> Any:
             assert may_count.wait(20)
             return stretches(*args)
 
-        store.stretches = count_when_told  # type: ignore[assignment, method-assign]
+        store.surveys.stretches = count_when_told  # type: ignore[assignment, method-assign]
         await publish_singly(broker, range(8, 23))
         await let_time_pass(broker, mock_clock, 8)
         assert broker.count("messages") == 23

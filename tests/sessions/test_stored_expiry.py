@@ -331,7 +331,7 @@ async def test_a_store_that_cannot_be_looked_into_is_asked_again(
     async with running_broker(store_in=store_directory) as broker:
         assert broker.parts.opened is not None
         store = broker.parts.opened.store
-        expired, failures = store.expired, 0
+        expired, failures = store.surveys.expired, 0
 
         def fail_once(*args: Any) -> Any:
             nonlocal failures
@@ -341,7 +341,7 @@ async def test_a_store_that_cannot_be_looked_into_is_asked_again(
             return expired(*args)
 
         await upkeep.wait_until(broker, before + 1)
-        store.expired = fail_once  # type: ignore[assignment, method-assign]
+        store.surveys.expired = fail_once  # type: ignore[assignment, method-assign]
         await upkeep.run_one(broker, mock_clock)
         assert failures == 1
         assert broker.count("messages") == 1

@@ -88,8 +88,11 @@ class Place:
         return number
 
 
-def topic(id: int, *, name: str = "", next_offset: int = 0, whole_from: int | None = None) -> TopicRow:
-    return TopicRow(id, name or f"topic.{id}", Offset(next_offset), None if whole_from is None else Offset(whole_from))
+def topic(
+    id: int, *, kind: str = "topic", name: str = "", next_offset: int = 0, whole_from: int | None = None
+) -> TopicRow:
+    known_from = None if whole_from is None else Offset(whole_from)
+    return TopicRow(id, kind, name or f"topic.{id}", Offset(next_offset), known_from)
 
 
 def publication(number: int, messages: Sequence[Message], *, topic_id: int = 1, first_offset: int = 0) -> Batch:

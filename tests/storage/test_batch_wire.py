@@ -25,7 +25,7 @@ from stompbroker.storage import (
     TopicRow,
     encode,
 )
-from stompbroker.storage.batch_wire import decode
+from stompbroker.storage.sqlite.batch_wire import decode
 from tests.storage.place import cursor, expiring, export, ledger, publication, redelivery, subscription, topic
 from tests.support.messages import make_message, make_messages
 
@@ -55,7 +55,7 @@ BATCHES = st.builds(
     number=NUMBERS,
     removed_topics=st.lists(NUMBERS, max_size=3),
     removed_subscriptions=st.lists(NUMBERS, max_size=3),
-    topics=rows(TopicRow, NUMBERS, TEXTS, NUMBERS),
+    topics=rows(TopicRow, NUMBERS, TEXTS, TEXTS, NUMBERS),
     subscriptions=rows(SubscriptionRow, NUMBERS, *[TEXTS] * 7, FLAGS, NUMBERS, NUMBERS, FLAGS, TEXTS),
     messages=rows(MessageRun, NUMBERS, NUMBERS, st.lists(MESSAGES, max_size=4)),
     cursors=rows(CursorRow, NUMBERS, NUMBERS, NUMBERS, SETTLED, NUMBERS, NUMBERS),

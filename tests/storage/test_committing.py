@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.ids import Offset
-from stompbroker.storage import Batch, Deletion, MessageRun, RedeliveryKey
+from stompbroker.storage import Batch, Deletion, MessageRun, RedeliveryKey, StoreRefused
 from tests.storage.place import bodies, cursor, expiring, publication, redelivery, subscription, topic
 from tests.support.messages import make_message, make_messages
 
@@ -243,6 +243,26 @@ def test_a_removed_subscription_takes_everything_of_its_own_and_nothing_else(sto
     assert [row.id for row in kept.subscriptions] == [2]
     assert (kept.cursors, kept.redeliveries) == (cursors[1:], redeliveries[1:])
     assert kept.topics == [(batch.topics[0], 0)]
+
+
+def test_a_topic_and_a_queue_of_one_name_live_side_by_side(store: Store, place: Place) -> None:
+    both = [topic(1, name="a", next_offset=2), topic(2, kind="queue", name="a", next_offset=1)]
+    store.commit(
+        Batch(
+            number=1,
+            topics=both,
+            messages=[MessageRun(1, Offset(0), make_messages(2)), MessageRun(2, Offset(0), [make_message(b"job")])],
+        )
+    )
+    with pytest.raises(StoreRefused):
+        store.commit(Batch(number=2, topics=[topic(3, kind="queue", name="a")]))
+    store.commit(Batch(number=2, removed_topics=[1]))
+    store.close()
+
+    again = place.open()
+
+    assert again.load().topics == [(both[1], 0)]
+    assert bodies(again.read_page(2, 0, 1)) == [(0, b"job")]
 
 
 def test_a_name_that_is_removed_can_be_taken_in_the_same_batch(store: Store) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stompbroker.errors import OperatorError
 from stompbroker.ids import Offset
-from stompbroker.storage import Batch, Deletion, Gap, MessageRun, StoreDamaged
+from stompbroker.storage import Batch, Deletion, Gap, MessageRun, StoreDamaged, recognise
 from tests.storage.place import bodies, cursor, expiring, export, ledger, redelivery, subscription, topic
 from tests.support.messages import make_message
 
@@ -42,7 +42,7 @@ def test_what_was_never_stored_and_what_is_below_the_mark_is_no_damage(store: St
 
     assert [offset for offset, _ in bodies(page)] == [2, 3, 4, 6, 7, 8, 9]
     assert page.end_offset == 10
-    assert store.is_sound
+    assert store.checks.is_sound
 
 
 def test_what_is_behind_the_end_of_a_topic_is_no_damage(store: Store) -> None:
@@ -58,7 +58,7 @@ def test_a_page_ends_before_an_altered_message_which_is_damage_itself(store: Sto
     with pytest.raises(StoreDamaged, match="the message at offset 7 is not as it was written"):
         store.read_page(1, 7, 10)
     assert [offset for offset, _ in bodies(store.read_page(1, 8, 10))] == [8, 9]
-    assert not store.is_sound
+    assert not store.checks.is_sound
 
 
 @pytest.mark.parametrize("change", ["publisher = 'p'", "tail = tail || tail", 'topic_id = 2, "offset" = 3'])
@@ -114,7 +114,7 @@ def test_an_altered_time_does_not_make_a_message_expire(store: Store, place: Pla
     store.commit(Batch(number=2, messages=[MessageRun(1, Offset(10), later)]))
     place.query('UPDATE messages SET expires_at_ns = 5 WHERE "offset" = 10')
 
-    altered, expired = store.expired(100, None, 10)
+    altered, expired = store.surveys.expired(100, None, 10)
 
     assert (altered.offset, altered.message) == (10, None)
     assert expired.message is not None
@@ -158,13 +158,13 @@ def test_a_broker_does_not_start_with_an_altered_identity(store: Store, place: P
 
 def test_an_altered_batch_of_the_ledger_is_found_by_the_check(store: Store, place: Place) -> None:
     store.commit(Batch(number=2, ledger=[ledger(1), ledger(2)]))
-    assert store.check_ledger(0) == 2
-    assert store.check_ledger(2) is None
+    assert store.checks.check_ledger(0) == 2
+    assert store.checks.check_ledger(2) is None
 
     place.query("UPDATE ledger_batches SET records = 4 WHERE id = 2")
 
     with pytest.raises(StoreDamaged, match="batch 2 is not as it was written"):
-        store.check_ledger(0)
+        store.checks.check_ledger(0)
 
 
 def test_the_next_owner_knows_whether_the_last_one_closed_the_store(place: Place) -> None:
@@ -173,7 +173,7 @@ def test_the_next_owner_knows_whether_the_last_one_closed_the_store(place: Place
     first.close()
     second = place.open()
     assert second.take_ownership("second").was_closed
-    second.is_sound = False
+    second.checks.is_sound = False
     second.close()
 
     assert not place.open().take_ownership("third").was_closed
@@ -186,6 +186,16 @@ def overwrite(file: Path, *, page: int, content: bytes = bytes(4096)) -> None:
     with file.open("r+b") as opened:
         opened.seek((page - 1) * 4096)
         opened.write(content)
+
+
+def test_damage_that_the_database_itself_tells_is_remembered(sqlite_place: Place) -> None:
+    store = sqlite_place.owned_store()
+    sqlite_place.query("DROP TABLE ledger_batches")
+
+    with pytest.raises(StoreDamaged, match="no such table"):
+        store.checks.check_ledger(0)
+
+    assert not store.checks.is_sound
 
 
 def test_a_table_whose_pages_are_zeroed_is_damaged_and_a_write_to_it_says_so(sqlite_place: Place) -> None:
@@ -206,7 +216,7 @@ def test_a_table_whose_pages_are_zeroed_is_damaged_and_a_write_to_it_says_so(sql
     with pytest.raises(StoreDamaged, match="malformed"):
         store.read_page(1, 0, 1000)
     with pytest.raises(StoreDamaged, match=r"malformed|corrupt"):
-        store.check_table("messages")
+        store.checks.check_table("messages")
     with pytest.raises(StoreDamaged):
         store.commit(Batch(number=2, deletions=[Deletion(1, 0, 1000)]))
 
@@ -215,4 +225,17 @@ def test_a_file_that_is_no_database_is_refused_with_what_to_do(sqlite_place: Pla
     (sqlite_place.directory / "stompbroker.db").write_bytes(b"no database" * 1000)
 
     with pytest.raises(OperatorError, match=r"which is damaged: file is not a database. Restore it from one backup"):
+        sqlite_place.open()
+
+
+@pytest.mark.parametrize("left_bytes", [0, 1, 99, 100, 511, 512, 1000, 4095])
+def test_a_file_that_is_cut_within_its_first_page_is_no_first_start(sqlite_place: Place, left_bytes: int) -> None:
+    """SQLite takes some of these for an empty database."""
+    store = sqlite_place.open()
+    recognise(sqlite_place.directory, store.take_ownership("the first broker").store_id)
+    store.close()
+    file = sqlite_place.directory / "stompbroker.db"
+    file.write_bytes(file.read_bytes()[:left_bytes])
+
+    with pytest.raises(OperatorError, match="Restore it from one backup"):
         sqlite_place.open()

@@ -12,8 +12,8 @@ from sqlalchemy import make_url
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import Batch, StoreFailing, StoreTaken, migrate
-from stompbroker.storage.locking import SessionLock
-from stompbroker.storage.postgres_engine import writing_engine
+from stompbroker.storage.postgres.engine import writing_engine
+from stompbroker.storage.postgres.session_lock import SessionLock
 from tests.storage.cutting_proxy import AtCommit, CuttingProxy, cutting_proxy
 from tests.storage.place import Place, publication
 from tests.support.messages import make_messages

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import Batch, Deletion, checkpoints, open_store, sqlite_engine
-from stompbroker.storage import log_file as log_room
+from stompbroker.storage import Batch, Deletion, open_store
+from stompbroker.storage.sqlite import checkpoints, disk_room, engine
 from tests.storage.place import cursor, ledger, publication
 from tests.support.messages import make_message, make_messages
 
@@ -54,14 +54,14 @@ def fill(store: Store, *, first_batch: int, batches: int, size_bytes: int = 10_0
 @pytest.fixture
 def no_room_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """For who wants to know the length of what is written."""
-    monkeypatch.setattr(log_room, "LAST_BYTES", 0)
+    monkeypatch.setattr(disk_room, "LAST_BYTES", 0)
 
 
 @pytest.fixture
 def early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """For who would have to write much until one is due."""
     monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", 16 * 1024 * 1024)
-    monkeypatch.setattr(log_room, "LAST_BYTES", 20 * 1024 * 1024)
+    monkeypatch.setattr(disk_room, "LAST_BYTES", 20 * 1024 * 1024)
 
 
 @pytest.mark.usefixtures("early_checkpoints")
@@ -330,14 +330,14 @@ def make_room(store: Store, last_batch: int) -> int:
 def test_log_that_is_used_is_given_room_ahead_of_the_writer(
     sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_room, "AHEAD_BYTES", 4 * 1024 * 1024)
+    monkeypatch.setattr(disk_room, "AHEAD_BYTES", 4 * 1024 * 1024)
     fill(sqlite_store, first_batch=1, batches=2)
     used = log_file.stat().st_size
 
     last_batch = make_room(sqlite_store, 2)
 
     length = log_file.stat().st_size
-    assert length == pytest.approx(used + log_room.AHEAD_BYTES, rel=0.1)
+    assert length == pytest.approx(used + disk_room.AHEAD_BYTES, rel=0.1)
     # Room is nothing that a checkpoint could copy, and more of it follows what is used.
     fill(sqlite_store, first_batch=last_batch + 1, batches=3)
     assert log_file.stat().st_size == length
@@ -349,12 +349,12 @@ def test_log_that_is_used_is_given_room_ahead_of_the_writer(
 def test_log_never_gets_more_room_than_a_checkpoint_lets_be_used(
     sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_room, "AHEAD_BYTES", 10**9)
+    monkeypatch.setattr(disk_room, "AHEAD_BYTES", 10**9)
     fill(sqlite_store, first_batch=1, batches=2)
 
     make_room(sqlite_store, 2)
 
-    assert log_file.stat().st_size == log_room.LAST_BYTES
+    assert log_file.stat().st_size == disk_room.LAST_BYTES
 
 
 def test_room_is_made_for_a_short_while_at_a_time(
@@ -367,7 +367,7 @@ def test_room_is_made_for_a_short_while_at_a_time(
 
     sqlite_store.checkpoint()
 
-    assert log_file.stat().st_size == length + 4 * log_room.STEP_BYTES
+    assert log_file.stat().st_size == length + 4 * disk_room.STEP_BYTES
 
 
 def messages_after_a_kill(place: Place, log_file: Path) -> int:
@@ -419,7 +419,7 @@ def test_the_process_of_a_dead_broker_does_not_make_room_over_what_the_next_one_
             sqlite_place.open().take_ownership("another")
         refusals.append(caught.value)
 
-    monkeypatch.setattr(sqlite_engine, "BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 10)
     between_look_and_write(monkeypatch, another_begins)
 
     sqlite_store.checkpoint()
@@ -446,8 +446,8 @@ def test_a_writer_that_has_filled_the_log_meanwhile_leaves_no_room_to_make(
 ) -> None:
     fill(sqlite_store, first_batch=1, batches=2)
     length = log_file.stat().st_size
-    monkeypatch.setattr(log_room.LogFile, "wants_room", lambda *_: log_file.stat().st_size == length)
-    monkeypatch.setattr(log_room, "LAST_BYTES", length - 1)
+    monkeypatch.setattr(disk_room.LogFile, "wants_room", lambda *_: log_file.stat().st_size == length)
+    monkeypatch.setattr(disk_room, "LAST_BYTES", length - 1)
 
     sqlite_store.checkpoint()
 
@@ -469,13 +469,13 @@ def test_little_is_written_without_room(sqlite_store: Store, log_file: Path) -> 
     for number in range(1, 9):
         sqlite_store.commit(publication(number, make_messages(1), first_offset=number - 1))
 
-    assert log_file.stat().st_size < log_room.FIRST_BYTES
+    assert log_file.stat().st_size < disk_room.FIRST_BYTES
 
 
 def test_full_disk_keeps_what_is_left_of_it(
     sqlite_store: Store, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_room, "SPARE_BYTES", 10**18)
+    monkeypatch.setattr(disk_room, "SPARE_BYTES", 10**18)
 
     fill(sqlite_store, first_batch=1, batches=3)
 

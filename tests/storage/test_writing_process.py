@@ -22,10 +22,10 @@ from stompbroker.storage import (
     encode,
     forked_writing_process,
     question,
-    writing_process,
 )
+from stompbroker.storage.sqlite import writing_process
+from stompbroker.storage.sqlite.writing_process import serve
 from stompbroker.storage.store import Store
-from stompbroker.storage.writing_process import serve
 from tests.storage.place import publication, topic
 from tests.support.messages import make_messages
 from tests.support.patience import HARD_TIMEOUT_S
@@ -292,7 +292,7 @@ def test_what_the_broker_has_loaded_is_not_searched_for_reference_cycles() -> No
     """In the middle of a commit, which would wait for that."""
     code = """
 import gc, sys
-from stompbroker.storage.writing_process import _be_a_process_of_its_own
+from stompbroker.storage.sqlite.writing_process import _be_a_process_of_its_own
 loaded = len(gc.get_objects())
 _be_a_process_of_its_own()
 print(gc.get_freeze_count() >= 0.9 * loaded > 1000, file=sys.stderr)

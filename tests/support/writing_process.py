@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stompbroker.storage import WritingProcess
+from stompbroker.storage.sqlite.writing_process import serve
 from stompbroker.storage.store import Store
-from stompbroker.storage.writing_process import serve
 from tests.support.prepared_process import PYTHON
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _arrange(dies: Dies) -> None:
             _die()
         if dies is Dies.DURING:
             # The last that is done to a batch within its transaction.
-            store._backend.note_written = _die  # type: ignore[assignment,method-assign]
+            store._backend.upkeep.note_written = _die  # type: ignore[assignment,method-assign]
         commit(store, batch)
         _die()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from stompbroker.storage.fair_lock import Turns
+from stompbroker.storage.sqlite.checkpoints import FairLock
 
 
 def test_only_one_is_inside() -> None:
-    turns = Turns()
+    turns = FairLock()
     inside = most = 0
 
     def enter_often() -> None:
@@ -29,7 +29,7 @@ def test_only_one_is_inside() -> None:
 
 
 def test_who_never_rests_lets_others_in() -> None:
-    turns = Turns()
+    turns = FairLock()
     has_been_inside = threading.Event()
     entered = threading.Event()
 
@@ -49,7 +49,7 @@ def test_who_never_rests_lets_others_in() -> None:
 
 
 def test_it_is_let_go_when_the_block_fails() -> None:
-    turns = Turns()
+    turns = FairLock()
     try:
         with turns:
             raise ValueError

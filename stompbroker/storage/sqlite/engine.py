@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-__all__ = ["BEGIN_WRITING", "connect_file", "reading_engine", "writing_engine"]
+__all__ = ["BEGIN_WRITING", "connect_file", "database_file", "reading_engine", "writing_engine"]
+
+#: The embedded database, in the data directory.
+FILE_NAME: Final = "stompbroker.db"
 
 #: Milliseconds to wait for a lock. We are the only process, and our own threads keep out of each other's way; somebody
 #: with a command-line tool is worth this much patience, then the journal tries again by itself.
@@ -42,6 +45,11 @@ PRAGMAS: Final = (
 BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
 #: What must be found when asked afterwards. FULL is 2.
 READ_BACK: Final = {"journal_mode": "wal", "synchronous": 2}
+
+
+def database_file(directory: Path) -> Path:
+    # Absolute: SQLite opens its other files by name later on, wherever the process then stands.
+    return directory.absolute() / FILE_NAME
 
 
 def writing_engine(file: Path, *, may_create: bool = False) -> Engine:

@@ -1,24 +1,38 @@
-"""Whether a row is as it was written.
+"""What a row holds beside plain values: a checksum, and the settled ranges of a cursor.
 
-Law: a checksum of the values before it in the row. One rule for every table but `messages`: the values as Python writes
-them, so that a type that has changed counts as well. What does not fit its checksum is damage, and never handed on.
+Checksums are over the values before them in the row. One rule for every table but `messages`: the values as Python
+writes them, so that a type that has changed counts as well. What does not fit its checksum is damage, and never handed
+on.
 
-Hot path: messages. Packed numbers and one start value per origin take 1.3 µs where the general rule takes 3.3, most of
-the rest being the checksum of 300 bytes.
+Settled ranges are pairs of little-endian 64-bit integers, start and stop, in order; nothing settled is an empty blob.
+Variable-length differences would take two bytes instead of 16, but C does the packing: 0.6 against 1.5 ms for ten
+thousand ranges, which is more than a subscription can have.
+
+Hot path: checksums of messages. Packed numbers and one start value per origin take 1.3 µs where the general rule takes
+3.3, most of the rest being the checksum of 300 bytes.
 """
 
 from __future__ import annotations
 
 import struct
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from stompbroker.storage.errors import StoreDamaged
+from stompbroker.storage.failures import StoreDamaged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["checked", "checksum", "message_checksum", "origin_checksum", "with_checksum"]
+__all__ = [
+    "checked",
+    "checksum",
+    "message_checksum",
+    "origin_checksum",
+    "pack_ranges",
+    "unpack_ranges",
+    "with_checksum",
+]
 
 _packed: Final = struct.Struct("<qqqqq").pack
 #: Stands for no time at which a message expires.
@@ -60,3 +74,11 @@ def message_checksum(
     """`origin` is an `origin_checksum`."""
     expires = _NEVER if expires_at_ns is None else expires_at_ns
     return crc32(tail, crc32(_packed(topic_id, offset, published_at_ns, body_bytes, expires), origin))
+
+
+def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
+    return struct.pack(f"<{2 * len(ranges)}q", *chain.from_iterable(ranges)) if ranges else b""
+
+
+def unpack_ranges(blob: bytes) -> tuple[tuple[int, int], ...]:
+    return tuple(struct.iter_unpack("<qq", blob))

@@ -1,23 +1,30 @@
-"""Connections to a PostgreSQL server.
+"""Connections to a PostgreSQL server, and its URL as the operator writes it.
 
 Law: every wait has an end, on both sides: a server that is gone is noticed, and so is a broker that is gone. What the
-operator says in the URL's options goes before what is said here.
+operator says in the URL's options goes before what is said here. Nobody is shown a password.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import NullPool, Pool, QueuePool, create_engine, event
+from sqlalchemy import URL, NullPool, Pool, QueuePool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
 
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import Engine
 
-__all__ = ["migrating_engine", "reading_engine", "writing_engine"]
+__all__ = ["migrating_engine", "passwords_in", "reading_engine", "server_url", "shown", "writing_engine"]
+
+_ALLOWED: Final = (
+    "Give --database postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE for a PostgreSQL server, "
+    "or none for the SQLite file stompbroker.db in the data directory."
+)
 
 #: What libpq is told: give up connecting after 5 s, notice a dead server after 15 + 3 × 5 s of silence, or when what
 #: was sent is not confirmed within 15 s.
@@ -52,6 +59,31 @@ _TIMEOUTS: Final = {
 #: A page is the next rows of an index. On a table that was never analysed the planner takes a topic for a few rows, and
 #: would sort a million of them for every page.
 _PLANS: Final = {"enable_bitmapscan": "off", "enable_seqscan": "off", "enable_sort": "off"}
+
+
+def server_url(database: str) -> URL:
+    """The URL of a PostgreSQL server. Raises OperatorError for anything else, saying what is allowed."""
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError):
+        # What was given is not repeated: what cannot be read may hold a password anywhere.
+        raise OperatorError(f"The database is not written as a URL. {_ALLOWED}") from None
+    if url.drivername != "postgresql+psycopg":
+        raise OperatorError(f"A database {url.drivername!r} is not one we know. {_ALLOWED}")
+    return url
+
+
+def shown(url: URL) -> str:
+    """The URL for people: without password, and without options, which may hold one as well."""
+    return URL.create(
+        url.drivername, username=url.username, host=url.host, port=url.port, database=url.database
+    ).render_as_string()
+
+
+def passwords_in(url: URL) -> list[str]:
+    """Whatever of the URL nobody may read: its password, and options named after one."""
+    options = [value for name, value in url.normalized_query.items() if "password" in name]
+    return [text for text in (url.password, *chain.from_iterable(options)) if text]
 
 
 def writing_engine(url: URL) -> Engine:

@@ -9,6 +9,7 @@ ever.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from contextlib import contextmanager, suppress
@@ -17,19 +18,20 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.message import tails_bytes
-from stompbroker.storage.errors import StoreFailing
-from stompbroker.storage.log_file import LogFile
-from stompbroker.storage.reserve import Reserve
-from stompbroker.storage.sqlite_engine import BEGIN_WRITING, connect_file
+from stompbroker.storage.failures import StoreFailing
+from stompbroker.storage.sqlite.disk_room import LogFile, Reserve
+from stompbroker.storage.sqlite.engine import BEGIN_WRITING, connect_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import TracebackType
+
+    from sqlalchemy.engine.interfaces import DBAPICursor
 
     from stompbroker.storage.batch import Batch
-    from stompbroker.storage.fair_lock import Turns
 
-__all__ = ["CHECKPOINT_BYTES", "FREE_PAGES_BYTES", "Checkpoints"]
+__all__ = ["CHECKPOINT_BYTES", "FREE_PAGES_BYTES", "Checkpoints", "FairLock"]
 
 #: Bytes in the log at which a checkpoint is due: a second of the highest load we know. A commit beside it waits for the
 #: disk several times as long; at 1,000 commits a second, with 16 MiB, these were more than one in a hundred.
@@ -62,17 +64,46 @@ BUSY_TIMEOUT_MS: Final = 100
 
 
 @final
+class FairLock:
+    """A lock that is given to waiting threads in turn. Held for the length of a `with` block.
+
+    A plain lock goes to the first to ask, and a writer that never rests is always first.
+
+    Invariants:
+        a thread that waits for `_held` holds `_next`, so no other thread asks for `_held`
+    """
+
+    __slots__ = ("_held", "_next")
+
+    def __init__(self) -> None:
+        self._next = Lock()
+        self._held = Lock()
+
+    def __enter__(self) -> None:
+        with self._next:
+            self._held.acquire()
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        self._held.release()
+
+
+@final
 class Checkpoints:
     """The upkeep of one file.
 
-    `writing` is held by whoever writes to the file; this class takes it for short stretches of its own.
+    `writing` is held while the file is written to; this class takes it for short stretches of its own.
 
     As long as this connection is open SQLite remembers which part of the log was committed. Otherwise the first one to
     open the file after a failed sync would take for committed what is in the log, also if it never reached the disk.
     """
 
-    def __init__(self, file: Path, writing: Turns) -> None:
-        self._file = file
+    def __init__(self, file: Path, writing: FairLock) -> None:
+        #: Not a path: it is asked for with every commit.
+        self._file = str(file)
+        opened = os.stat(self._file)
+        self._file_id = opened.st_dev, opened.st_ino
         self._log_file = LogFile(file)
         self._writing = writing
         self._running = Lock()
@@ -87,6 +118,7 @@ class Checkpoints:
         self._lacks_room = False
         self._reserve = Reserve(file)
         self._lacks_reserve = False
+        self._free_pages = 0
         self._note_free_pages()
         # SQLite has opened its log by now, and keeps this very file as long as our connection is open.
         self._log_identity = self._log_file.identity()
@@ -113,21 +145,29 @@ class Checkpoints:
 
     @property
     def is_overdue(self) -> bool:
-        """Nobody has seen to it for long; then the writer does, so that the log does not grow for ever."""
         return self._log_bytes() >= OVERDUE * self._due_bytes
 
+    def free_bytes(self) -> int:
+        """What the file system has left for us, what is free inside the file, and what is kept for deletions; negative
+        if deletions have to make room first.
+
+        SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. That holds for its
+        log as well. Raises OSError or StoreFailing.
+        """
+        self.check_log()
+        found = os.stat(self._file)
+        if (found.st_dev, found.st_ino) != self._file_id:
+            raise OSError(errno.ESTALE, "another file has taken its place", self._file)
+        return self._log_file.free_bytes() + self._free_pages_bytes + self._reserve.balance_bytes
+
     @property
-    def free_pages_bytes(self) -> int:
+    def _free_pages_bytes(self) -> int:
         """As of the last commit."""
         return self._free_pages * self._page_bytes
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Room that is kept for deletions; negative if they have used it, and it has to be free again first."""
-        return self._reserve.balance_bytes
-
-    def note_commit(self, batch: Batch, free_pages: int) -> None:
-        """A batch has been written and will be committed now, and the file has this many free pages then."""
+    def note_written(self, cursor: DBAPICursor, batch: Batch) -> None:
+        cursor.execute("PRAGMA freelist_count")
+        (self._free_pages,) = cursor.fetchone() or (0,)
         with suppress(OSError):
             free_bytes = self._log_file.free_bytes()
             self._lacks_room = self._wants_room(free_bytes)
@@ -139,7 +179,6 @@ class Checkpoints:
             + sum(len(row.payload()) for row in batch.ledger)
             + sum(DELETION_BYTES * (deletion.stop - deletion.start) for deletion in batch.deletions)
         )
-        self._free_pages = free_pages
 
     def run(self, *, truncate: bool) -> None:
         """Returns at once while another call is at it."""
@@ -225,22 +264,22 @@ class Checkpoints:
         return os.stat(self._file).st_size + self._log_file.length_bytes()
 
     def close(self) -> None:
-        """Run a last time, if the disk lets us, and wait for whoever is at it."""
+        """Wait for a run that is under way, and run a last time, if the disk lets us."""
         with self._running:
             with suppress(sqlite3.Error, OSError):
                 self._run(truncate=True)
             self._connection.close()
 
     def _log_bytes(self) -> int:
-        """What was written to the log since the last checkpoint. SQLite tells it only to who checkpoints, and the file
-        keeps its length when the log begins anew; so it is estimated, and by how much the file has grown at least."""
+        """What was written to the log since the last checkpoint: an estimate, or more if the file has grown by more.
+        SQLite tells it only during a checkpoint, and the file keeps its length when the log starts over."""
         return max(self._estimated_bytes, self._log_file.length_bytes() - self._file_bytes_before)
 
     def _checkpoint(self, mode: str) -> None:
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
 
     def _finds_many_free(self) -> bool:
-        return self.free_pages_bytes >= FREE_PAGES_BYTES and 2 * self._free_pages >= self._asked("page_count")
+        return self._free_pages_bytes >= FREE_PAGES_BYTES and 2 * self._free_pages >= self._asked("page_count")
 
     def _asked(self, pragma: str) -> int:
         value: int = self._connection.execute(f"PRAGMA {pragma}").fetchone()[0]
