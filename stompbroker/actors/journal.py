@@ -116,13 +116,13 @@ async def _write(formed: Formed, journal: StoreJournal, writer: StoreWriter) -> 
                 measures = journal.batches % MEASURE_EVERY == 0
                 free_bytes, stored_bytes = await writer.commit(formed.batch, measures=measures)
                 if stored_bytes is not None:
-                    journal.note_size(stored_bytes)
+                    journal.writing.stored_bytes = stored_bytes
             break
         except StoreRefused as error:
             refusal = error
         except StoreFailing as failure:
             is_outcome_known, refusal = False, None
-            journal.note_answer()
+            journal.writing.begin()
             if isinstance(failure, StoreDamaged):
                 journal.health.note_damage(f"it cannot be written to: {failure}")
             if journal.health.note_failing(str(failure)):
@@ -203,7 +203,7 @@ async def _watch(journal: StoreJournal) -> None:
     """A store may neither work nor fail, but hang: then nobody else would say so."""
     while True:
         await trio.sleep(STALL_S / 10)
-        waited_s = journal.writing_for_s
+        waited_s = journal.writing.waited_s
         if waited_s >= STALL_S and journal.health.note_failing(f"it has not answered for {waited_s:.0f} s"):
             log.error("the store hangs; publishers to stored topics wait", waited_s=round(waited_s))
 

@@ -17,6 +17,8 @@ released or settled by anybody else; and it is not settled, so nothing that it n
 decides: `settle_claimed`, `set_aside_claimed`, or `give_back` if the store refuses the unit.
 
 "In flight" is what is left over: it is derived, not kept, so a thousand deliveries in order cost two numbers.
+
+It has many methods because each is one of these transitions, or one question about a state.
 """
 
 from __future__ import annotations

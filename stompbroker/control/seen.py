@@ -52,9 +52,9 @@ class Seen:
     @property
     def commit_times(self) -> Histogram | None:
         """Seconds; None without a store."""
-        return self.journal.commit_times if isinstance(self.journal, StoreJournal) else None
+        return self.journal.writing.commit_times if isinstance(self.journal, StoreJournal) else None
 
     @property
     def batch_sizes(self) -> Histogram | None:
         """Messages; None without a store."""
-        return self.journal.batch_sizes if isinstance(self.journal, StoreJournal) else None
+        return self.journal.writing.batch_sizes if isinstance(self.journal, StoreJournal) else None

@@ -292,7 +292,7 @@ class Consumer:
         """In flight from now on, until it is answered, or in `auto` mode until it has left our hands."""
         messages, sink = deliveries.messages, self.sink
         if not self.expects_acks:
-            sink.deliver(deliveries, partial(self.settle_sent, reading, first, Offset(first + len(messages))))
+            sink.deliver(deliveries, partial(self._note_sent, reading, first, Offset(first + len(messages))))
             return
         put_at_bytes = sink.put_bytes
         self.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
@@ -310,7 +310,7 @@ class Consumer:
 
     # Answers ---------------------------------------------------------------------------------------------------------
 
-    def settle_sent(self, reading: Reading, start: Offset, stop: Offset) -> None:
+    def _note_sent(self, reading: Reading, start: Offset, stop: Offset) -> None:
         """`auto`: these deliveries have left our hands, and that settles them.
 
         Some may be settled already: by a late ACK of the consumer before this one.

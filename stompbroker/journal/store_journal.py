@@ -15,7 +15,6 @@ import trio
 
 from stompbroker.changes import JournalStatistics, StoreState
 from stompbroker.clock import NANOSECONDS
-from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
 from stompbroker.journal.backlog import Backlog
 from stompbroker.journal.batch_builder import Formed
 from stompbroker.journal.changes import (
@@ -29,6 +28,7 @@ from stompbroker.journal.changes import (
     find_positions,
 )
 from stompbroker.journal.health import Health
+from stompbroker.journal.write_gauge import WriteGauge
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
 
@@ -67,7 +67,6 @@ class StoreJournal:
     """
 
     __slots__ = (
-        "_backlog",
         "_batch_number",
         "_begun",
         "_changed",
@@ -83,14 +82,12 @@ class StoreJournal:
         "_next_portion_at_ns",
         "_numbers",
         "_registry",
-        "_stored_bytes",
         "_was_busy",
-        "_writing_since_ns",
         "_written_since_deletion",
-        "batch_sizes",
+        "backlog",
         "batches",
-        "commit_times",
         "health",
+        "writing",
     )
 
     can_store: Final = True
@@ -115,9 +112,7 @@ class StoreJournal:
         self._batch_number = last_batch_number
         #: Which kind of database it is, for people.
         self._engine = engine
-        self._stored_bytes: int | None = None
-        #: Since when a batch is being written.
-        self._writing_since_ns: int | None = None
+        self.writing = WriteGauge(clock)
         #: Batches begun and finished since the start.
         self._begun = 0
         self._finished = 0
@@ -137,11 +132,9 @@ class StoreJournal:
         self._changed = registry.unsaved.filled
         self._idle = Signal()
         self.health = Health(clock, min_free_bytes)
-        self._backlog = Backlog(budget, self.health)
-        #: Batches written since the start, how many messages each had, and how long the store took, in seconds.
+        self.backlog = Backlog(budget, self.health)
+        #: Batches written since the start.
         self.batches = 0
-        self.batch_sizes = Histogram(COUNT_BOUNDS)
-        self.commit_times = Histogram(SECONDS_BOUNDS)
 
     @property
     def gate(self) -> Gate:
@@ -149,11 +142,11 @@ class StoreJournal:
 
     @property
     def pending_units(self) -> int:
-        return self._backlog.pending
+        return self.backlog.pending
 
     @property
     def is_overfull(self) -> bool:
-        return self._backlog.is_overfull
+        return self.backlog.is_overfull
 
     # For whoever changes topics --------------------------------------------------------------------------------------
 
@@ -178,19 +171,19 @@ class StoreJournal:
         if is_needed or (lane is not None and lane.units):
             if unit.decisions:
                 unit.claim(self._clock.now_ns())
-            self._backlog.take(unit)
+            self.backlog.take(unit)
             self._changed.wake()
         else:
             unit.complete(self._clock.now_ns())
 
     async def wait_idle(self) -> None:
         """Until every unit submitted so far is completed, and everything that has changed by now is written."""
-        last_unit = self._backlog.taken
+        last_unit = self.backlog.taken
         # What is being formed now may have passed by what has changed since; the batch after it has it.
         last_batch = self._begun + 1 if self._has_changes else self._begun
         self._flushing += 1
         try:
-            while self._backlog.let_go_of < last_unit or self._finished < last_batch:
+            while self.backlog.let_go_of < last_unit or self._finished < last_batch:
                 if self.is_idle and not self._has_changes:
                     break  # what was being formed had all of it
                 self._changed.wake()
@@ -204,7 +197,7 @@ class StoreJournal:
     async def wait_for_work(self) -> None:
         """Until there is something to write: at once for units, after a moment for what can wait for company."""
         unsaved = self._registry.unsaved
-        while not self._backlog.is_ready and not self._has_exports:
+        while not self.backlog.is_ready and not self._has_exports:
             if not unsaved:
                 if self._flushing and self._registry.records:
                     return
@@ -222,7 +215,7 @@ class StoreJournal:
                 return
             else:
                 with trio.move_on_after(self._company_for_s) as waiting:
-                    while not (self._backlog.is_ready or self._flushing or unsaved.is_pressing or self._has_exports):
+                    while not (self.backlog.is_ready or self._flushing or unsaved.is_pressing or self._has_exports):
                         await self._changed.wait()
                 if waiting.cancelled_caught:
                     return
@@ -265,17 +258,17 @@ class StoreJournal:
         In short steps. Its units are chosen in the first one: what they have changed is in the batch then, whatever is
         submitted between the others. They are given their offsets in the last, all at once.
         """
-        is_idle = not self._backlog.is_ready
+        is_idle = not self.backlog.is_ready
         self._was_busy = not is_idle
-        units = self._backlog.hand_out()
-        self._writing_since_ns = self._clock.now_ns()
+        units = self.backlog.hand_out()
+        began_at_ns = self.writing.begin()
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
         accounts: list[Account] = []
-        self._has_left_out = self._can_changes_wait(units)
+        self._has_left_out = self._can_changes_wait(units, began_at_ns)
         takes_changes = not self._has_left_out
         if takes_changes:
-            self._changes_taken_at_ns = self._writing_since_ns
+            self._changes_taken_at_ns = began_at_ns
             yield from add_unsaved(
                 base,
                 accounts,
@@ -323,18 +316,17 @@ class StoreJournal:
             has_changes=takes_changes,
         )
 
-    def _can_changes_wait(self, units: list[Unit]) -> bool:
+    def _can_changes_wait(self, units: list[Unit], now_ns: int) -> bool:
         """Whether a batch of these goes without what has changed beside them.
 
         A message that comes alone waits for every page of its batch, and answers to those before it would be half of
         them, and half of what there is to write down. Twenty answers together are hardly more than one.
         """
         unsaved = self._registry.unsaved
-        assert self._writing_since_ns is not None
         return (
             bool(units and unsaved)
             and not (self._flushing or unsaved.is_pressing)
-            and self._writing_since_ns < self._changes_taken_at_ns + LAZY_NS
+            and now_ns < self._changes_taken_at_ns + LAZY_NS
             and all(unit.only_publishes for unit in units)
         )
 
@@ -357,7 +349,7 @@ class StoreJournal:
             for topic in unit.appended:
                 topic.log.cancel_reserved()
         for unit in [unit for unit in formed.units if unit in culprits]:
-            self._backlog.let_go(unit)
+            self.backlog.let_go(unit)
             unit.undo(self._clock.now_ns())
             if unit.refused is not None:
                 unit.refused(reason)
@@ -366,50 +358,31 @@ class StoreJournal:
                 unit.reserve()
         formed.leave_out(culprits)
 
-    @property
-    def writing_for_s(self) -> float:
-        """How long the store has not answered about the batch it is to write; 0 if it has none."""
-        return 0.0 if self._writing_since_ns is None else (self._clock.now_ns() - self._writing_since_ns) / NANOSECONDS
-
-    def note_answer(self) -> None:
-        """The store has answered, if only with an error: it does not hang, and its time counts anew."""
-        self._writing_since_ns = self._clock.now_ns()
-
-    def note_size(self, stored_bytes: int) -> None:
-        self._stored_bytes = stored_bytes
-
     def note_written(self, formed: Formed) -> None:
         """The batch is in the store."""
-        self.commit_times.add(self.writing_for_s)
-        self.batch_sizes.add(sum(len(run.messages) for run in formed.batch.messages))
+        self.writing.end(formed.batch)
         self._batch_number += 1
         self.batches += 1
-        self._writing_since_ns = None
         if self._exports is not None:
             self._exports.note_written(formed.batch)
         formed.adopt()
 
     def complete_one(self, unit: Unit) -> None:
         """A unit of the batch that was written becomes visible."""
-        self._backlog.let_go(unit)
+        self.backlog.let_go(unit)
         unit.complete(self._clock.now_ns())
 
     def finish(self) -> None:
         """All units of the batch are completed."""
         self._finished += 1
         self._idle.wake()
-        self._backlog.note_finished()
+        self.backlog.note_finished()
 
     # State -----------------------------------------------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        return not self._backlog and self._begun == self._finished
-
-    @property
-    def gathered_units(self) -> int:
-        """How many wait for the next batch."""
-        return len(self._backlog)
+        return not self.backlog and self._begun == self._finished
 
     def statistics(self) -> JournalStatistics:
         state, reason, since_ns = self.health.shown()
@@ -421,11 +394,11 @@ class StoreJournal:
             damages=self.health.damages,
             check=self.health.check,
             backlog_units=self.pending_units,
-            backlog_bytes=self._backlog.size_bytes,
+            backlog_bytes=self.backlog.size_bytes,
             batches=self.batches,
-            stored_bytes=self._stored_bytes,
+            stored_bytes=self.writing.stored_bytes,
         )
 
     def check_invariants(self) -> None:
         self.health.check_invariants()
-        self._backlog.check_invariants()
+        self.backlog.check_invariants()

@@ -81,7 +81,7 @@ async def test_no_unit_counts_as_formed_after_a_refusal(data: Path, poisonous: s
         await under_test.durable(">")
         under_test.store.hold()
         under_test.publish("first", under_test.topic("first"), make_messages(1))
-        await until(lambda: under_test.journal.gathered_units == 0)
+        await until(lambda: len(under_test.journal.backlog) == 0)
         for number in range(3):
             body = POISON if number in poisonous else b"good"
             messages = {under_test.topic(name): [make_message(body)] for name in ("a", f"b.{number}")}
@@ -181,7 +181,7 @@ async def test_a_store_that_hangs_is_failing_until_it_goes_on(data: Path, monkey
         journal, topic = under_test.journal, under_test.topic("a")
         under_test.store.hold()
         under_test.publish(1, topic, make_messages(1))
-        await until(lambda: journal.gathered_units == 0)
+        await until(lambda: len(journal.backlog) == 0)
         under_test.publish(2, topic, make_messages(1))
 
         await until(lambda: journal.health.state is StoreState.FAILING)
@@ -196,7 +196,7 @@ async def test_a_store_that_hangs_is_failing_until_it_goes_on(data: Path, monkey
         assert len(under_test.stored()) == 2
         assert journal.health.state is StoreState.OK
         assert not journal.gate.is_blocked
-        assert journal.writing_for_s == 0
+        assert journal.writing.waited_s == 0
 
 
 async def test_a_store_that_hangs_does_not_keep_the_journal_from_ending(data: Path) -> None:
@@ -279,7 +279,7 @@ async def test_a_store_that_answers_with_errors_does_not_hang(data: Path) -> Non
 
         def counts_anew() -> bool:
             nonlocal longest_s
-            now_s = under_test.journal.writing_for_s
+            now_s = under_test.journal.writing.waited_s
             longest_s = max(longest_s, now_s)
             return 0 < now_s < longest_s
 

@@ -31,7 +31,7 @@ async def gathered(under_test: JournalUnderTest) -> None:
     """What is submitted from now on waits for the batch being written, and makes one batch together."""
     under_test.store.hold()
     under_test.publish("first", under_test.topic("first"), make_messages(1))
-    await until(lambda: under_test.store.attempts and under_test.journal.gathered_units == 0)
+    await until(lambda: under_test.store.attempts and len(under_test.journal.backlog) == 0)
 
 
 async def write_all(under_test: JournalUnderTest) -> None:
@@ -208,7 +208,7 @@ async def test_messages_behind_a_refused_subscription_are_published_all_the_same
         await under_test.durable("other", name="other")
         under_test.store.hold()
         under_test.publish("first", under_test.topic("other"), make_messages(1))
-        await until(lambda: under_test.journal.gathered_units == 0)
+        await until(lambda: len(under_test.journal.backlog) == 0)
         _, creation = under_test.creation("a", name="poison")
         topic = under_test.topic("a")
         under_test.submit("poison", creation)

@@ -273,14 +273,14 @@ async def test_a_mistake_about_one_connection_leaves_what_the_others_are_owed_to
 ) -> None:
     scene, kernels = Scene(), [SmallKernel() for _ in range(3)]
     first, _, last = [scene.subscribe(kernel) for kernel in kernels]
-    settle_sent = Consumer.settle_sent
+    note_sent = Consumer._note_sent
 
     def fail(consumer: Consumer, reading: Reading, start: Offset, stop: Offset) -> None:
         if consumer is first:
             raise ZeroDivisionError
-        settle_sent(consumer, reading, start, stop)
+        note_sent(consumer, reading, start, stop)
 
-    monkeypatch.setattr(Consumer, "settle_sent", fail)
+    monkeypatch.setattr(Consumer, "_note_sent", fail)
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(scene.outboxes[last].wait_filled)
