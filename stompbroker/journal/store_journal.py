@@ -3,8 +3,6 @@
 Law: takes units synchronously and in order, says when there is something to write, hands it out as one batch, and
 completes its units when the batch is written. What nobody needs stored is completed at once, unless its own connection
 has something on the way. One batch at a time: the next one gathers while it is written.
-
-It is long because what is gathered, waited for, written and completed is one state, of which each step needs the other.
 """
 
 from __future__ import annotations
@@ -280,11 +278,7 @@ class StoreJournal:
         now_ns = self._clock.now_ns()
         # What a cursor allows to be deleted goes with it or after it, never before.
         if takes_changes and (is_idle or now_ns >= self._next_portion_at_ns):
-            most = MAX_DELETED if is_idle else max(PORTION, 2 * self._written_since_deletion)
-            yield from add_collected(base, self._registry, now_ns, most=most, is_idle=is_idle)
-            if base.deletions:
-                self._written_since_deletion = 0
-                self._next_portion_at_ns = now_ns + int(PORTION_PAUSE_S * NANOSECONDS)
+            yield from self._add_deletions(base, now_ns, is_idle=is_idle)
         self._is_tidying = is_idle and bool(base.deletions)
         positions: dict[Subscription, Batch] = {}
         for unit in units:
@@ -315,6 +309,13 @@ class StoreJournal:
             next_ledger_id=self._next_ledger_id,
             has_changes=takes_changes,
         )
+
+    def _add_deletions(self, base: Batch, now_ns: int, *, is_idle: bool) -> Generator[None, None, None]:
+        most = MAX_DELETED if is_idle else max(PORTION, 2 * self._written_since_deletion)
+        yield from add_collected(base, self._registry, now_ns, most=most, is_idle=is_idle)
+        if base.deletions:
+            self._written_since_deletion = 0
+            self._next_portion_at_ns = now_ns + int(PORTION_PAUSE_S * NANOSECONDS)
 
     def _can_changes_wait(self, units: list[Unit], now_ns: int) -> bool:
         """Whether a batch of these goes without what has changed beside them.
@@ -377,8 +378,6 @@ class StoreJournal:
         self._finished += 1
         self._idle.wake()
         self.backlog.note_finished()
-
-    # State -----------------------------------------------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
