@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, final
 import typer
 
 from stompbroker.cli.outcome import ExitCode
-from stompbroker.cli.readable_text import counted
 from stompbroker.cli.terminal import open_console, say
+from stompbroker.cli.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,23 +30,18 @@ __all__ = ["ask_for_export", "delete_old", "make_report"]
 
 def ask_for_export(data: Path) -> None:
     """Have the broker with this data directory write to the lake what it still holds. Without one, says so."""
+    from functools import partial
+
     import trio
 
-    from stompbroker.cli.control_client import ControlRefused, NoBroker
+    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, ControlRefused, NoBroker, ask_broker
 
     try:
-        trio.run(_export, data)
+        trio.run(partial(ask_broker, data, "export_ledger", timeout_s=EXPORT_TIMEOUT_S))
     except NoBroker as error:
         _note(f"{error} The report has what is in the lake already.")
     except ControlRefused as error:
         _note(f"{error}. The report has what is in the lake already.")
-
-
-async def _export(data: Path) -> None:
-    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, connect
-
-    async with connect(data, timeout_s=EXPORT_TIMEOUT_S) as control:
-        await control.call("export_ledger")
 
 
 def delete_old(out: str, first_kept: date) -> None:

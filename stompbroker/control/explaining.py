@@ -10,14 +10,12 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.errors import NotFound
-from stompbroker.control.params import named_topic, number, optional_text
+from stompbroker.control.request import NotFound, named_topic, number, optional_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from stompbroker.clock import Clock
     from stompbroker.control.kept import KeptMessages
+    from stompbroker.control.request import Methods
     from stompbroker.delivery import Reading, Registry, Topic
 
 __all__ = ["CollectionMethods"]
@@ -33,7 +31,7 @@ class CollectionMethods:
         self._registry = registry
         self._kept = kept
         self._clock = clock
-        self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+        self.methods: Methods = {
             "explain_collection": (self._explain, frozenset({"topic", "after", "limit"})),
         }
 

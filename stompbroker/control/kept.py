@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
-from stompbroker.control.errors import Unavailable
+from stompbroker.control.request import Unavailable
 from stompbroker.storage import StoreFailing
 
 if TYPE_CHECKING:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.errors import ControlError, NotFound
-from stompbroker.control.params import named_topic
+from stompbroker.control.request import ControlError, NotFound, named_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from stompbroker.control.kept import KeptMessages, Place
+    from stompbroker.control.request import Methods
     from stompbroker.delivery import Reading, Registry
     from stompbroker.ids import Offset
     from stompbroker.message import Message
@@ -30,7 +28,7 @@ class TraceMethods:
         self._registry = registry
         self._kept = kept
         self._message_ids = message_ids
-        self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+        self.methods: Methods = {
             "trace": (self._trace, frozenset({"message_id", "topic"})),
         }
 

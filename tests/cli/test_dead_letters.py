@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from stompbroker.cli.dead_letter_chunks import Move
-from stompbroker.cli.dead_letter_format import letter_lines, letter_table, skipped_lines
-from stompbroker.cli.subscription_table import print_uncut
+from stompbroker.cli.dead_letter_orders import Move, skipped_lines
+from stompbroker.cli.dead_letters import letter_lines, letter_table
+from stompbroker.cli.terminal import print_uncut
 from tests.cli.conftest import running_broker
 from tests.cli.failing_subscriber import client_of, make_letters
 from tests.cli.scripted_answers import Refused, ScriptedLetters, Vanished, letter, scripted_answers

@@ -115,7 +115,7 @@ async def test_what_went_with_topics_subscriptions_and_connections_is_still_in_t
         await client.send("DISCONNECT", receipt="bye")
         await client.expect_receipt("bye")
         await client.vanish()
-    await durable_broker.parts.control.call("delete_subscription", {"key": "billing/orders"})
+    await durable_broker.delete_subscription("billing/orders")
     await at_rest(durable_broker)
     async with asking(durable_broker) as ask:
         overview = await ask.get("/overview")
