@@ -6,13 +6,13 @@ subscription that is deleted or moved is disconnected, and told why.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.changes import StoreState, removal
 from stompbroker.clock import NANOSECONDS, iso_time
-from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
+from stompbroker.control.kept import Place
+from stompbroker.control.listing import LIST_PARAMS, Wanted, described, take_page
 from stompbroker.control.request import (
     Completion,
     ControlError,
@@ -29,7 +29,7 @@ from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from stompbroker.changes import Journal
     from stompbroker.clock import Clock
@@ -103,13 +103,13 @@ class SubscriptionMethods:
             self._fields[wanted.field],
             self._looking,
         )
-        return page.described("subscriptions", [await self._described(one) for one in page.items])
+        return page.described("subscriptions", await self._describe_all(page.items))
 
     async def _show(self, id: object = None) -> dict[str, Any]:
         subscription = self._find(id)
         readings = list(islice(subscription.readings.values(), MAX_TOPICS))
         return {
-            **await self._described(subscription),
+            **await self._describe(subscription),
             "topics": [
                 {
                     "topic": reading.topic.destination.key,
@@ -125,11 +125,18 @@ class SubscriptionMethods:
             "unsettled": [entry for reading in readings for entry in _unsettled(reading)][:MAX_UNSETTLED],
         }
 
-    async def _described(self, subscription: Subscription) -> dict[str, Any]:
+    async def _describe(self, subscription: Subscription) -> dict[str, Any]:
+        (described,) = await self._describe_all([subscription])
+        return described
+
+    async def _describe_all(self, subscriptions: list[Subscription]) -> list[dict[str, Any]]:
+        oldest_ns = await self._oldest_unsettled_ns(subscriptions)
+        return await described(lambda one: self._described(one, oldest_ns.get(one)), subscriptions, self._looking)
+
+    def _described(self, subscription: Subscription, oldest_ns: int | None) -> dict[str, Any]:
         consumer, durability = subscription.consumer, subscription.durability
         rate, ack_rate = self._rates(subscription)
         backlog = subscription.backlog
-        oldest_ns = await self._oldest_unsettled_ns(subscription)
         sent_ns = None if consumer is None else consumer.sent.oldest_sent_ns
         now_ns = self._clock.now_ns()
         return {
@@ -161,19 +168,21 @@ class SubscriptionMethods:
             "drain_s": round(backlog / ack_rate, 1) if ack_rate > 0 else None,
         }
 
-    async def _oldest_unsettled_ns(self, subscription: Subscription) -> int | None:
-        """When the oldest message was published that it has not settled; looked up in the first topics it reads. What
+    async def _oldest_unsettled_ns(self, subscriptions: Iterable[Subscription]) -> dict[Subscription, int]:
+        """When the oldest message was published that each has not settled; looked up in the first topics it reads. What
         the store cannot tell now is left out: those who ask while it fails want to see the rest."""
-        found = []
-        behind = [reading for reading in islice(subscription.readings.values(), MAX_TOPICS) if not reading.is_idle]
-        for reading in behind[:3]:
-            message = reading.topic.log.get(reading.cursor.ack_floor)
-            if message is None and self._journal.statistics().state is not StoreState.FAILING:
-                with suppress(Unavailable):
-                    message = await self._kept.first_from(reading.topic, reading.cursor.ack_floor)
-            if message is not None:
-                found.append(message.published_at_ns)
-        return min(found, default=None)
+        places: dict[Subscription, list[Place]] = {}
+        async with self._looking.at_once() as look:
+            for one in subscriptions:
+                first = islice(one.readings.values(), MAX_TOPICS)
+                behind = [Place(reading.topic, reading.cursor.ack_floor) for reading in first if not reading.is_idle]
+                places[one] = behind[:3]
+                if look.is_over:
+                    await look.pause()
+        is_failing = self._journal.statistics().state is StoreState.FAILING
+        known = await self._kept.first_published_ns(chain(*places.values()), asks_store=not is_failing)
+        found = {one: [known[place] for place in behind if place in known] for one, behind in places.items()}
+        return {one: min(times) for one, times in found.items() if times}
 
     def _rates(self, subscription: Subscription) -> tuple[float, ...]:
         flow = self._sampler.latest.subscriptions.get(subscription)
@@ -190,12 +199,12 @@ class SubscriptionMethods:
     async def _pause(self, id: object = None) -> dict[str, Any]:
         subscription = self._find(id)
         subscription.is_paused = True
-        return await self._described(subscription)
+        return await self._describe(subscription)
 
     async def _resume(self, id: object = None) -> dict[str, Any]:
         subscription = self._find(id)
         subscription.resume()
-        return await self._described(subscription)
+        return await self._describe(subscription)
 
     async def _move(self, id: object = None, to: object = None) -> dict[str, Any]:
         """A durable subscription reads on from another place in its topic."""
@@ -233,13 +242,13 @@ class SubscriptionMethods:
         position = max(position, reading.topic.collected_up_to)
         reading.move_to(position, self._clock.now_ns())
         await self._journal.wait_idle()
-        return {"id": subscription.public_id, "offset": position, **await self._described(subscription)}
+        return {"id": subscription.public_id, "offset": position, **await self._describe(subscription)}
 
     async def _remove(self, id: object = None) -> dict[str, Any]:
         """A durable subscription goes for good; whoever is attached to it, or has a transient one, is disconnected."""
         subscription = self._find(id)
         # A transient one is known by its consumer, and has none when it has gone.
-        described = {"id": subscription.public_id, "key": subscription.key, "backlog": subscription.backlog}
+        removed = {"id": subscription.public_id, "key": subscription.key, "backlog": subscription.backlog}
         if subscription.is_durable:
             self._check_store()
         self._detach(subscription, "was deleted by an operator")
@@ -248,7 +257,7 @@ class SubscriptionMethods:
             finish, refuse = completion.finish, completion.refuse
             self._journal.submit(removal(subscription, self._registry, self._clock, then=finish, refused=refuse))
             await completion.wait()
-        return described
+        return removed
 
     def _check_store(self) -> None:
         """While the store fails, what must be durable would wait for it to come back. Where it is only full, what is

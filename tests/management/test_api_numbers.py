@@ -135,7 +135,9 @@ async def test_the_topics(durable_broker: BrokerUnderTest) -> None:
     assert (listed["total"], listed["next_cursor"]) == (2, None)
     letters, listed_topic = listed["topics"]
     assert (letters["name"], letters["is_of_dead_letters"], letters["published"]) == ("DLQ.a", True, 1)
-    assert listed_topic == {name: topic[name] for name in listed_topic}
+    # The collector may look between the two questions.
+    collected = {"kept_messages", "kept_bytes", "stored_messages", "first_offset"}
+    assert [name for name in listed_topic if name not in collected and listed_topic[name] != topic[name]] == []
     assert (topic["name"], topic["destination"], topic["is_of_dead_letters"]) == ("a", "/topic/a", False)
     assert (topic["published"], topic["published_bytes"]) == (10, BODY_BYTES)
     assert (topic["publishers"], topic["subscribers"]) == (1, 2)
