@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Move",
-    "Order",
     "Selection",
     "carry_out",
     "find_letters",
@@ -102,6 +101,8 @@ class Move:
 
     method: str
     done: str  # "redriven"
+    doing: str  # what stands before the progress bar: "redriving"
+    consequence: str  # what follows "3 dead letters of orders": "would be gone for good"
     params: dict[str, object] = field(default_factory=dict)
     rate: float | None = None  # letters a second
 
@@ -233,16 +234,8 @@ class _Mover:
 # From the question to what came of it ---------------------------------------------------------------------------------
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    move: Move
-    consequence: str  # what follows "3 dead letters of orders": "would be gone for good"
-    doing: str  # what stands before the progress bar: "purging"
-
-
 def carry_out(
-    order: Order, selection: Selection, directory: Path, *, limit: int | None, is_agreed: bool, as_json: bool
+    move: Move, selection: Selection, directory: Path, *, limit: int | None, is_agreed: bool, as_json: bool
 ) -> None:
     """Ends the program with exit code 1 if a person says no or something was skipped, 130 if it was interrupted."""
     extent = run(measure, directory, selection, limit)
@@ -250,36 +243,36 @@ def carry_out(
     if extent.letters:
         if not is_agreed:
             require_consent(
-                f"{selection.of(extent.letters)} {order.consequence}",
+                f"{selection.of(extent.letters)} {move.consequence}",
                 to="have that done",
                 question="Do it?",
-                otherwise=f"Nothing was {order.move.done}.",
+                otherwise=f"Nothing was {move.done}.",
             )
-        bar = order.doing if sys.stderr.isatty() else None
-        outcome = run(move_letters, directory, selection, extent, order.move, bar)
+        bar = move.doing if sys.stderr.isatty() else None
+        outcome = run(move_letters, directory, selection, extent, move, bar)
     if as_json:
-        say_json(_as_json(order, selection, outcome))
+        say_json(_as_json(move, selection, outcome))
     else:
-        say(*_summary(order, selection, extent, outcome))
+        say(*_summary(move, selection, extent, outcome))
     if outcome.is_interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if outcome.skipped:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _as_json(order: Order, selection: Selection, outcome: Outcome) -> dict[str, object]:
+def _as_json(move: Move, selection: Selection, outcome: Outcome) -> dict[str, object]:
     return {
         "topic": selection.topic,
-        order.move.done: outcome.moved,
+        move.done: outcome.moved,
         "skipped": [{"why": why, "offsets": offsets} for why, offsets in outcome.skipped.items()],
         "is_interrupted": outcome.is_interrupted,
     }
 
 
-def _summary(order: Order, selection: Selection, extent: Extent, outcome: Outcome) -> list[str]:
+def _summary(move: Move, selection: Selection, extent: Extent, outcome: Outcome) -> list[str]:
     if not extent.letters:
-        return [f"There are {selection.of(0)}; nothing was {order.move.done}."]
-    done = order.move.done.capitalize()
+        return [f"There are {selection.of(0)}; nothing was {move.done}."]
+    done = move.done.capitalize()
     if outcome.is_interrupted:
         all_of_them = selection.of(extent.letters)
         lines = [f"Interrupted. {done} {outcome.moved:,} of {all_of_them}; the others are still there."]

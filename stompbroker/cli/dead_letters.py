@@ -211,16 +211,19 @@ def _redrive(
     $ stompbroker dead-letters redrive orders --subscription billing/invoices --rate 50 --yes
     $ stompbroker dead-letters redrive orders --to topic --limit 10
     """
-    from stompbroker.cli.dead_letter_orders import Move, Order, carry_out
+    from stompbroker.cli.dead_letter_orders import Move, carry_out
 
     selection = _selection(topic, subscription, reason, message_id, offset)
     everybody = f"everybody who subscribes to /topic/{visible(selection.topic)}"
-    order = Order(
-        move=Move(method="redrive_dead_letters", done="redriven", params={"to": to.value}, rate=rate),
-        consequence=f"would be sent to {'the subscriptions that failed' if to is Target.SUBSCRIBER else everybody}",
+    move = Move(
+        method="redrive_dead_letters",
+        params={"to": to.value},
+        rate=rate,
+        done="redriven",
         doing="redriving",
+        consequence=f"would be sent to {'the subscriptions that failed' if to is Target.SUBSCRIBER else everybody}",
     )
-    carry_out(order, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
+    carry_out(move, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 
 
 def _purge(
@@ -244,13 +247,11 @@ def _purge(
     $ stompbroker dead-letters purge orders
     $ stompbroker dead-letters purge orders --reason "no such customer" --yes
     """
-    from stompbroker.cli.dead_letter_orders import Move, Order, carry_out
+    from stompbroker.cli.dead_letter_orders import Move, carry_out
 
     selection = _selection(topic, subscription, reason, message_id, offset)
-    order = Order(
-        move=Move(method="purge_dead_letters", done="purged"), consequence="would be gone for good", doing="purging"
-    )
-    carry_out(order, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
+    move = Move(method="purge_dead_letters", done="purged", doing="purging", consequence="would be gone for good")
+    carry_out(move, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 
 
 def _selection(
@@ -297,46 +298,29 @@ def _write_body(body: bytes, file: str) -> None:
 def topic_table(topics: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
     from stompbroker.config import bytes_as_text
 
-    columns = [Column("topic"), Column("letters", is_number=True), Column("bytes", is_number=True), Column("oldest")]
-    rows = [
-        [
-            visible(one["topic"]),
-            f"{one['letters']:,}",
-            bytes_as_text(one["bytes"]),
-            relative(one["oldest_died_at"], now),
-        ]
-        for one in topics
-    ]
-    return uncut_table(columns, rows)
+    columns = {
+        Column("topic"): lambda one: visible(one["topic"]),
+        Column("letters", is_number=True): lambda one: f"{one['letters']:,}",
+        Column("bytes", is_number=True): lambda one: bytes_as_text(one["bytes"]),
+        Column("oldest"): lambda one: relative(one["oldest_died_at"], now),
+    }
+    return uncut_table(columns, topics)
 
 
 def letter_table(letters: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
     from stompbroker.config import bytes_as_text
 
-    columns = [
-        Column("offset", is_number=True),
-        Column("died"),
-        Column("subscription"),
-        Column("attempts", is_number=True),
-        Column("cause", folds=True),
-        Column("reason", folds=True),
-        Column("message id"),
-        Column("size", is_number=True),
-    ]
-    rows = [
-        [
-            str(one["offset"]),
-            relative(one["died_at"], now),
-            readable(one["subscription"]),
-            f"{one['attempts']:,}",
-            readable(one["cause"]),
-            readable(one["reason"]),
-            readable(one["original_message_id"]),
-            bytes_as_text(one["body_bytes"]),
-        ]
-        for one in letters
-    ]
-    return uncut_table(columns, rows)
+    columns = {
+        Column("offset", is_number=True): lambda one: str(one["offset"]),
+        Column("died"): lambda one: relative(one["died_at"], now),
+        Column("subscription"): lambda one: one["subscription"],
+        Column("attempts", is_number=True): lambda one: f"{one['attempts']:,}",
+        Column("cause", folds=True): lambda one: one["cause"],
+        Column("reason", folds=True): lambda one: one["reason"],
+        Column("message id"): lambda one: one["original_message_id"],
+        Column("size", is_number=True): lambda one: bytes_as_text(one["body_bytes"]),
+    }
+    return uncut_table(columns, letters)
 
 
 def letter_lines(letter: Mapping[str, Any], topic: str, body: bytes, now: datetime) -> Iterator[str]:

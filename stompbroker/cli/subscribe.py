@@ -127,9 +127,8 @@ def subscribe(
     default_ack = AckMode.AUTO if durable is None else AckMode.CLIENT_INDIVIDUAL
     address = broker_address(host, port)
 
-    from stompbroker.cli.message_format import choose_format
     from stompbroker.cli.outcome import run
-    from stompbroker.cli.reception import Reception, receive_all
+    from stompbroker.cli.reception import Reception, choose_format, receive_all
 
     reception = Reception(
         destination=destination,
@@ -139,7 +138,7 @@ def subscribe(
         durable_name=durable,
         count=count,
         timeout_s=timeout,
-        render=choose_format(as_json=as_json, body_only=body_only),
+        render=choose_format(is_json=as_json, body_only=body_only),
     )
     run(receive_all, address, reception)
 

@@ -153,30 +153,17 @@ def near(subscriptions: Iterable[Mapping[str, Any]], key: str) -> list[str]:
 
 def table_of(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
     """One row each, in the order given; there must be one."""
-    columns = [
-        Column("name"),
-        Column("destination", folds=True),
-        Column("ack", folds=True),
-        Column("state", folds=True),
-        Column("backlog", is_number=True),
-        Column("in flight", is_number=True),
-        Column("waiting", is_number=True),
-        Column("created", is_number=True),
-    ]
-    rows = [
-        [
-            one["key"],
-            visible(one["destination"]),
-            one["ack"].removeprefix("client-"),
-            _state(one, now),
-            f"{one['backlog']:,}",
-            f"{one['in_flight']:,}",
-            f"{one['waiting']:,}",
-            to_the_second(one["created_at"]),
-        ]
-        for one in subscriptions
-    ]
-    return uncut_table(columns, rows)
+    columns = {
+        Column("name"): lambda one: one["key"],
+        Column("destination", folds=True): lambda one: visible(one["destination"]),
+        Column("ack", folds=True): lambda one: one["ack"].removeprefix("client-"),
+        Column("state", folds=True): lambda one: _state(one, now),
+        Column("backlog", is_number=True): lambda one: f"{one['backlog']:,}",
+        Column("in flight", is_number=True): lambda one: f"{one['in_flight']:,}",
+        Column("waiting", is_number=True): lambda one: f"{one['waiting']:,}",
+        Column("created", is_number=True): lambda one: to_the_second(one["created_at"]),
+    }
+    return uncut_table(columns, subscriptions)
 
 
 def _state(one: Mapping[str, Any], now: datetime) -> str:

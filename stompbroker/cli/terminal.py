@@ -16,7 +16,7 @@ import typer
 from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rich.console import Console
     from rich.table import Table
@@ -107,18 +107,19 @@ class Column:
     folds: bool = False  # goes on below itself where the terminal is too narrow
 
 
-def uncut_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
+def uncut_table(columns: Mapping[Column, Callable[[Any], str]], entries: Iterable[Mapping[str, Any]]) -> Table:
     """One row each, in the order given; there must be one. To be printed with `print_uncut`."""
     from rich.cells import cell_len
     from rich.table import Table
 
+    rows = [[readable(cell(entry)) for cell in columns.values()] for entry in entries]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
         if column.folds:
             table.add_column(column.name, overflow="fold")
         else:
             # Rich would take a blank for a place to cut.
-            width = max(cell_len(text) for text in (column.name, *map(readable, cells)))
+            width = max(cell_len(text) for text in (column.name, *cells))
             table.add_column(
                 column.name, justify="right" if column.is_number else "left", no_wrap=True, min_width=width
             )

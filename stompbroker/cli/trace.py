@@ -87,28 +87,16 @@ def place(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 def progress_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
     """One row for each subscription, in the order given; there must be one."""
-    columns = [
-        Column("subscription"),
-        Column("state", folds=True),
-        Column("attempts", is_number=True),
-        Column("first attempt"),
-        Column("last attempt"),
-        Column("next attempt"),
-        Column("last reason", folds=True),
-    ]
-    rows = [
-        [
-            readable(one["subscription"]),
-            one["state"] if one["connected"] else f"{one['state']} (not connected)",
-            "" if one["attempts"] is None else f"{one['attempts']:,}",
-            relative(one["first_attempt_at"], now),
-            relative(one["last_attempt_at"], now),
-            _due(one["next_attempt_at"], now),
-            readable(one["reason"] or ""),
-        ]
-        for one in subscriptions
-    ]
-    return uncut_table(columns, rows)
+    columns = {
+        Column("subscription"): lambda one: one["subscription"],
+        Column("state", folds=True): lambda one: one["state"] + ("" if one["connected"] else " (not connected)"),
+        Column("attempts", is_number=True): lambda one: "" if one["attempts"] is None else f"{one['attempts']:,}",
+        Column("first attempt"): lambda one: relative(one["first_attempt_at"], now),
+        Column("last attempt"): lambda one: relative(one["last_attempt_at"], now),
+        Column("next attempt"): lambda one: _due(one["next_attempt_at"], now),
+        Column("last reason", folds=True): lambda one: one["reason"] or "",
+    }
+    return uncut_table(columns, subscriptions)
 
 
 def _due(instant: str | None, now: datetime) -> str:

@@ -7,7 +7,7 @@ consistent. What changes something returns when the change is durable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker import __version__
@@ -16,7 +16,7 @@ from stompbroker.clock import NANOSECONDS, iso_time
 from stompbroker.control.backlog import BacklogLook
 from stompbroker.control.connection_methods import ConnectionMethods
 from stompbroker.control.dead_letters import DeadLetterMethods
-from stompbroker.control.explaining import CollectionMethods
+from stompbroker.control.explaining import ExplainingMethods
 from stompbroker.control.kept import KeptMessages, stored_messages
 from stompbroker.control.ledger_methods import LedgerMethods
 from stompbroker.control.looking import Looking
@@ -24,7 +24,6 @@ from stompbroker.control.request import ControlError, optional_truth
 from stompbroker.control.sampling import Sampler
 from stompbroker.control.subscription_methods import SubscriptionMethods
 from stompbroker.control.topic_methods import TopicMethods
-from stompbroker.control.tracing import TraceMethods
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,8 +83,7 @@ class Control:
             **SubscriptionMethods(registry, journal, kept, self.sampler, clock, looking=self.looking).methods,
             **ConnectionMethods(sessions, self.looking).methods,
             **DeadLetterMethods(registry, journal, kept, message_ids, clock).methods,
-            **CollectionMethods(registry, kept, clock).methods,
-            **TraceMethods(registry, kept, message_ids).methods,
+            **ExplainingMethods(registry, kept, message_ids, clock).methods,
             **self._ledger.methods,
         }
 
@@ -142,19 +140,10 @@ class Control:
         }
 
     def _describe_store(self) -> dict[str, Any]:
-        statistics = self.parts.journal.statistics()
-        return {
-            "engine": statistics.engine,
-            "state": statistics.state.value,
-            "reason": statistics.reason,
-            "since": None if statistics.since_ns is None else iso_time(statistics.since_ns),
-            "backlog_units": statistics.backlog_units,
-            "backlog_bytes": statistics.backlog_bytes,
-            "batches": statistics.batches,
-            "stored_bytes": statistics.stored_bytes,
-            "damages": statistics.damages,
-            "check": statistics.check,
-        }
+        described = asdict(self.parts.journal.statistics())
+        since_ns = described.pop("since_ns")
+        described["since"] = None if since_ns is None else iso_time(since_ns)
+        return described | {"state": described["state"].value}
 
     def why_not_ready(self) -> str | None:
         """Why no messages should be sent here now; None if they may."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.changes import StoreState, removal
 from stompbroker.clock import NANOSECONDS, iso_time
+from stompbroker.control.explaining import describe_delivery
 from stompbroker.control.kept import Place
 from stompbroker.control.listing import LIST_PARAMS, Wanted, described, take_page
 from stompbroker.control.request import (
@@ -23,7 +24,6 @@ from stompbroker.control.request import (
     optional_truth,
 )
 from stompbroker.control.sampling import COUNTERS, counters_of
-from stompbroker.control.tracing import describe_delivery
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start

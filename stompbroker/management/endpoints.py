@@ -58,10 +58,14 @@ class Endpoint:
     call: str
     summary: str
     answer: type[BaseModel]
-    in_path: Mapping[str, Param] = field(default_factory=dict)
     in_query: Mapping[str, Param] = field(default_factory=dict)
     #: Fields of a JSON object.
     in_body: Mapping[str, Param] = field(default_factory=dict)
+
+    @property
+    def in_path(self) -> Mapping[str, Param]:
+        found = {place: param for place, param in _IN_PATH.items() if place in self.path}
+        return {place.rpartition("{")[2].removesuffix("}"): param for place, param in found.items()}
 
     @property
     def group(self) -> str:
@@ -90,10 +94,15 @@ _FILTER: Final = {
 }
 _FEW: Final = Param(says="Letters at once; 100 if not given.", kind=ParamKind.NUMBER, low=1, high=100)
 _MANY: Final = Param(says="Letters in one answer; 100 if not given.", kind=ParamKind.NUMBER, low=1, high=1000)
-_TOPIC: Final = {"topic": Param(says="The topic that they come from.", is_required=True)}
-_SUBSCRIPTION: Final = {"id": Param(says="The id of a subscription.", is_required=True)}
-_CONNECTION: Final = {
-    "id": Param(says="The number of a connection.", kind=ParamKind.NUMBER, low=1, high=_MAX_OFFSET, is_required=True)
+#: Parameters in addresses, by where they stand.
+_IN_PATH: Final = {
+    "/topics/{name}": Param(says="Its name, such as orders.paid."),
+    "/topics/{topic}": Param(says="The topic it was published to."),
+    "/messages/{message_id}": Param(says="Its message-id."),
+    "/subscriptions/{id}": Param(says="The id of a subscription."),
+    "/connections/{id}": Param(says="The number of a connection.", kind=ParamKind.NUMBER, low=1, high=_MAX_OFFSET),
+    "/dead-letters/{topic}": Param(says="The topic that they come from."),
+    "/{topic}/{offset}": Param(says="Its offset.", kind=ParamKind.NUMBER, low=0, high=_MAX_OFFSET),
 }
 
 ENDPOINTS: Final = (
@@ -108,24 +117,13 @@ ENDPOINTS: Final = (
             "name", "published", "rate", "subscribers", "publishers", "kept_messages", "kept_bytes", "stored_messages"
         ),
     ),
-    Endpoint(
-        "GET",
-        "/topics/{name}",
-        "topic",
-        "One topic, with its policy and who reads it",
-        models.TopicDetails,
-        in_path={"name": Param(says="Its name, such as orders.paid.", is_required=True)},
-    ),
+    Endpoint("GET", "/topics/{name}", "topic", "One topic, with its policy and who reads it", models.TopicDetails),
     Endpoint(
         "GET",
         "/topics/{topic}/messages/{message_id}",
         "trace",
         "One message: its state for every subscription",
         models.Trace,
-        in_path={
-            "topic": Param(says="The topic it was published to.", is_required=True),
-            "message_id": Param(says="Its message-id.", is_required=True),
-        },
     ),
     Endpoint(
         "GET",
@@ -145,7 +143,6 @@ ENDPOINTS: Final = (
         "subscription",
         "One subscription, with what it has not settled",
         models.SubscriptionDetails,
-        in_path=_SUBSCRIPTION,
     ),
     Endpoint(
         "DELETE",
@@ -153,7 +150,6 @@ ENDPOINTS: Final = (
         "remove_subscription",
         "Delete a subscription; whoever is attached to it is disconnected",
         models.RemovedSubscription,
-        in_path=_SUBSCRIPTION,
     ),
     Endpoint(
         "POST",
@@ -161,23 +157,14 @@ ENDPOINTS: Final = (
         "pause_subscription",
         "Send nothing to it until it is resumed, or the broker started anew",
         models.Subscription,
-        in_path=_SUBSCRIPTION,
     ),
-    Endpoint(
-        "POST",
-        "/subscriptions/{id}/resume",
-        "resume_subscription",
-        "Send to it again",
-        models.Subscription,
-        in_path=_SUBSCRIPTION,
-    ),
+    Endpoint("POST", "/subscriptions/{id}/resume", "resume_subscription", "Send to it again", models.Subscription),
     Endpoint(
         "POST",
         "/subscriptions/{id}/move",
         "move_subscription",
         "Have a durable subscription to one topic read on from another place",
         models.MovedSubscription,
-        in_path=_SUBSCRIPTION,
         in_body={
             "to": Param(says="earliest, latest, offset=N, an ISO 8601 time, or an age such as 1h.", is_required=True)
         },
@@ -190,14 +177,13 @@ ENDPOINTS: Final = (
         models.Connections,
         in_query=_listed("id", "peer", "bytes_in", "bytes_out", "connected_at"),
     ),
-    Endpoint("GET", "/connections/{id}", "connection", "One connection", models.Connection, in_path=_CONNECTION),
+    Endpoint("GET", "/connections/{id}", "connection", "One connection", models.Connection),
     Endpoint(
         "DELETE",
         "/connections/{id}",
         "close_connection",
         "Close a connection, with an ERROR that says so",
         models.Connection,
-        in_path=_CONNECTION,
     ),
     Endpoint("GET", "/dead-letters", "dead_letter_topics", "Topics that have dead letters", models.DeadLetterTopics),
     Endpoint(
@@ -206,25 +192,15 @@ ENDPOINTS: Final = (
         "dead_letters",
         "Dead letters of a topic, a piece at a time",
         models.DeadLetters,
-        in_path=_TOPIC,
         in_query=_FILTER | {"limit": _MANY},
     ),
-    Endpoint(
-        "GET",
-        "/dead-letters/{topic}/{offset}",
-        "dead_letter",
-        "One dead letter, whole",
-        models.DeadLetter,
-        in_path=_TOPIC
-        | {"offset": Param(says="Its offset.", kind=ParamKind.NUMBER, low=0, high=_MAX_OFFSET, is_required=True)},
-    ),
+    Endpoint("GET", "/dead-letters/{topic}/{offset}", "dead_letter", "One dead letter, whole", models.DeadLetter),
     Endpoint(
         "POST",
         "/dead-letters/{topic}/redrive",
         "redrive_dead_letters",
         "Publish what letters are about once more, and take them away",
         models.Redriven,
-        in_path=_TOPIC,
         in_body=_FILTER
         | {"limit": _FEW, "to": Param(says="To whom; subscriber if not given.", choices=("subscriber", "topic"))},
     ),
@@ -234,7 +210,6 @@ ENDPOINTS: Final = (
         "purge_dead_letters",
         "Let letters go for good",
         models.Purged,
-        in_path=_TOPIC,
         in_body=_FILTER | {"limit": _FEW},
     ),
     Endpoint(

@@ -419,7 +419,7 @@ def test_of_many_reasons_the_most_frequent_are_told() -> None:
     ("rate", "chunk"), [(None, 100), (0.5, 1), (10, 1), (19, 1), (20, 2), (999, 99), (1000, 100), (1e6, 100)]
 )
 def test_chunks_are_a_tenth_of_a_seconds_letters(rate: float | None, chunk: int) -> None:
-    assert Move(method="", done="", rate=rate).chunk == chunk
+    assert Move(method="", done="", doing="", consequence="", rate=rate).chunk == chunk
 
 
 def test_a_rate_is_kept(program: Program, data: Path) -> None:
