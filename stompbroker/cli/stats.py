@@ -72,7 +72,7 @@ async def ask_for_statistics(control: "ControlClient", limit: int) -> dict[str, 
         found: dict[object, Any] = {}
         for sort in sorts:
             page = await control.call(kind, sort=sort, limit=limit)
-            found |= {one.get("id", one.get("name")): one for one in page[kind]}
+            found |= {one["destination" if kind == "topics" else "id"]: one for one in page[kind]}
             answer[f"{kind}_total"] = page["total"]
             if page["total"] <= limit:
                 break

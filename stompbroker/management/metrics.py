@@ -199,7 +199,9 @@ def _histograms(parts: BrokerParts) -> Iterator[Metric]:
     yield _histogram("stompbroker_ack_seconds", "From delivery to acknowledgement.", times.to_acknowledgement)
     journal = parts.journal
     if isinstance(journal, StoreJournal):
-        yield _histogram("stompbroker_commit_seconds", "How long the store took for a batch.", journal.writing.commit_times)
+        yield _histogram(
+            "stompbroker_commit_seconds", "How long the store took for a batch.", journal.writing.commit_times
+        )
         yield _histogram("stompbroker_batch_messages", "Messages in a batch.", journal.writing.batch_sizes)
 
 
