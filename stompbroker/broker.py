@@ -48,7 +48,7 @@ from stompbroker.changes import DeadLetters, IdleSubscriptions, MemoryJournal
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
 from stompbroker.config.data_directory import hold
-from stompbroker.control import Control, SeenLedger
+from stompbroker.control import BrokerParts, Control, LedgerParts
 from stompbroker.delivery import Records, Registry
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId
@@ -116,17 +116,7 @@ class Broker:
         self.journal, self.message_ids = self._make_journal()
         self.dead_letters = DeadLetters(self.registry, self.journal, self.message_ids, self.clock)
         self.registry.bury = self.dead_letters.give_up
-        self.control = Control(
-            self.registry,
-            self.sessions,
-            self.journal,
-            self.totals,
-            self.stretches,
-            self.clock,
-            message_ids=self.message_ids,
-            store=None if opened is None else opened.store,
-            ledger=self._seen_ledger(),
-        )
+        self.control = self._make_control()
         flush_queue = FlushQueue()
         self.dispatch = Dispatch(self.registry.ready, flush_queue, self.clock)
         self.session_timers = SessionTimers()
@@ -168,6 +158,22 @@ class Broker:
             exports=self.exports,
         )
         return store_journal, MessageIds(ownership.store_id, ownership.start_number)
+
+    def _make_control(self) -> Control:
+        ledger = None
+        if self.exports is not None and self.rounds is not None:
+            ledger = LedgerParts(self.exports, self.rounds, self.settings.lake_place)
+        parts = BrokerParts(
+            registry=self.registry,
+            sessions=self.sessions,
+            journal=self.journal,
+            totals=self.totals,
+            stretches=self.stretches,
+            clock=self.clock,
+            ledger=ledger,
+        )
+        store = None if self.opened is None else self.opened.store
+        return Control(parts, message_ids=self.message_ids, store=store)
 
     def _make_worker_context(self) -> worker.WorkerContext:
         return worker.WorkerContext(
@@ -224,11 +230,6 @@ class Broker:
         )
         await nursery.start(sampler.run, self.control.sampler)
         await nursery.start(pacemaker.run, self.session_timers, self.clock, self.stretches)
-
-    def _seen_ledger(self) -> SeenLedger | None:
-        if self.exports is None or self.rounds is None:
-            return None
-        return SeenLedger(self.exports, self.rounds, self.settings.lake_place)
 
     def _lake(self) -> exporter.Lake:
         assert self.opened is not None

@@ -67,8 +67,9 @@ def measure(scenario: Collecting, target: Target, stall_s: float, show: Callable
         show("traffic beside the collection")
         beside_watch.restart()
         beside_process.tell(Go())
+        (absent,) = ask(target.data, "subscriptions", q=f"{_ABSENT.client_id}/{_ABSENT.name}")["subscriptions"]
         began_at_ns = time.monotonic_ns()
-        ask(target.data, "delete_subscription", key=f"{_ABSENT.client_id}/{_ABSENT.name}")
+        ask(target.data, "remove_subscription", id=absent["id"])
         _wait_collected(stored, topic_id, beside_watch)
         ended_at_ns = time.monotonic_ns()
         machine_share, broker_share = beside_watch.machine_share(), beside_watch.broker_share()

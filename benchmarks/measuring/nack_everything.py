@@ -184,8 +184,8 @@ class WaitingWatch:
         if time.monotonic() < self._next_at:
             return
         key = f"{_REFUSER.client_id}/{_REFUSER.name}"
-        found = ask(self._target.data, "statistics")["subscriptions"]
-        self.most = max([self.most, *(each["waiting"] for each in found if each["durable"] == key)])
+        found = ask(self._target.data, "subscriptions", durable=True, q=key)["subscriptions"]
+        self.most = max([self.most, *(each["waiting"] for each in found)])
         self.most_redelivery_rows = max(self.most_redelivery_rows, self._stored.row_count("redeliveries"))
         self.most_cursor_rows = max(self.most_cursor_rows, self._stored.row_count("cursors"))
         self.largest_cursor_bytes = max(self.largest_cursor_bytes, self._stored.largest_cursor_bytes())

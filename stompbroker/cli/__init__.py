@@ -1,4 +1,4 @@
-"""The command line: one file per command.
+"""The command line: a file per command, and beside it what is more than a command's own.
 
 Law: a command reads its arguments, calls the library and says what came of it; it decides nothing a library could
 decide. What commands print goes to stdout, what they say about themselves to stderr. Exit codes: 0 done, 1 the
@@ -23,11 +23,10 @@ from stompbroker.cli.migrate import migrate
 from stompbroker.cli.publish import publish
 from stompbroker.cli.report import report
 from stompbroker.cli.serve import serve
-from stompbroker.cli.stats import stats
+from stompbroker.cli.stats import stats, top
 from stompbroker.cli.subscribe import subscribe
 from stompbroker.cli.subscriptions import make_subscriptions
 from stompbroker.cli.terminal import complain, say
-from stompbroker.cli.top import top
 from stompbroker.cli.trace import trace
 from stompbroker.errors import OperatorError
 

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-__all__ = ["EXPORT_TIMEOUT_S", "SEARCH_TIMEOUT_S", "ControlClient", "ControlRefused", "NoBroker", "connect"]
+__all__ = [
+    "EXPORT_TIMEOUT_S",
+    "SEARCH_TIMEOUT_S",
+    "ControlClient",
+    "ControlRefused",
+    "NoBroker",
+    "ask_broker",
+    "connect",
+]
 
 #: A busy broker answers within milliseconds; one that takes this long, in seconds, hangs.
 ANSWER_TIMEOUT_S = 10.0
@@ -102,6 +110,12 @@ async def connect(data: Path, *, timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIt
     stream = await _open(data)
     async with stream:
         yield ControlClient(stream, control_socket_path(data), timeout_s)
+
+
+async def ask_broker(data: Path, method: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **params: object) -> Any:
+    """One question, on a connection of its own. Raises NoBroker, ControlRefused."""
+    async with connect(data, timeout_s=timeout_s) as control:
+        return await control.call(method, **params)
 
 
 async def _open(data: Path) -> trio.SocketStream:

@@ -5,26 +5,36 @@ how many, or with --yes; a program that did not say so is refused.
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, require_utf8
-from stompbroker.cli.terminal import open_console, say, say_json
+from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory, read_origin, require_utf8
+from stompbroker.cli.terminal import Column, print_uncut, say, say_json, uncut_table
+from stompbroker.cli.wording import counted, in_one_piece, labelled, moment, relative
+from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stompbroker.cli.dead_letter_chunks import Selection
+    from stompbroker.cli.dead_letter_orders import Selection
 
-__all__ = ["make_dead_letters"]
+__all__ = ["letter_lines", "letter_table", "make_dead_letters", "topic_table"]
 
 #: Letters that a list shows unless it is told otherwise.
 SHOWN_LETTERS = 100
+
+#: Bytes shown of a body that is not text: 64 lines.
+SHOWN_BINARY_BYTES = 1_024
+_BYTES_A_LINE = 16
+
+#: What occurs in text. Anything else below a blank is a sign of something else that happens to be UTF-8.
+_TEXT_CONTROLS = frozenset("\t\n\f\r\x1b")
 
 TopicArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", help="The topic they died in: orders, /topic/orders or DLQ.orders.")
@@ -98,6 +108,7 @@ def _list(
     $ stompbroker dead-letters list orders --subscription billing/invoices --reason timeout --limit 1000
     $ stompbroker dead-letters list orders --json | jq .letters[].original_message_id
     """
+    from stompbroker.cli.control_client import ask_broker
     from stompbroker.cli.outcome import run
 
     if topic is None:
@@ -105,12 +116,26 @@ def _list(
         for option, value in given.items():
             if value is not None:
                 raise typer.BadParameter("needs a TOPIC to look in", param_hint=option)
-        _print_topics(run(_ask, _directory(data, config), "dead_letter_topics"), as_json)
+        answer = run(ask_broker, data_directory(data, config), "dead_letter_topics")
+        if as_json:
+            say_json(answer)
+        elif answer["topics"]:
+            print_uncut(topic_table(answer["topics"], datetime.now(UTC)))
+        else:
+            say("There are no dead letters.")
         return
     selection = _selection(topic, subscription, reason, message_id, offset)
     # One more than is shown tells whether there are more.
-    letters = run(_first_letters, _directory(data, config), selection, limit + 1)
-    _print_letters(selection, letters[:limit], has_more=len(letters) > limit, as_json=as_json)
+    letters = run(_first_letters, data_directory(data, config), selection, limit + 1)
+    has_more, letters = len(letters) > limit, letters[:limit]
+    if as_json:
+        say_json({"topic": selection.topic, "letters": letters, "has_more": has_more})
+    elif letters:
+        print_uncut(letter_table(letters, datetime.now(UTC)))
+        if has_more:
+            say(f"… and more; --limit shows more than {len(letters):,}.")
+    else:
+        say(f"There are {selection.of(0)}.")
 
 
 def _show(
@@ -134,19 +159,22 @@ def _show(
     $ stompbroker dead-letters show orders 17 --body order.xml
     $ stompbroker dead-letters show orders 17 --body - | jq .
     """
+    from stompbroker.cli.control_client import ask_broker
     from stompbroker.cli.outcome import run
 
     if as_json and body is not None:
         raise typer.BadParameter("cannot be combined with --json, which has the body", param_hint="--body")
-    origin = _selection(topic).topic
-    letter = run(_ask, _directory(data, config), "dead_letter", {"topic": origin, "offset": offset})
+    origin = read_origin(topic)
+    letter = run(partial(ask_broker, data_directory(data, config), "dead_letter", topic=origin, offset=offset))
     content = base64.b64decode(letter["body"])
     if body is not None:
         _write_body(content, body)
     elif as_json:
         say_json(letter)
     else:
-        _print_letter(letter, origin, content)
+        title, *lines = letter_lines(letter, origin, content, datetime.now(UTC))
+        say(title, bold=True)
+        say(*lines)
 
 
 def _redrive(
@@ -183,18 +211,19 @@ def _redrive(
     $ stompbroker dead-letters redrive orders --subscription billing/invoices --rate 50 --yes
     $ stompbroker dead-letters redrive orders --to topic --limit 10
     """
-    from stompbroker.cli.dead_letter_chunks import Move
-    from stompbroker.cli.dead_letter_orders import Order, carry_out
-    from stompbroker.visible_text import visible
+    from stompbroker.cli.dead_letter_orders import Move, carry_out
 
     selection = _selection(topic, subscription, reason, message_id, offset)
     everybody = f"everybody who subscribes to /topic/{visible(selection.topic)}"
-    order = Order(
-        move=Move(method="redrive_dead_letters", done="redriven", params={"to": to.value}, rate=rate),
-        consequence=f"would be sent to {'the subscriptions that failed' if to is Target.SUBSCRIBER else everybody}",
+    move = Move(
+        method="redrive_dead_letters",
+        params={"to": to.value},
+        rate=rate,
+        done="redriven",
         doing="redriving",
+        consequence=f"would be sent to {'the subscriptions that failed' if to is Target.SUBSCRIBER else everybody}",
     )
-    carry_out(order, selection, _directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
+    carry_out(move, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 
 
 def _purge(
@@ -218,20 +247,11 @@ def _purge(
     $ stompbroker dead-letters purge orders
     $ stompbroker dead-letters purge orders --reason "no such customer" --yes
     """
-    from stompbroker.cli.dead_letter_chunks import Move
-    from stompbroker.cli.dead_letter_orders import Order, carry_out
+    from stompbroker.cli.dead_letter_orders import Move, carry_out
 
     selection = _selection(topic, subscription, reason, message_id, offset)
-    order = Order(
-        move=Move(method="purge_dead_letters", done="purged"), consequence="would be gone for good", doing="purging"
-    )
-    carry_out(order, selection, _directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
-
-
-def _directory(data: Path | None, config: Path | None) -> Path:
-    from stompbroker.config import load
-
-    return load(config, flags={} if data is None else {"data": data}).data
+    move = Move(method="purge_dead_letters", done="purged", doing="purging", consequence="would be gone for good")
+    carry_out(move, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 
 
 def _selection(
@@ -241,8 +261,7 @@ def _selection(
     message_id: str | None = None,
     offset: int | None = None,
 ) -> "Selection":
-    from stompbroker.cli.dead_letter_chunks import Selection
-    from stompbroker.cli.topic_names import read_origin
+    from stompbroker.cli.dead_letter_orders import Selection
 
     for text, parameter in ((subscription, "--subscription"), (reason, "--reason"), (message_id, "--message-id")):
         if text is not None:
@@ -252,15 +271,8 @@ def _selection(
     )
 
 
-async def _ask(directory: Path, method: str, params: dict[str, Any] | None = None) -> Any:
-    from stompbroker.cli.control_client import connect
-
-    async with connect(directory) as control:
-        return await control.call(method, **(params or {}))
-
-
 async def _first_letters(directory: Path, selection: "Selection", number: int) -> list[dict[str, Any]]:
-    from stompbroker.cli.dead_letter_chunks import find_letters
+    from stompbroker.cli.dead_letter_orders import find_letters
 
     found: list[dict[str, Any]] = []
     async for page in find_letters(directory, selection):
@@ -270,47 +282,8 @@ async def _first_letters(directory: Path, selection: "Selection", number: int) -
     return found[:number]
 
 
-def _print_topics(answer: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        say_json(answer)
-    elif answer["topics"]:
-        from stompbroker.cli.dead_letter_format import topic_table
-
-        _print_table(topic_table, answer["topics"])
-    else:
-        say("There are no dead letters.")
-
-
-def _print_letters(selection: "Selection", letters: list[dict[str, Any]], *, has_more: bool, as_json: bool) -> None:
-    if as_json:
-        say_json({"topic": selection.topic, "letters": letters, "has_more": has_more})
-    elif letters:
-        from stompbroker.cli.dead_letter_format import letter_table
-
-        _print_table(letter_table, letters)
-        if has_more:
-            say(f"… and more; --limit shows more than {len(letters):,}.")
-    else:
-        say(f"There are {selection.of(0)}.")
-
-
-def _print_table(table_of: Callable[[list[dict[str, Any]], datetime], "Table"], rows: list[dict[str, Any]]) -> None:
-    from stompbroker.cli.subscription_table import print_uncut
-
-    print_uncut(table_of(rows, datetime.now(UTC)), open_console())
-
-
-def _print_letter(letter: dict[str, Any], topic: str, body: bytes) -> None:
-    from stompbroker.cli.dead_letter_format import letter_lines
-
-    title, *lines = letter_lines(letter, topic, body, datetime.now(UTC))
-    say(title, bold=True)
-    say(*lines)
-
-
 def _write_body(body: bytes, file: str) -> None:
     from stompbroker.cli.outcome import CommandFailed
-    from stompbroker.cli.readable_text import counted
 
     if file == "-":
         typer.get_binary_stream("stdout").write(body)
@@ -320,3 +293,87 @@ def _write_body(body: bytes, file: str) -> None:
     except OSError as error:
         raise CommandFailed(f"The body cannot be written to {file}: {error.strerror}.") from error
     say(f"Wrote the body, {counted(len(body), 'byte')}, to {file}.")
+
+
+def topic_table(topics: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
+    from stompbroker.config import bytes_as_text
+
+    columns = {
+        Column("topic"): lambda one: visible(one["topic"]),
+        Column("letters", is_number=True): lambda one: f"{one['letters']:,}",
+        Column("bytes", is_number=True): lambda one: bytes_as_text(one["bytes"]),
+        Column("oldest"): lambda one: relative(one["oldest_died_at"], now),
+    }
+    return uncut_table(columns, topics)
+
+
+def letter_table(letters: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
+    from stompbroker.config import bytes_as_text
+
+    columns = {
+        Column("offset", is_number=True): lambda one: str(one["offset"]),
+        Column("died"): lambda one: relative(one["died_at"], now),
+        Column("subscription"): lambda one: one["subscription"],
+        Column("attempts", is_number=True): lambda one: f"{one['attempts']:,}",
+        Column("cause", folds=True): lambda one: one["cause"],
+        Column("reason", folds=True): lambda one: one["reason"],
+        Column("message id"): lambda one: one["original_message_id"],
+        Column("size", is_number=True): lambda one: bytes_as_text(one["body_bytes"]),
+    }
+    return uncut_table(columns, letters)
+
+
+def letter_lines(letter: Mapping[str, Any], topic: str, body: bytes, now: datetime) -> Iterator[str]:
+    """Everything about one letter; the first line is its title."""
+    yield f"Dead letter {letter['offset']} of {visible(topic)}"
+    kind = "durable" if letter["is_durable"] else "not durable"
+    own_id = readable(letter["message_id"])
+    pairs = {
+        "died": moment(letter["died_at"], now),
+        "cause": readable(letter["cause"]),
+        "reason": readable(letter["reason"]) or "(none was given)",
+        "subscription": f"{in_one_piece(letter['subscription'])} ({kind})",
+        "attempts": f"{letter['attempts']:,}",
+        "first attempt": moment(letter["first_attempt_at"], now),
+        "last attempt": moment(letter["last_attempt_at"], now),
+        "published": moment(letter["published_at"], now),
+        "destination": visible(letter["destination"]),
+        "message id": f"{readable(letter['original_message_id'])} (the letter's own is {own_id})",
+    }
+    yield from labelled([(label, text) for label, text in pairs.items() if text], width=None)
+    yield "Headers"
+    yield from (f"  {readable(name)}: {readable(value)}" for name, value in letter["headers"])
+    yield from _body_lines(body)
+
+
+def _body_lines(body: bytes) -> Iterator[str]:
+    from stompbroker.config import bytes_as_text
+
+    text = _as_text(body)
+    if not body:
+        yield "No body"
+    elif text is not None:
+        yield f"Body ({bytes_as_text(len(body))})"
+        yield from (f"  {line}" for line in readable(text, keeps_lines=True).removesuffix("\n").split("\n"))
+    else:
+        yield f"Body ({bytes_as_text(len(body))}, not text)"
+        yield from _hexadecimal(body[:SHOWN_BINARY_BYTES])
+        if len(body) > SHOWN_BINARY_BYTES:
+            yield f"  … and {counted(len(body) - SHOWN_BINARY_BYTES, 'byte')} more"
+        yield "  --body FILE writes it to a file."
+
+
+def _as_text(body: bytes) -> str | None:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if any(sign < " " and sign not in _TEXT_CONTROLS for sign in text) else text
+
+
+def _hexadecimal(data: bytes) -> Iterator[str]:
+    """As `hexdump -C` has it: where, what, and what of it can be read."""
+    for start in range(0, len(data), _BYTES_A_LINE):
+        part = data[start : start + _BYTES_A_LINE]
+        signs = "".join(chr(code) if 0x20 <= code < 0x7F else "." for code in part)
+        yield f"  {start:08x}  {part.hex(' '):{3 * _BYTES_A_LINE - 1}}  {signs}"

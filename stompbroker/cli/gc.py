@@ -5,19 +5,27 @@ Law: asks over the control socket and shows the answer; every number and every r
 
 import shutil
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from stompbroker.cli.options import ConfigOption, DataOption, JsonOption
+from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory, read_topic
 from stompbroker.cli.terminal import say, say_json
+from stompbroker.cli.wording import counted, duration, in_one_piece, labelled, moment, relative
+from stompbroker.visible_text import readable, visible
 
-__all__ = ["make_gc"]
+__all__ = ["biggest_first", "explanation", "make_gc"]
 
 #: Topics in one answer. The broker counts what the store has of each, and all of that has to be done in good time.
 PAGE = 20
+
+#: The most subscriptions that the broker names for one topic.
+MAX_PINS = 5
+
+Topic = dict[str, Any]  # as `Control` describes it
 
 
 def make_gc() -> typer.Typer:
@@ -56,13 +64,10 @@ def _explain(
     $ stompbroker gc explain orders
     $ stompbroker gc explain DLQ.orders --json | jq .topics[0].why
     """
-    from stompbroker.cli.collection_format import biggest_first, explanation
     from stompbroker.cli.outcome import run
-    from stompbroker.config import load
 
-    name = _read_topic(topic)
-    settings = load(config, flags={} if data is None else {"data": data})
-    found = biggest_first(run(_ask, settings.data, name))
+    name = None if topic is None else read_topic(topic)
+    found = biggest_first(run(_ask, data_directory(data, config), name))
     if as_json:
         say_json({"total": len(found), "topics": found})
         return
@@ -71,14 +76,6 @@ def _explain(
     for line in explanation(found, datetime.now(UTC), is_about_one=name is not None, width=width):
         is_title = line.endswith(":") and not line.startswith(" ")
         say(line, bold=is_title)
-
-
-def _read_topic(given: str | None) -> str | None:
-    if given is None:
-        return None
-    from stompbroker.cli.topic_names import read_topic
-
-    return read_topic(given)
 
 
 async def _ask(directory: Path, topic: str | None) -> list[dict[str, Any]]:
@@ -96,3 +93,87 @@ async def _ask(directory: Path, topic: str | None) -> list[dict[str, Any]]:
             # Some may have gone since the first answer, so an answer without any is an end, too.
             if not answer["topics"] or len(found) >= answer["total"]:
                 return found
+
+
+def biggest_first(topics: Iterable[Topic]) -> list[Topic]:
+    """By bytes in the store, then by those in memory, then by name."""
+    return sorted(
+        topics, key=lambda one: (-(one["stored"] or {"bytes": 0})["bytes"], -one["in_memory"]["bytes"], one["topic"])
+    )
+
+
+def explanation(topics: Sequence[Topic], now: datetime, *, is_about_one: bool, width: int | None) -> Iterator[str]:
+    """A block for each topic that keeps something, or for the one that was asked for; titles end with a colon."""
+    shown = [one for one in topics if is_about_one or _keeps_something(one)]
+    for number, one in enumerate(shown):
+        if number:
+            yield ""
+        yield f"{visible(one['topic'])}:"
+        yield from labelled(_facts(one, now), width=width)
+    if is_about_one:
+        return
+    if not topics:
+        yield "There are no topics."
+    elif not shown:
+        yield f"Nothing is kept ({counted(len(topics), 'topic')})."
+    elif rest := len(topics) - len(shown):
+        yield ""
+        yield "1 other topic keeps nothing." if rest == 1 else f"{rest:,} other topics keep nothing."
+
+
+def _keeps_something(topic: Topic) -> bool:
+    return bool(topic["in_memory"]["messages"] or (topic["stored"] and topic["stored"]["messages"]))
+
+
+def _facts(topic: Topic, now: datetime) -> Iterator[tuple[str, str]]:
+    stored, pins, collectable = topic["stored"], topic["pinned_by"], topic["collectable"]["messages"]
+    yield "in memory", _amount(topic["in_memory"])
+    if stored is None:
+        yield "in the store", "nothing; it lives in memory only"
+    elif stored["messages"]:
+        span = f"offsets {stored['first_offset']} to {stored['next_offset'] - 1}"
+        yield "in the store", f"{_amount(stored)} ({span})"
+    else:
+        yield "in the store", f"nothing (the next offset is {stored['next_offset']})"
+    yield "retention", _retention(topic["retention"])
+    for number, pin in enumerate(pins):
+        yield "" if number else "pinned by", _pin(pin, topic["topic"], now)
+    if not pins:
+        yield "pinned by", "nobody"
+    elif len(pins) >= MAX_PINS:
+        yield "", f"(the {len(pins)} that are furthest behind; there may be others)"
+    yield "collectable", f"{counted(collectable, 'message')}, by a run now" if collectable else "nothing now"
+    yield "why", readable(topic["why"])
+
+
+def _amount(kept: Mapping[str, int]) -> str:
+    from stompbroker.config import bytes_as_text
+
+    if not kept["messages"]:
+        return "nothing"
+    return f"{counted(kept['messages'], 'message')}, {in_one_piece(bytes_as_text(kept['bytes']))}"
+
+
+def _retention(retention: Mapping[str, Any] | None) -> str:
+    from stompbroker.config import bytes_as_text
+
+    if retention is None:
+        return "none: what everybody has settled goes"
+    bounds = [f"younger than {duration(retention['age_s'])}"] if retention["age_s"] else []
+    bounds += [f"within {bytes_as_text(retention['max_bytes'])}"] if retention["max_bytes"] else []
+    bounds += [f"within {counted(retention['max_messages'], 'message')}"] if retention["max_messages"] else []
+    return f"what is {' and '.join(bounds)}: {_amount(retention)}"
+
+
+def _pin(pin: Mapping[str, Any], topic: str, now: datetime) -> str:
+    about = ["durable" if pin["durable"] else "not durable"]
+    if pin["destination"] not in (topic, f"/topic/{topic}"):
+        about.append(f"by {visible(pin['destination'])}")
+    if pin["connected"]:
+        about.append("connected")
+    else:
+        seen = relative(pin["last_seen_at"], now)
+        about.append(f"not connected, last seen {seen}" if seen else "not connected")
+    since = f", since {moment(pin['since'], now)}" if pin["since"] else ""
+    unsettled = f"{counted(pin['unsettled'], 'message')} unsettled from offset {pin['lowest_unsettled']} on"
+    return f"{in_one_piece(pin['subscription'])} ({', '.join(about)}): {unsettled}{since}"

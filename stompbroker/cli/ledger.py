@@ -8,8 +8,9 @@ from typing import Any
 
 import typer
 
-from stompbroker.cli.options import ConfigOption, DataOption, JsonOption
+from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory
 from stompbroker.cli.terminal import say, say_json
+from stompbroker.cli.wording import counted, to_the_second
 
 __all__ = ["make_ledger"]
 
@@ -47,32 +48,24 @@ def _export(
     $ stompbroker ledger export --json | jq .complete_until
     """
     from stompbroker.cli.outcome import run
-    from stompbroker.config import load
 
-    settings = load(config, flags={} if data is None else {"data": data})
-    answer = run(_ask, settings.data)
+    answer = run(_ask, data_directory(data, config))
     if as_json:
         say_json(answer)
         return
-    from datetime import datetime
-
-    from stompbroker.cli.readable_text import counted
-
     for file in answer["files"]:
         say(file)
-    complete_until = datetime.fromisoformat(answer["complete_until"]).strftime("%Y-%m-%d %H:%M:%S UTC")
     written = f"{counted(answer['records'], 'record')} in {counted(len(answer['files']), 'file')}"
-    say(f"{written}. The lake {answer['lake']} is complete until {complete_until}.")
+    say(f"{written}. The lake {answer['lake']} is complete until {to_the_second(answer['complete_until'])} UTC.")
 
 
 async def _ask(directory: Path) -> dict[str, Any]:
-    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, NoBroker, connect
+    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, NoBroker, ask_broker
     from stompbroker.cli.outcome import CommandFailed
 
     try:
-        async with connect(directory, timeout_s=EXPORT_TIMEOUT_S) as control:
-            answer: dict[str, Any] = await control.call("export_ledger")
-            return answer
+        answer: dict[str, Any] = await ask_broker(directory, "export_ledger", timeout_s=EXPORT_TIMEOUT_S)
+        return answer
     except NoBroker as error:
         raise CommandFailed(
             f"{error} Only a running broker exports; what was settled stays in its database until it does."

@@ -4,9 +4,12 @@ Law: an option that means the same in two commands is written once, here. Only T
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from stompbroker.delivery import Pattern
 
 __all__ = [
     "ConfigOption",
@@ -17,7 +20,10 @@ __all__ = [
     "JsonOption",
     "PortOption",
     "broker_address",
+    "data_directory",
     "read_headers",
+    "read_origin",
+    "read_topic",
     "require_utf8",
 ]
 
@@ -71,6 +77,38 @@ def broker_address(host: str | None, port: int | None) -> tuple[str, int]:
             "the settings let the broker take any free port, so name the one it has taken", param_hint="--port"
         )
     return host, port
+
+
+def data_directory(data: Path | None, config: Path | None) -> Path:
+    """Of the broker that is asked: as given, or as the settings have it."""
+    from stompbroker.config import load
+
+    return load(config, flags={} if data is None else {"data": data}).data
+
+
+def read_topic(given: str) -> str:
+    """A topic as in a SEND, with or without `/topic/`: `orders` for orders and /topic/orders."""
+    return _parse_topic(given).name
+
+
+def read_origin(given: str) -> str:
+    """The topic whose dead letters are meant: `orders` for orders, /topic/orders, DLQ.orders and /topic/DLQ.orders."""
+    topic = _parse_topic(given)
+    if not topic.is_of_dead_letters:
+        return topic.name
+    if len(topic.segments) == 1:
+        raise typer.BadParameter(f'"{given}" does not say whose dead letters: DLQ.orders are those of orders')
+    return topic.origin.name
+
+
+def _parse_topic(given: str) -> "Pattern":
+    from stompbroker.delivery import parse_shown_topic
+    from stompbroker.errors import InvalidDestination
+
+    try:
+        return parse_shown_topic(given)
+    except InvalidDestination as error:
+        raise typer.BadParameter(str(error), param_hint="TOPIC") from None
 
 
 def read_headers(given: list[str] | None, *, reserved: dict[str, str]) -> list[tuple[str, str]]:

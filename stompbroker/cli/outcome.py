@@ -6,19 +6,20 @@ bug of ours and passes through.
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 import typer
 
-from stompbroker.cli.terminal import complain
+from stompbroker.cli.terminal import ask, complain, say
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["CommandFailed", "ExitCode", "run", "sentences"]
+__all__ = ["CommandFailed", "ExitCode", "require_consent", "run", "sentences"]
 
 T = TypeVar("T")
 
@@ -53,3 +54,13 @@ def sentences(group: BaseExceptionGroup[OperatorError]) -> list[str]:
     for error in group.exceptions:
         said += sentences(error) if isinstance(error, BaseExceptionGroup) else [str(error)]
     return list(dict.fromkeys(said))
+
+
+def require_consent(fact: str, *, to: str, question: str, otherwise: str) -> None:
+    """End the program unless a person says yes. `to` is what --yes would be for, to be put behind "to"."""
+    if not sys.stdin.isatty():
+        raise CommandFailed(f"{fact}; to {to}, say so with --yes.")
+    ask(f"{fact}. {question}")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        say(otherwise, err=True)
+        raise typer.Exit(ExitCode.FAILED)

@@ -1,53 +1,99 @@
-"""The statistics of a broker as tables for a person.
+"""What a broker is doing, as `stats` and `top` show it to a person.
 
-Law: pure; from two answers of the broker to things Rich can print. The busiest entries come first, and what does
-not fit is counted, never silently left out.
+Law: pure; from answers of the broker to things Rich can print. The busiest entries come first, and what does not fit
+into `stats` is counted, never silently left out.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
 from rich.table import Table
 
-from stompbroker.cli.readable_text import counted
 from stompbroker.cli.terminal import shown
+from stompbroker.cli.wording import counted, duration, to_the_second
 from stompbroker.config import bytes_as_text
-from stompbroker.visible_text import visible
+from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from rich.console import RenderableType
     from rich.text import Text
 
-__all__ = ["overview"]
+    Columns: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], str]]
 
-#: Rows of each table: what a person looks at. `--json` has everything the broker tells.
+__all__ = ["MAX_ROWS", "overview", "screen_of"]
+
+#: Rows of each table of `stats`: what a person looks at. `--json` has up to a thousand.
 MAX_ROWS = 20
+
+
+# stats ----------------------------------------------------------------------------------------------------------------
 
 
 def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[RenderableType]:
     """All parts from top to bottom. If both are the same answer, there are no rates."""
     interval_s = second["broker"]["uptime_s"] - first["broker"]["uptime_s"]
-    broker, totals = second["broker"], second["totals"]
-    uptime = timedelta(seconds=round(broker["uptime_s"]))
-    started_at = _to_the_second(broker["started_at"])
-    yield shown(f"stompbroker {broker['version']}, {broker['state']}, up {uptime} since {started_at}", "bold")
-    used, limit = broker["memory_used_bytes"], broker["memory_limit_bytes"]
+    broker, totals, memory = second["broker"], second["totals"], second["memory"]
+    yield shown(f"{_greeting(broker)} since {to_the_second(broker['started_at'])}", "bold")
+    used, limit = memory["used_bytes"], memory["limit_bytes"]
     yield shown(f"memory     {bytes_as_text(used)} of {bytes_as_text(limit)} ({used / limit:.0%})")
     for name in ("published", "delivered"):
-        rate = _rate(first["totals"][name], totals[name], interval_s)
+        rate = _growth(first["totals"][name], totals[name], interval_s)
         yield shown(f"{name:10} {totals[name]:,}" + (f", {rate} a second" if rate else ""))
     yield shown(f"traffic    {bytes_as_text(totals['bytes_in'])} in, {bytes_as_text(totals['bytes_out'])} out")
-    if "store" in second:
-        yield _store(second["store"])
-    if second.get("ledger"):
+    yield _store(second["store"])
+    if second["ledger"]:
         yield _lake(second["ledger"])
-    yield from _topics(first, second, interval_s)
-    yield from _subscriptions(second)
-    yield from _connections(second)
+    published_before: dict[str, int] = {topic["name"]: topic["published"] for topic in first["topics"]}
+    topics: Columns = {
+        "topic": lambda one: visible(one["name"]),
+        "published": lambda one: f"{one['published']:,}",
+        # A topic that was not there before has no rate yet.
+        "a second": lambda one: _growth(
+            published_before.get(one["name"], int(one["published"])), one["published"], interval_s
+        ),
+        "subs": lambda one: str(one["subscribers"]),
+        "kept": lambda one: f"{one['kept_messages']:,}",
+        "bytes": lambda one: bytes_as_text(one["kept_bytes"]),
+        "publishers": lambda one: "held back" if one["blocked"] else "",
+    }
+    for kind, columns in (("topics", topics), ("subscriptions", _SUBSCRIPTIONS), ("connections", _CONNECTIONS)):
+        yield from _part(kind, columns, second)
+
+
+_SUBSCRIPTIONS: Columns = {
+    "subscription": lambda one: (
+        f"{one['key']} ({visible(one['destination'])})" if one["durable"] else visible(one["destination"])
+    ),
+    "conn": lambda one: "away" if one["connection"] is None else str(one["connection"]),
+    "ack": lambda one: str(one["ack"]).removeprefix("client-"),
+    "backlog": lambda one: f"{one['backlog']:,}",
+    "in flight": lambda one: f"{one['in_flight']:,}",
+    "waiting": lambda one: f"{one['waiting']:,}",
+    "sent": lambda one: f"{one['delivered']:,}",
+    "again": lambda one: f"{one['redelivered']:,}",
+    "dropped": lambda one: f"{one['dropped']:,}",
+}
+
+_CONNECTIONS: Columns = {
+    "peer": lambda one: str(one["peer"]),
+    "conn": lambda one: str(one["id"]),
+    "STOMP": lambda one: str(one["version"] or ""),
+    "subs": lambda one: f"{one['subscriptions']:,}",
+    "in": lambda one: bytes_as_text(one["bytes_in"]),
+    "out": lambda one: bytes_as_text(one["bytes_out"]),
+    "since": lambda one: to_the_second(one["connected_at"]),
+}
+
+
+def _greeting(broker: Mapping[str, Any]) -> str:
+    uptime = timedelta(seconds=round(broker["uptime_s"]))
+    return f"stompbroker {broker['version']}, {broker['state']}, up {uptime}"
 
 
 def _store(store: Mapping[str, Any]) -> Text:
@@ -55,7 +101,7 @@ def _store(store: Mapping[str, Any]) -> Text:
     is_well = store["state"] == "ok"
     state = "ok" if is_well else store["state"].upper()
     if not is_well and store["since"]:
-        state += f" since {_to_the_second(store['since'])}"
+        state += f" since {to_the_second(store['since'])}"
     if store["reason"]:
         state += f" ({store['reason']})"
     parts = [f"{store['engine']} {state}", f"{store['batches']:,} batches"]
@@ -70,88 +116,98 @@ def _store(store: Mapping[str, Any]) -> Text:
 
 def _lake(ledger: Mapping[str, Any]) -> Text:
     is_well = ledger["state"] == "ok"
-    state = "ok" if is_well else f"FAILING since {_to_the_second(ledger['since'])} ({ledger['reason']})"
+    state = "ok" if is_well else f"FAILING since {to_the_second(ledger['since'])} ({ledger['reason']})"
     last = ledger["last_export_at"]
-    parts = [state, "no export yet" if last is None else f"last export {_to_the_second(last)}"]
+    parts = [state, "no export yet" if last is None else f"last export {to_the_second(last)}"]
     if ledger["waiting_records"]:
         records = counted(ledger["waiting_records"], "record")
         parts.append(f"{records} to be exported ({bytes_as_text(ledger['waiting_bytes'])})")
     return shown(f"lake       {', '.join(parts)}", "" if is_well else "bold red")
 
 
-def _rate(before: int, after: int, interval_s: float) -> str:
+def _growth(before: int, after: int, interval_s: float) -> str:
     """Messages a second, as text; empty if there is no interval to measure over."""
     return f"{(after - before) / interval_s:,.0f}" if interval_s else ""
 
 
-def _topics(first: Mapping[str, Any], second: Mapping[str, Any], interval_s: float) -> Iterator[RenderableType]:
-    published_before = {topic["name"]: topic["published"] for topic in first["topics"]}
-    columns = ("topic", "published", "a second", "subs", "kept", "bytes", "publishers")
-    rows = [
-        (
-            visible(topic["name"]),
-            f"{topic['published']:,}",
-            # A topic that was not there before has no rate yet.
-            _rate(published_before.get(topic["name"], topic["published"]), topic["published"], interval_s),
-            str(topic["subscribers"]),
-            f"{topic['kept_messages']:,}",
-            bytes_as_text(topic["kept_bytes"]),
-            "held back" if topic["blocked"] else "",
-        )
-        for topic in sorted(second["topics"], key=lambda topic: -topic["published"])
-    ]
-    yield from _table("topics", columns, rows, second.get("topics_total", len(rows)))
-
-
-def _subscriptions(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
-    columns = ("subscription", "conn", "ack", "backlog", "in flight", "waiting", "sent", "again", "dropped")
-    keys = ("backlog", "in_flight", "waiting", "delivered", "redelivered", "dropped")
-    rows = [
-        (
-            destination if one["durable"] is None else f"{one['durable']} ({destination})",
-            "away" if one["connection"] is None else str(one["connection"]),
-            one["ack"].removeprefix("client-"),
-            *(f"{one[key]:,}" for key in keys),
-        )
-        for one in sorted(answer["subscriptions"], key=lambda one: (-one["backlog"], -one["delivered"]))
-        for destination in [visible(one["destination"])]
-    ]
-    yield from _table("subscriptions", columns, rows, answer.get("subscriptions_total", len(rows)))
-
-
-def _connections(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
-    columns = ("peer", "conn", "STOMP", "subs", "in", "out", "since")
-    rows = [
-        (
-            str(one["peer"]),
-            str(one["id"]),
-            str(one["version"] or ""),
-            f"{one['subscriptions']:,}",
-            bytes_as_text(one["bytes_in"]),
-            bytes_as_text(one["bytes_out"]),
-            _to_the_second(one["connected_at"]),
-        )
-        for one in sorted(answer["connections"], key=lambda one: -(one["bytes_in"] + one["bytes_out"]))
-    ]
-    yield from _table("connections", columns, rows, answer.get("connections_total", len(rows)))
-
-
-def _to_the_second(instant: str) -> str:
-    """An ISO instant in UTC, without what nobody reads."""
-    return datetime.fromisoformat(instant).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _table(what: str, columns: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> Iterator[RenderableType]:
-    if not rows:
-        yield shown("")
-        yield shown(f"no {what}")
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold", title=None)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number > 0)
-    for row in rows[:MAX_ROWS]:
-        table.add_row(*(shown(cell) for cell in row))
+def _part(kind: str, columns: Columns, answer: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield shown("")
-    yield table
-    if total > MAX_ROWS:
-        yield shown(f"… and {total - MAX_ROWS:,} more {what}; --json tells of up to 1,000", "dim")
+    if not answer[kind]:
+        yield shown(f"no {kind}")
+        return
+    yield _table(answer[kind][:MAX_ROWS], columns, folds=True)
+    if answer[f"{kind}_total"] > MAX_ROWS:
+        yield shown(f"… and {answer[f'{kind}_total'] - MAX_ROWS:,} more {kind}; --json tells of up to 1,000", "dim")
+
+
+# top ------------------------------------------------------------------------------------------------------------------
+
+
+def screen_of(answer: Mapping[str, Any]) -> RenderableType:
+    """One screen of `stompbroker top`."""
+    topics = _table(answer["topics"], _LIVE_TOPICS)
+    subscriptions = _table(answer["subscriptions"], _LIVE_SUBSCRIPTIONS)
+    return Group(*_head(answer), shown(""), topics, shown(""), subscriptions)
+
+
+def _head(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
+    rates, now, memory, store, ledger = (answer[name] for name in ("rates", "now", "memory", "store", "ledger"))
+    share, lag_ms = memory["used_bytes"] / memory["limit_bytes"], answer["event_loop"]["lag_ms"]
+    yield shown(_greeting(answer["broker"]), "bold")
+    yield shown(
+        f"published {rates.get('published', 0):,.0f}/s   delivered {rates.get('delivered', 0):,.0f}/s   "
+        f"acked {rates.get('acked', 0):,.0f}/s   in {bytes_as_text(int(rates.get('bytes_in', 0)))}/s   "
+        f"out {bytes_as_text(int(rates.get('bytes_out', 0)))}/s"
+    )
+    yield shown(
+        f"connections {now['connections']:,}   topics {now['topics']:,}   subscriptions {now['subscriptions']:,}   "
+        f"in flight {now['in_flight']:,}   waiting {now['waiting']:,}   backlog {now['backlog']:,}   "
+        f"dead letters {now['dead_letters']:,}"
+    )
+    yield shown(f"memory {bytes_as_text(memory['used_bytes'])} ({share:.0%})   loop lag {lag_ms:.1f} ms")
+    if store["state"] != "ok":
+        yield shown(f"store {store['state'].upper()}: {store['reason']}", "bold red")
+    if ledger and ledger["state"] != "ok":
+        yield shown(f"lake {ledger['state'].upper()}: {ledger['reason']}", "bold red")
+    if now["blocked_topics"]:
+        yield shown(f"publishers of {now['blocked_topics']} topics are held back", "bold yellow")
+
+
+_LIVE_TOPICS: Columns = {
+    "topic": lambda one: visible(one["name"]),
+    "msg/s": lambda one: f"{one['rate']:,.0f}",
+    "published": lambda one: f"{one['published']:,}",
+    "pubs": lambda one: f"{one['publishers']:,}",
+    "subs": lambda one: f"{one['subscribers']:,}",
+    "kept": lambda one: f"{one['kept_messages']:,}",
+    "stored": lambda one: f"{one['stored_messages']:,}",
+    "": lambda one: "held back" if one["blocked"] else "",
+}
+
+_LIVE_SUBSCRIPTIONS: Columns = {
+    "subscription": lambda one: f"{readable(one['key'])} → {visible(one['destination'])}",
+    "msg/s": lambda one: f"{one['rate']:,.0f}",
+    "backlog": lambda one: f"{one['backlog']:,}",
+    "lag": lambda one: "" if one["lag_s"] is None else duration(one["lag_s"]),
+    "in flight": lambda one: f"{one['in_flight']:,}",
+    "waiting": lambda one: f"{one['waiting']:,}",
+    "again": lambda one: f"{one['redelivered']:,}",
+    "dead": lambda one: f"{one['dead']:,}",
+    "": lambda one: "paused" if one["paused"] else "" if one["connected"] else "away",
+}
+
+
+def _table(entries: Sequence[Mapping[str, Any]], columns: Columns, *, folds: bool = False) -> Table:
+    """The first column is a name; it goes on below itself where it folds, and is cut otherwise."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        is_name = number == 0
+        table.add_column(
+            column,
+            justify="left" if is_name else "right",
+            no_wrap=not (folds and is_name),
+            overflow="fold" if folds else "ellipsis",
+        )
+    for entry in entries:
+        table.add_row(*(shown(cell(entry)) for cell in columns.values()))
+    return table

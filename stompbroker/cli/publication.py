@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -17,11 +16,12 @@ import trio
 
 from stompbroker.cli.outcome import CommandFailed, sentences
 from stompbroker.cli.stomp_client import DISCONNECT_RECEIPT, StompClient, connect, render_disconnect
-from stompbroker.cli.terminal import open_console
+from stompbroker.cli.terminal import progress_bar
+from stompbroker.cli.wording import counted
 from stompbroker.stomp import render_frame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
 __all__ = ["Publication", "Summary", "publish_all", "repeated", "typed_lines"]
 
@@ -76,14 +76,10 @@ class Summary:
         }
 
     def as_text(self) -> str:
-        messages = _counted(self.published, "message")
+        messages = counted(self.published, "message")
         confirmed = "all confirmed" if self.receipts is not None else "without receipts"
         speed = f" in {self.seconds:.2f} s, {self.rate:,.0f} a second" if self.published > 1 else ""
-        return f"Published {messages} ({_counted(self.body_bytes, 'byte')}) to {self.destination}{speed}, {confirmed}."
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+        return f"Published {messages} ({counted(self.body_bytes, 'byte')}) to {self.destination}{speed}, {confirmed}."
 
 
 async def repeated(body: bytes, count: int) -> AsyncIterator[list[bytes]]:
@@ -185,8 +181,8 @@ class _Publisher:
 async def publish_all(address: tuple[str, int], publication: Publication) -> Summary:
     """Publish and wait until everything is confirmed. Raises CommandFailed, saying how much was."""
     async with connect(*address) as client:
-        with _progress_bar(publication) as progress:
-            publisher = _Publisher(client, publication, progress)
+        with progress_bar("publishing" if publication.shows_progress else None, publication.count) as show_sent:
+            publisher = _Publisher(client, publication, show_sent)
             started_at = trio.current_time()
             failures: list[str] = []
             try:
@@ -197,7 +193,7 @@ async def publish_all(address: tuple[str, int], publication: Publication) -> Sum
                 failures = sentences(group)
         if failures:
             confirmed = f", {publisher.confirmed:,} of them confirmed" if publication.wants_receipts else ""
-            extent = f"  {_counted(publisher.sent, 'message')} had been sent{confirmed}."
+            extent = f"  {counted(publisher.sent, 'message')} had been sent{confirmed}."
             raise CommandFailed("\n".join([*failures, extent]))
         return Summary(
             destination=publication.destination,
@@ -206,17 +202,3 @@ async def publish_all(address: tuple[str, int], publication: Publication) -> Sum
             body_bytes=publisher.body_bytes,
             seconds=trio.current_time() - started_at,
         )
-
-
-@contextmanager
-def _progress_bar(publication: Publication) -> Iterator[Callable[[int], None]]:
-    """Yields what to call with the number of messages sent; on stderr, because stdout is for the summary."""
-    if not publication.shows_progress:
-        yield lambda _sent: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("publishing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=open_console(err=True), transient=True) as progress:
-        task = progress.add_task("", total=publication.count)
-        yield lambda sent: progress.update(task, completed=sent)

@@ -5,6 +5,7 @@ Law: arguments in, `publication.Publication` out; then a summary of what was pub
 
 import os
 import sys
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 import typer
@@ -24,6 +25,13 @@ __all__ = ["publish"]
 
 #: Fewer messages than this are gone before a progress bar can be read, unless their rate is limited.
 PROGRESS_FROM_COUNT = 10_000
+
+#: Headers that the command sets itself, and what to use instead.
+_RESERVED = {
+    "destination": "the argument DEST",
+    "receipt": "--receipt",
+    "content-length": "the length of the body",
+}
 
 
 def publish(
@@ -60,31 +68,18 @@ def publish(
         raise typer.BadParameter("reads standard input; leave BODY out", param_hint="--lines")
     if lines and count != 1:
         raise typer.BadParameter("sends each line once; leave --count out", param_hint="--lines")
-    reserved = {
-        "destination": "the argument DEST",
-        "receipt": "--receipt",
-        "content-length": "the length of the body",
-    }
     require_utf8(destination, "DEST")
-    headers = read_headers(header, reserved=reserved)
+    headers = read_headers(header, reserved=_RESERVED)
     address = broker_address(host, port)
 
     from stompbroker.cli.outcome import run
-    from stompbroker.cli.publication import Publication, publish_all, repeated, typed_lines
+    from stompbroker.cli.publication import Publication, publish_all
 
-    if reads_input and sys.stdin.isatty():
-        what = "messages, one a line" if lines else "message"
-        say(f"Type the {what}; Ctrl-D on an empty line ends.", err=True)
-    if lines:
-        bodies = typed_lines()
-    else:
-        content = sys.stdin.buffer.read() if reads_input else os.fsencode(body or "")
-        bodies = repeated(content, count)
     is_long = sys.stderr.isatty() and (count >= PROGRESS_FROM_COUNT or (rate is not None and count > rate))
     publication = Publication(
         destination=destination,
         headers=headers,
-        bodies=bodies,
+        bodies=_bodies(body if not reads_input else None, count, by_lines=lines),
         count=None if lines else count,
         rate=rate,
         is_numbered=number,
@@ -94,5 +89,17 @@ def publish(
     summary = run(publish_all, address, publication)
     if as_json:
         say_json(summary.as_json())
-        return
-    say(summary.as_text())
+    else:
+        say(summary.as_text())
+
+
+def _bodies(body: str | None, count: int, *, by_lines: bool) -> AsyncIterator[list[bytes]]:
+    """Of standard input, if there is no body."""
+    from stompbroker.cli.publication import repeated, typed_lines
+
+    if body is not None:
+        return repeated(os.fsencode(body), count)
+    if sys.stdin.isatty():
+        what = "messages, one a line" if by_lines else "message"
+        say(f"Type the {what}; Ctrl-D on an empty line ends.", err=True)
+    return typed_lines() if by_lines else repeated(sys.stdin.buffer.read(), count)

@@ -7,6 +7,7 @@ There is no UNSUBSCRIBE: a durable subscription is kept, and any other ends with
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import sys
@@ -16,20 +17,28 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 import trio
+import typer
 
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.stomp_client import StompClient, connect
-from stompbroker.cli.terminal import say
+from stompbroker.cli.terminal import as_json, say
 from stompbroker.delivery import Identity, IdentityKind
 from stompbroker.stomp import Frame, render_frame
+from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["Reception", "receive_all"]
+__all__ = ["Reception", "choose_format", "receive_all"]
 
 _SUBSCRIPTION_ID = "1"
 _SUBSCRIBE_RECEIPT = "subscribe"
+
+#: Bytes shown of a body that is not text: a line of hexadecimal on an ordinary terminal.
+SHOWN_BINARY_BYTES = 32
+
+#: Headers with a place of their own in the first line, or that say nothing to a person.
+_NOT_LISTED = {"destination", "message-id", "subscription", "content-length", "ack", "redelivered", "delivery-count"}
 
 
 @final
@@ -153,3 +162,53 @@ def _write_out(content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(sys.stdout.fileno(), rest) :]
+
+
+# Messages as bytes ----------------------------------------------------------------------------------------------------
+
+
+def choose_format(*, is_json: bool, body_only: bool) -> Callable[[Frame], bytes]:
+    """How a received message is written to stdout."""
+    if is_json:
+        return _as_json_line
+    return _as_body if body_only else _for_people(with_colours=sys.stdout.isatty())
+
+
+def _as_json_line(message: Frame) -> bytes:
+    try:
+        body, encoding = message.body.decode(), "text"
+    except UnicodeDecodeError:
+        body, encoding = base64.b64encode(message.body).decode(), "base64"
+    return as_json({"headers": message.headers, "body": body, "encoding": encoding}).encode() + b"\n"
+
+
+def _as_body(message: Frame) -> bytes:
+    return message.body + b"\n"
+
+
+def _for_people(*, with_colours: bool) -> Callable[[Frame], bytes]:
+    def styled(text: str, **style: bool) -> str:
+        return typer.style(text, **style) if with_colours else text
+
+    def render(message: Frame) -> bytes:
+        headers = message.headers
+        attempt = f", attempt {headers.get('delivery-count', '?')}" if headers.get("redelivered") == "true" else ""
+        title = f"{headers.get('destination', '')}  {headers.get('message-id', '')}{attempt}"
+        lines = [styled(readable(title), bold=True)]
+        lines += [
+            styled(readable(f"  {name}: {value}"), dim=True)
+            for name, value in headers.items()
+            if name not in _NOT_LISTED
+        ]
+        lines += [f"  {line}" for line in _body_lines(message.body)]
+        return ("\n".join(lines) + "\n").encode(errors="replace")
+
+    return render
+
+
+def _body_lines(body: bytes) -> list[str]:
+    try:
+        return readable(body.decode(), keeps_lines=True).rstrip("\n").split("\n")
+    except UnicodeDecodeError:
+        rest = " …" if len(body) > SHOWN_BINARY_BYTES else ""
+        return [f"({len(body):,} bytes, not text: {body[:SHOWN_BINARY_BYTES].hex(' ')}{rest})"]

@@ -23,59 +23,68 @@ MAX_DATES = 366
 _EXTRA = ("pyspark", "matplotlib", "markupsafe")
 
 
+DayOption = Annotated[
+    str | None, typer.Option("--date", metavar="DATE", help="YYYY-MM-DD, in UTC.", show_default="yesterday")
+]
+FirstOption = Annotated[
+    str | None, typer.Option("--from", metavar="DATE", help="First of several dates, one page each.")
+]
+LastOption = Annotated[str | None, typer.Option("--to", metavar="DATE", help="Last of them.", show_default="yesterday")]
+BrokerOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Data directory of a broker, which is asked to export first.",
+        show_default="from the settings, ./data",
+    ),
+]
+LakeOption = Annotated[
+    str | None,
+    typer.Option("--lake", metavar="PATH", help="A lake without its broker: a directory, or an address as s3://…"),
+]
+OutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Where reports/ and marts/ are written.",
+        show_default="the data directory; with --lake the working directory",
+    ),
+]
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="MASTER", help="Where Spark runs: local[2], or spark://HOST:PORT.")
+]
+MemoryOption = Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of Spark's driver, as 2g or 800m.")]
+KeepOption = Annotated[
+    int | None,
+    typer.Option(
+        "--keep",
+        min=1,
+        max=36_500,
+        metavar="DAYS",
+        help="Delete reports and marts of dates that are older.",
+        show_default="lake_retention_days of the settings; with --lake nothing is deleted",
+    ),
+]
+NightlyOption = Annotated[
+    bool, typer.Option("--nightly", help="Go on running, and report each night on the day before.")
+]
+AtOption = Annotated[str, typer.Option("--at", metavar="HH:MM", help="With --nightly, when, in UTC.")]
+
+
 def report(
-    day: Annotated[
-        str | None, typer.Option("--date", metavar="DATE", help="YYYY-MM-DD, in UTC.", show_default="yesterday")
-    ] = None,
-    first: Annotated[
-        str | None, typer.Option("--from", metavar="DATE", help="First of several dates, one page each.")
-    ] = None,
-    last: Annotated[
-        str | None, typer.Option("--to", metavar="DATE", help="Last of them.", show_default="yesterday")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="Data directory of a broker, which is asked to export first.",
-            show_default="from the settings, ./data",
-        ),
-    ] = None,
-    lake: Annotated[
-        str | None,
-        typer.Option("--lake", metavar="PATH", help="A lake without its broker: a directory, or an address as s3://…"),
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Where reports/ and marts/ are written.",
-            show_default="the data directory; with --lake the working directory",
-        ),
-    ] = None,
-    master: Annotated[
-        str, typer.Option("--master", metavar="MASTER", help="Where Spark runs: local[2], or spark://HOST:PORT.")
-    ] = "local[*]",
-    memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="Memory of Spark's driver, as 2g or 800m.")
-    ] = "2g",
-    keep: Annotated[
-        int | None,
-        typer.Option(
-            "--keep",
-            min=1,
-            max=36_500,
-            metavar="DAYS",
-            help="Delete reports and marts of dates that are older.",
-            show_default="lake_retention_days of the settings; with --lake nothing is deleted",
-        ),
-    ] = None,
-    nightly: Annotated[
-        bool, typer.Option("--nightly", help="Go on running, and report each night on the day before.")
-    ] = False,
-    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="With --nightly, when, in UTC.")] = "00:15",
+    day: DayOption = None,
+    first: FirstOption = None,
+    last: LastOption = None,
+    data: BrokerOption = None,
+    lake: LakeOption = None,
+    out: OutOption = None,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = "2g",
+    keep: KeepOption = None,
+    nightly: NightlyOption = False,
+    at: AtOption = "00:15",
     config: ConfigOption = None,
 ) -> None:
     """Report what became of every delivery that was settled on a day.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 import typer
 
 from stompbroker.cli.outcome import ExitCode
-from stompbroker.cli.readable_text import counted
 from stompbroker.cli.terminal import open_console, say
+from stompbroker.cli.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,23 +30,18 @@ __all__ = ["ask_for_export", "delete_old", "make_report"]
 
 def ask_for_export(data: Path) -> None:
     """Have the broker with this data directory write to the lake what it still holds. Without one, says so."""
+    from functools import partial
+
     import trio
 
-    from stompbroker.cli.control_client import ControlRefused, NoBroker
+    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, ControlRefused, NoBroker, ask_broker
 
     try:
-        trio.run(_export, data)
+        trio.run(partial(ask_broker, data, "export_ledger", timeout_s=EXPORT_TIMEOUT_S))
     except NoBroker as error:
         _note(f"{error} The report has what is in the lake already.")
     except ControlRefused as error:
         _note(f"{error}. The report has what is in the lake already.")
-
-
-async def _export(data: Path) -> None:
-    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, connect
-
-    async with connect(data, timeout_s=EXPORT_TIMEOUT_S) as control:
-        await control.call("export_ledger")
 
 
 def delete_old(out: str, first_kept: date) -> None:
@@ -102,53 +97,42 @@ def _computed(lake: str, out: str, first: date, last: date, *, master: str, memo
             return run(spark, request, on_step=progress.begin)
 
 
-class _Progress(Protocol):
-    """To be told of every step when it begins."""
-
-    def expect(self, steps: int) -> None:
-        """So many are still to come."""
-
-    def begin(self, step: str) -> None: ...
-
-
 @final
-class _Lines:
-    def expect(self, steps: int) -> None:
-        pass
+class _Steps:
+    """What is being done: a bar on a terminal, lines elsewhere.
 
-    def begin(self, step: str) -> None:
-        _note(step, mark="…")
+    The bar moves while Spark starts, which takes as long as it takes, and grows from step to step after that.
+    """
 
-
-@final
-class _Bar:
-    """What moves while Spark starts, which takes as long as it takes, and grows from step to step after that."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("", total=None)
+    def __init__(self, bar: Progress | None) -> None:
+        self._bar = bar
+        self._task = None if bar is None else bar.add_task("", total=None)
         self._done = -1
 
     def expect(self, steps: int) -> None:
-        self._progress.update(self._task, total=steps)
+        """So many are still to come."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=steps)
 
     def begin(self, step: str) -> None:
-        self._progress.update(self._task, completed=max(self._done, 0), description=step)
-        self._done += 1
+        if self._bar is None or self._task is None:
+            _note(step, mark="…")
+        else:
+            self._bar.update(self._task, completed=max(self._done, 0), description=step)
+            self._done += 1
 
 
 @contextmanager
-def _progress() -> Iterator[_Progress]:
-    """A bar on a terminal, lines elsewhere."""
+def _progress() -> Iterator[_Steps]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = open_console(err=True)
     if not console.is_terminal:
-        yield _Lines()
+        yield _Steps(None)
         return
     columns = (TimeElapsedColumn(), BarColumn(bar_width=30), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(progress)
+        yield _Steps(progress)
 
 
 def _said(content: ReportContent, out: str) -> Iterator[str]:

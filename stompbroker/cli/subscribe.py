@@ -21,9 +21,17 @@ from stompbroker.cli.options import (
 
 __all__ = ["AckMode", "subscribe"]
 
-
 #: The same at every call, so that the same command resumes its subscription.
 DEFAULT_CLIENT_ID = "stompbroker-cli"
+
+#: Headers that the command sets itself, and what to use instead.
+_RESERVED = {
+    "destination": "the argument DEST",
+    "ack": "--ack",
+    "id": "the command; it has one subscription",
+    "receipt": "the command",
+}
+_RESERVED_WITH_DURABLE = {"activemq.subscriptionName": "--durable"}
 
 
 class AckMode(StrEnum):
@@ -32,45 +40,60 @@ class AckMode(StrEnum):
     CLIENT_INDIVIDUAL = "client-individual"
 
 
+DestinationArgument = Annotated[
+    str, typer.Argument(metavar="DEST", help="What to receive: /topic/greetings, or a pattern such as prices.*")
+]
+AckOption = Annotated[
+    AckMode | None,
+    typer.Option(
+        "--ack",
+        help="auto: the broker forgets what it sent; otherwise each message is acknowledged once it is written.",
+        show_default="auto; client-individual with --durable",
+    ),
+]
+DurableOption = Annotated[
+    str | None,
+    typer.Option(
+        "--durable",
+        metavar="NAME",
+        help="Make or resume the durable subscription of this name: what comes while nobody is connected is kept.",
+    ),
+]
+ClientIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--client-id",
+        metavar="ID",
+        help="Who the client is; with --durable, half of the subscription's identity.",
+        show_default=f"{DEFAULT_CLIENT_ID} with --durable",
+    ),
+]
+CountOption = Annotated[
+    int | None, typer.Option("--count", "-n", min=1, help="Stop after this many.", show_default="go on")
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", min=0.0, metavar="SECONDS", help="Stop when no message comes for so long.", show_default="wait"
+    ),
+]
+#: Accepted because people type it; there is nothing else to do.
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", show_default=False, help="Go on until Ctrl-C; the default.")
+]
+BodyOnlyOption = Annotated[bool, typer.Option("--body-only", help="Write bodies alone, each with a line end.")]
+
+
 def subscribe(
-    destination: Annotated[
-        str, typer.Argument(metavar="DEST", help="What to receive: /topic/greetings, or a pattern such as prices.*")
-    ],
-    ack: Annotated[
-        AckMode | None,
-        typer.Option(
-            help="auto: the broker forgets what it sent; otherwise each message is acknowledged once it is written.",
-            show_default="auto; client-individual with --durable",
-        ),
-    ] = None,
-    durable: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Make or resume the durable subscription of this name: what comes while nobody is connected is kept.",
-        ),
-    ] = None,
-    client_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="Who the client is; with --durable, half of the subscription's identity.",
-            show_default=f"{DEFAULT_CLIENT_ID} with --durable",
-        ),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after this many.", show_default="go on")
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(min=0.0, metavar="SECONDS", help="Stop when no message comes for so long.", show_default="wait"),
-    ] = None,
-    # Accepted because people type it; there is nothing else to do.
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", show_default=False, help="Go on until Ctrl-C; the default.")
-    ] = True,
+    destination: DestinationArgument,
+    ack: AckOption = None,
+    durable: DurableOption = None,
+    client_id: ClientIdOption = None,
+    count: CountOption = None,
+    timeout: TimeoutOption = None,
+    follow: FollowOption = True,
     header: HeaderOption = None,
-    body_only: Annotated[bool, typer.Option("--body-only", help="Write bodies alone, each with a line end.")] = False,
+    body_only: BodyOnlyOption = False,
     host: HostOption = None,
     port: PortOption = None,
     as_json: JsonOption = False,
@@ -95,25 +118,17 @@ def subscribe(
     if as_json and body_only:
         raise typer.BadParameter("cannot be combined with --json", param_hint="--body-only")
     require_utf8(destination, "DEST")
-    reserved = {
-        "destination": "the argument DEST",
-        "ack": "--ack",
-        "id": "the command; it has one subscription",
-        "receipt": "the command",
-    }
     if durable is not None:
-        reserved["activemq.subscriptionName"] = "--durable"
         client_id = DEFAULT_CLIENT_ID if client_id is None else client_id
     _require_name(durable, "--durable")
     _require_name(client_id, "--client-id")
-    headers = read_headers(header, reserved=reserved)
+    headers = read_headers(header, reserved=_RESERVED if durable is None else _RESERVED | _RESERVED_WITH_DURABLE)
     # What auto has handed to the network and nobody has read is lost; who asks for durable does not want that.
     default_ack = AckMode.AUTO if durable is None else AckMode.CLIENT_INDIVIDUAL
     address = broker_address(host, port)
 
-    from stompbroker.cli.message_format import choose_format
     from stompbroker.cli.outcome import run
-    from stompbroker.cli.reception import Reception, receive_all
+    from stompbroker.cli.reception import Reception, choose_format, receive_all
 
     reception = Reception(
         destination=destination,
@@ -123,7 +138,7 @@ def subscribe(
         durable_name=durable,
         count=count,
         timeout_s=timeout,
-        render=choose_format(as_json=as_json, body_only=body_only),
+        render=choose_format(is_json=as_json, body_only=body_only),
     )
     run(receive_all, address, reception)
 

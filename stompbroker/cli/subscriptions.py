@@ -4,20 +4,29 @@ Law: asks over the control socket and shows the answer. Messages are given up on
 seeing how many, or with --yes; a program that did not say so is refused.
 """
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stompbroker.cli.options import ConfigOption, DataOption, JsonOption
-from stompbroker.cli.terminal import ask, open_console, say, say_json
+from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory
+from stompbroker.cli.terminal import Column, print_uncut, say, say_json, uncut_table
+from stompbroker.cli.wording import counted, duration, to_the_second
+from stompbroker.visible_text import readable, visible
 
-__all__ = ["make_subscriptions"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["make_subscriptions", "near", "table_of"]
 
 #: Subscriptions in one answer: the most the broker gives.
 PAGE = 1_000
+
+#: Keys suggested for one that is not there.
+MAX_NEAR = 3
 
 Subscription = dict[str, Any]  # as `Control` describes it
 
@@ -50,11 +59,11 @@ def _list(
         return
     from stompbroker.cli.outcome import run
 
-    found = run(_ask_for_all, _directory(data, config))
+    found = run(_ask_for_all, data_directory(data, config))
     if as_json:
         say_json({"total": len(found), "subscriptions": found})
     elif found:
-        _print_table(found)
+        print_uncut(table_of(found, datetime.now(UTC)))
     else:
         say("There are no durable subscriptions. A client makes one by giving it a name, for example:")
         say("  stompbroker subscribe /topic/orders --durable invoices --client-id billing")
@@ -77,94 +86,88 @@ def _remove(
     $ stompbroker subscriptions rm billing/invoices
     $ stompbroker subscriptions rm "audit @ /topic/orders" --yes
     """
-    from stompbroker.cli.outcome import CommandFailed, run
+    from stompbroker.cli.control_client import ask_broker
+    from stompbroker.cli.outcome import require_consent, run
 
-    directory = _directory(data or context.obj["data"], config or context.obj["config"])
+    directory = data_directory(data or context.obj["data"], config or context.obj["config"])
     # The blanks in a key are single ones, so it is known what was meant without quotes, too.
     one = run(_find, directory, " ".join(key))
 
     name, at_stake = one["key"], _at_stake(one)
     if at_stake and not yes:
-        if not sys.stdin.isatty():
-            raise CommandFailed(f"{name} has {at_stake}; to give them up and delete it, say so with --yes.")
-        _confirm(f"{name} has {at_stake}. Give them up and delete it?")
-    answer = run(_delete, directory, one["key"])
+        require_consent(
+            f"{name} has {at_stake}",
+            to="give them up and delete it",
+            question="Give them up and delete it?",
+            otherwise="Nothing was deleted.",
+        )
+    answer = run(partial(ask_broker, directory, "remove_subscription", id=one["id"]))
     if as_json or context.obj["as_json"]:
         say_json(answer)
     else:
-        say(f"Deleted {name}; {_messages(answer['backlog'])} it had still to get given up.")
-
-
-def _confirm(question: str) -> None:
-    """End the program unless a person says yes. Asked on stderr: stdout is for what came of it."""
-    ask(question)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        say("Nothing was deleted.", err=True)
-        raise typer.Exit(1)
-
-
-def _directory(data: Path | None, config: Path | None) -> Path:
-    from stompbroker.config import load
-
-    return load(config, flags={} if data is None else {"data": data}).data
+        say(f"Deleted {name}; {counted(answer['backlog'], 'message')} it had still to get given up.")
 
 
 def _at_stake(one: Subscription) -> str:
     """What deleting it would lose, in words; empty if nothing."""
-    parts = [f"a backlog of {_messages(one['backlog'])}"] if one["backlog"] else []
-    parts += [f"{_messages(one['in_flight'])} in flight"] if one["in_flight"] else []
+    parts = [f"a backlog of {counted(one['backlog'], 'message')}"] if one["backlog"] else []
+    parts += [f"{counted(one['in_flight'], 'message')} in flight"] if one["in_flight"] else []
     return " and ".join(parts)
 
 
-def _messages(number: int) -> str:
-    return "1 message" if number == 1 else f"{number:,} messages"
-
-
-async def _ask_for_all(directory: Path) -> list[Subscription]:
+async def _ask_for_all(directory: Path, text: str = "") -> list[Subscription]:
+    """All durable ones that contain the text, by key."""
     from stompbroker.cli.control_client import connect
 
     found: list[Subscription] = []
+    params = {"durable": True, "sort": "key", "limit": PAGE, "q": text}
     async with connect(directory) as control:
         while True:
-            after = {"after": found[-1]["key"]} if found else {}
-            answer = await control.call("durable_subscriptions", limit=PAGE, **after)
+            answer = await control.call("subscriptions", **params)
             found += answer["subscriptions"]
-            # Some may have gone since the first answer, so an answer without any is an end, too.
-            if not answer["subscriptions"] or len(found) >= answer["total"]:
+            if answer["next_cursor"] is None:
                 return found
+            params["cursor"] = answer["next_cursor"]
 
 
 async def _find(directory: Path, key: str) -> Subscription:
     """The one that is meant. Raises CommandFailed with what could be."""
     from stompbroker.cli.outcome import CommandFailed
-    from stompbroker.cli.subscription_names import find, near
-    from stompbroker.visible_text import readable
 
-    known = await _ask_for_all(directory)
-    found = find(known, key)
-    if found is not None:
-        return found
-    close, name = near(known, key), readable(key)
+    for one in await _ask_for_all(directory, key):
+        if one["key"] == key:
+            return one
+    missing = f'There is no durable subscription "{readable(key)}"'
+    close = near(await _ask_for_all(directory), key)
     if close:
-        raise CommandFailed("\n".join([f'There is no durable subscription "{name}". Did you mean:', *_indented(close)]))
-    raise CommandFailed(f'There is no durable subscription "{name}"; "stompbroker subscriptions" lists all there are.')
+        raise CommandFailed("\n".join([f"{missing}. Did you mean:", *(f"  {name}" for name in close)]))
+    raise CommandFailed(f'{missing}; "stompbroker subscriptions" lists all there are.')
 
 
-def _indented(names: Sequence[str]) -> list[str]:
-    return [f"  {name}" for name in names]
+def near(subscriptions: Iterable[Mapping[str, Any]], key: str) -> list[str]:
+    """Keys that may have been meant, the likeliest first."""
+    from difflib import get_close_matches
+
+    return get_close_matches(key, [one["key"] for one in subscriptions], n=MAX_NEAR)
 
 
-async def _delete(directory: Path, key: str) -> dict[str, Any]:
-    from stompbroker.cli.control_client import connect
+def table_of(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
+    """One row each, in the order given; there must be one."""
+    columns = {
+        Column("name"): lambda one: one["key"],
+        Column("destination", folds=True): lambda one: visible(one["destination"]),
+        Column("ack", folds=True): lambda one: one["ack"].removeprefix("client-"),
+        Column("state", folds=True): lambda one: _state(one, now),
+        Column("backlog", is_number=True): lambda one: f"{one['backlog']:,}",
+        Column("in flight", is_number=True): lambda one: f"{one['in_flight']:,}",
+        Column("waiting", is_number=True): lambda one: f"{one['waiting']:,}",
+        Column("created", is_number=True): lambda one: to_the_second(one["created_at"]),
+    }
+    return uncut_table(columns, subscriptions)
 
-    async with connect(directory) as control:
-        answer: dict[str, Any] = await control.call("delete_subscription", key=key)
-        return answer
 
-
-def _print_table(found: list[Subscription]) -> None:
-    from datetime import UTC, datetime
-
-    from stompbroker.cli.subscription_table import print_uncut, table_of
-
-    print_uncut(table_of(found, datetime.now(UTC)), open_console())
+def _state(one: Mapping[str, Any], now: datetime) -> str:
+    if one["connected"]:
+        return f"connected ({one['peer']})"
+    unseen_s = (now - datetime.fromisoformat(one["last_seen_at"])).total_seconds()
+    return f"last seen {duration(unseen_s)} ago"

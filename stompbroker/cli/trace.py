@@ -3,16 +3,24 @@
 Law: asks over the control socket and shows the answer; every state is the broker's.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, require_utf8
-from stompbroker.cli.terminal import complain, open_console, say, say_json
+from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory, require_utf8
+from stompbroker.cli.terminal import Column, complain, print_uncut, say, say_json, uncut_table
+from stompbroker.cli.wording import moment, relative
+from stompbroker.visible_text import readable, visible
 
-__all__ = ["trace"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["place", "progress_table", "trace"]
+
+_DEAD_LETTERS = "DLQ."
 
 
 def trace(
@@ -32,37 +40,23 @@ def trace(
     $ stompbroker trace 5f0c9a3e-4-1207
     $ stompbroker trace 5f0c9a3e-4-1207 --json | jq .found[].subscriptions
     """
+    from stompbroker.cli.control_client import SEARCH_TIMEOUT_S, ask_broker
     from stompbroker.cli.outcome import ExitCode, run
-    from stompbroker.config import load
 
     require_utf8(message_id, "MESSAGE-ID")
-    settings = load(config, flags={} if data is None else {"data": data})
-    answer = run(_ask, settings.data, message_id)
+    directory = data_directory(data, config)
+    answer = run(partial(ask_broker, directory, "trace", timeout_s=SEARCH_TIMEOUT_S, message_id=message_id))
     if as_json:
         say_json(answer)
-        if not answer["found"]:
-            raise typer.Exit(ExitCode.FAILED)
-        return
-    _print(answer)
-
-
-async def _ask(directory: Path, message_id: str) -> Any:
-    from stompbroker.cli.control_client import SEARCH_TIMEOUT_S, connect
-
-    async with connect(directory, timeout_s=SEARCH_TIMEOUT_S) as control:
-        return await control.call("trace", message_id=message_id)
+    else:
+        _print(answer)
+    if not answer["found"]:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _print(answer: dict[str, Any]) -> None:
-    from stompbroker.cli.outcome import ExitCode
-    from stompbroker.cli.subscription_table import print_uncut
-    from stompbroker.cli.trace_format import place, progress_table
-    from stompbroker.visible_text import readable
-
     if answer["note"]:
         complain(readable(answer["note"]))
-    if not answer["found"]:
-        raise typer.Exit(ExitCode.FAILED)
     now = datetime.now(UTC)
     for number, found in enumerate(answer["found"]):
         title, *lines = place(found, now)
@@ -71,4 +65,40 @@ def _print(answer: dict[str, Any]) -> None:
         say(title, bold=True)
         say(*lines)
         if found["subscriptions"]:
-            print_uncut(progress_table(found["subscriptions"], now), open_console())
+            print_uncut(progress_table(found["subscriptions"], now))
+
+
+def place(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    """Where it lies: a title, and what is to be said about it besides."""
+    from stompbroker.config import bytes_as_text
+
+    topic, offset = visible(found["topic"].removeprefix(_DEAD_LETTERS)), found["offset"]
+    if found["is_dead_letter"]:
+        yield f"Dead letter {offset} of {topic}"
+    else:
+        yield f"Topic {visible(found['topic'])}, offset {offset}"
+    expires = f", expires {relative(found['expires_at'], now)}" if found["expires_at"] else ""
+    yield f"  published {moment(found['published_at'], now)}, {bytes_as_text(found['body_bytes'])}{expires}"
+    if found["is_dead_letter"]:
+        yield f"  stompbroker dead-letters show {topic} {offset}"
+    if not found["subscriptions"]:
+        yield "  no subscription has to do with it here"
+
+
+def progress_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
+    """One row for each subscription, in the order given; there must be one."""
+    columns = {
+        Column("subscription"): lambda one: one["subscription"],
+        Column("state", folds=True): lambda one: one["state"] + ("" if one["connected"] else " (not connected)"),
+        Column("attempts", is_number=True): lambda one: "" if one["attempts"] is None else f"{one['attempts']:,}",
+        Column("first attempt"): lambda one: relative(one["first_attempt_at"], now),
+        Column("last attempt"): lambda one: relative(one["last_attempt_at"], now),
+        Column("next attempt"): lambda one: _due(one["next_attempt_at"], now),
+        Column("last reason", folds=True): lambda one: one["reason"] or "",
+    }
+    return uncut_table(columns, subscriptions)
+
+
+def _due(instant: str | None, now: datetime) -> str:
+    """What is overdue is about to happen."""
+    return "now" if instant and datetime.fromisoformat(instant) <= now else relative(instant, now)

@@ -5,25 +5,27 @@ Neighbours import from here only.
 """
 
 from stompbroker.control.backlog import BacklogLook
-from stompbroker.control.control import Control
-from stompbroker.control.errors import ControlError, NotFound, Unavailable
+from stompbroker.control.control import BrokerParts, Control
 from stompbroker.control.kept import stored_messages
+from stompbroker.control.ledger_methods import LedgerParts
+from stompbroker.control.listing import Best
 from stompbroker.control.looking import Looking
-from stompbroker.control.sampling import Sample, Sampler
-from stompbroker.control.seen import Seen, SeenLedger
-from stompbroker.control.top_n import Best
+from stompbroker.control.request import ControlError, NotFound, Unavailable
+from stompbroker.control.sampling import COUNTERS, Sample, Sampler, counters_of
 
 __all__ = [
+    "COUNTERS",
     "BacklogLook",
     "Best",
+    "BrokerParts",
     "Control",
     "ControlError",
+    "LedgerParts",
     "Looking",
     "NotFound",
     "Sample",
     "Sampler",
-    "Seen",
-    "SeenLedger",
     "Unavailable",
+    "counters_of",
     "stored_messages",
 ]

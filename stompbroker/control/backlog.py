@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from stompbroker.control.errors import Unavailable
+from stompbroker.control.request import Unavailable
 from stompbroker.ids import Offset
 from stompbroker.ledger import Behind
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.describing import described
-from stompbroker.control.errors import NotFound
-from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
+from stompbroker.control.listing import LIST_PARAMS, Wanted, described, take_page
+from stompbroker.control.request import NotFound
 from stompbroker.errors import PeerViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from stompbroker.control.looking import Looking
+    from stompbroker.control.request import Methods
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions import Session
 
@@ -35,7 +35,7 @@ class ConnectionMethods:
             "bytes_out": lambda one: one.outbox.sent_bytes,
             "connected_at": lambda one: one.connected_at_ns,
         }
-        self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+        self.methods: Methods = {
             "connections": (self._list, LIST_PARAMS),
             "connection": (self._show, frozenset({"id"})),
             "close_connection": (self._close, frozenset({"id"})),

@@ -7,6 +7,7 @@ consistent. What changes something returns when the change is durable.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker import __version__
@@ -15,28 +16,22 @@ from stompbroker.clock import NANOSECONDS, iso_time
 from stompbroker.control.backlog import BacklogLook
 from stompbroker.control.connection_methods import ConnectionMethods
 from stompbroker.control.dead_letters import DeadLetterMethods
-from stompbroker.control.describing import (
-    describe_connection,
-    describe_subscription,
-    describe_topic,
-    described,
-)
-from stompbroker.control.errors import ControlError
-from stompbroker.control.explaining import CollectionMethods
+from stompbroker.control.explaining import ExplainingMethods
 from stompbroker.control.kept import KeptMessages, stored_messages
 from stompbroker.control.ledger_methods import LedgerMethods
 from stompbroker.control.looking import Looking
+from stompbroker.control.request import ControlError, optional_truth
 from stompbroker.control.sampling import Sampler
-from stompbroker.control.seen import Seen, SeenLedger
 from stompbroker.control.subscription_methods import SubscriptionMethods
 from stompbroker.control.topic_methods import TopicMethods
-from stompbroker.control.tracing import TraceMethods
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from stompbroker.changes import MemoryJournal
     from stompbroker.clock import Clock
+    from stompbroker.control.ledger_methods import LedgerParts
+    from stompbroker.control.request import Methods
     from stompbroker.delivery import Registry
     from stompbroker.ids import ConnectionId
     from stompbroker.journal import StoreJournal
@@ -46,68 +41,49 @@ if TYPE_CHECKING:
     from stompbroker.storage import Store
     from stompbroker.totals import Totals
 
-__all__ = ["Control"]
+__all__ = ["BrokerParts", "Control"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerParts:
+    """The parts of a broker that numbers are read from."""
+
+    registry: Registry
+    sessions: Mapping[ConnectionId, Session]
+    journal: StoreJournal | MemoryJournal
+    totals: Totals
+    stretches: LoopGauge
+    clock: Clock
+    #: None: this broker keeps none.
+    ledger: LedgerParts | None
 
 
 @final
 class Control:
-    __slots__ = (
-        "_clock",
-        "_journal",
-        "_ledger",
-        "_methods",
-        "_registry",
-        "_sessions",
-        "_started_at_ns",
-        "_stretches",
-        "_totals",
-        "backlog",
-        "is_stopping",
-        "looking",
-        "sampler",
-        "seen",
-    )
+    __slots__ = ("_ledger", "_methods", "_started_at_ns", "backlog", "is_stopping", "looking", "parts", "sampler")
 
-    def __init__(
-        self,
-        registry: Registry,
-        sessions: Mapping[ConnectionId, Session],
-        journal: StoreJournal | MemoryJournal,
-        totals: Totals,
-        stretches: LoopGauge,
-        clock: Clock,
-        *,
-        message_ids: MessageIds,
-        store: Store | None = None,
-        ledger: SeenLedger | None = None,
-    ) -> None:
-        self._registry = registry
-        self._sessions = sessions
-        self._journal = journal
-        self._totals = totals
-        self._stretches = stretches
-        self._clock = clock
+    def __init__(self, parts: BrokerParts, *, message_ids: MessageIds, store: Store | None) -> None:
+        registry, sessions, journal, clock = parts.registry, parts.sessions, parts.journal, parts.clock
+        #: For whoever turns numbers into metrics: to look at.
+        self.parts = parts
         self._started_at_ns = clock.now_ns()
         #: Set by the composition root when the broker has been asked to stop.
         self.is_stopping = False
         self.looking = Looking()
-        self.sampler = Sampler(registry, sessions, totals, clock, self.looking)
-        #: For whoever turns numbers into metrics.
-        self.seen = Seen(registry, sessions, journal, self.sampler, stretches, clock, ledger)
-        self._ledger = LedgerMethods(ledger)
+        self.sampler = Sampler(registry, sessions, parts.totals, clock, self.looking)
+        self._ledger = LedgerMethods(parts.ledger)
         kept = KeptMessages(registry, store, self.looking)
         #: For whoever writes down how far behind subscriptions are.
         self.backlog = BacklogLook(registry, kept)
-        self._methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
-            "statistics": (self.statistics, frozenset()),
-            "overview": (self.overview, frozenset()),
+        self._methods: Methods = {
+            "overview": (self._overview, frozenset({"exact"})),
             "run_collector": (self._run_collector, frozenset()),
             **TopicMethods(registry, kept, self.sampler, self.looking).methods,
             **SubscriptionMethods(registry, journal, kept, self.sampler, clock, looking=self.looking).methods,
             **ConnectionMethods(sessions, self.looking).methods,
             **DeadLetterMethods(registry, journal, kept, message_ids, clock).methods,
-            **CollectionMethods(registry, kept, clock).methods,
-            **TraceMethods(registry, kept, message_ids).methods,
+            **ExplainingMethods(registry, kept, message_ids, clock).methods,
             **self._ledger.methods,
         }
 
@@ -122,24 +98,22 @@ class Control:
             raise ControlError(f"{method} {takes}; given: {', '.join(sorted(unknown))}")
         return await function(**params)
 
-    # The whole -------------------------------------------------------------------------------------------------------
-
-    async def overview(self) -> dict[str, Any]:
-        """What flows and how the broker is, as of a moment ago."""
-        sample = await self.sampler.recent()
-        registry, now_ns = self._registry, self._clock.now_ns()
+    async def _overview(self, exact: object = False) -> dict[str, Any]:
+        """What flows and how the broker is; sums are as of a moment ago, or of now if they are to be exact."""
+        sample = await self.sampler.recent(is_exact=bool(optional_truth("exact", exact)))
+        parts, registry = self.parts, self.parts.registry
         return {
             "broker": {
                 "version": __version__,
                 "state": "stopping" if self.is_stopping else "running",
                 "started_at": iso_time(self._started_at_ns),
-                "uptime_s": round((now_ns - self._started_at_ns) / NANOSECONDS, 3),
+                "uptime_s": round((parts.clock.now_ns() - self._started_at_ns) / NANOSECONDS, 3),
             },
             "sampled_at": iso_time(sample.at_ns),
             "totals": dict(sample.totals),
             "rates": {name: round(rate, 1) for name, rate in sample.rates.items()},
             "now": {
-                "connections": len(self._sessions),
+                "connections": len(parts.sessions),
                 "topics": len(registry.topics),
                 "subscriptions": len(registry.subscriptions),
                 "durable_subscriptions": len(registry.durable),
@@ -158,18 +132,24 @@ class Control:
             },
             "event_loop": {
                 "lag_ms": round(self.sampler.lag_s * 1000, 3),
-                "longest_stretch_ms": round(self._stretches.longest_s * 1000, 3),
-                "longest_stretch_actor": self._stretches.longest_actor,
+                "longest_stretch_ms": round(parts.stretches.longest_s * 1000, 3),
+                "longest_stretch_actor": parts.stretches.longest_actor,
             },
-            "store": self.describe_store(),
+            "store": self._describe_store(),
             "ledger": self._ledger.describe(),
         }
+
+    def _describe_store(self) -> dict[str, Any]:
+        described = asdict(self.parts.journal.statistics())
+        since_ns = described.pop("since_ns")
+        described["since"] = None if since_ns is None else iso_time(since_ns)
+        return described | {"state": described["state"].value}
 
     def why_not_ready(self) -> str | None:
         """Why no messages should be sent here now; None if they may."""
         if self.is_stopping:
             return "the broker is stopping"
-        store = self._journal.statistics()
+        store = self.parts.journal.statistics()
         return None if store.state is StoreState.OK else f"the store is {store.state.value}: {store.reason}"
 
     def warnings(self) -> list[str]:
@@ -179,56 +159,5 @@ class Control:
 
     async def _run_collector(self) -> dict[str, Any]:
         """The garbage collector looks now, and not only at its next round."""
-        self._registry.collection_wanted.wake()
+        self.parts.registry.collection_wanted.wake()
         return {"started": True}
-
-    # Statistics ------------------------------------------------------------------------------------------------------
-
-    async def statistics(self) -> dict[str, Any]:
-        """How the broker is, and what it holds; at most MAX_ENTRIES of each kind are listed."""
-        registry, sessions = self._registry, self._sessions
-        now_ns = self._clock.now_ns()
-        return {
-            "broker": {
-                "version": __version__,
-                "state": "stopping" if self.is_stopping else "running",
-                "started_at": iso_time(self._started_at_ns),
-                "uptime_s": (now_ns - self._started_at_ns) / NANOSECONDS,
-                "memory_used_bytes": registry.budget.used_bytes,
-                "memory_peak_bytes": registry.budget.peak_bytes,
-                "memory_limit_bytes": registry.budget.limit_bytes,
-                "longest_stretch_ms": self._stretches.longest_s * 1000,
-                "longest_stretch_actor": self._stretches.longest_actor,
-            },
-            "store": self.describe_store(),
-            "ledger": self._ledger.describe(),
-            "totals": {
-                "published": self._totals.published + sum(topic.published for topic in registry.topics.values()),
-                "delivered": self._totals.counters["delivered"]
-                + sum(subscription.counters.delivered for subscription in registry.subscriptions),
-                "bytes_in": self._totals.bytes_in + sum(session.bytes_in for session in sessions.values()),
-                "bytes_out": self._totals.bytes_out + sum(session.outbox.sent_bytes for session in sessions.values()),
-                "connections_opened": self._totals.connections_opened,
-            },
-            "topics_total": len(registry.topics),
-            "topics": await described(describe_topic, registry.topics.values(), self.looking),
-            "subscriptions_total": len(registry.subscriptions),
-            "subscriptions": await described(describe_subscription, registry.subscriptions, self.looking),
-            "connections_total": len(sessions),
-            "connections": await described(describe_connection, sessions.values(), self.looking),
-        }
-
-    def describe_store(self) -> dict[str, Any]:
-        statistics = self._journal.statistics()
-        return {
-            "engine": statistics.engine,
-            "state": statistics.state.value,
-            "reason": statistics.reason,
-            "since": None if statistics.since_ns is None else iso_time(statistics.since_ns),
-            "backlog_units": statistics.backlog_units,
-            "backlog_bytes": statistics.backlog_bytes,
-            "batches": statistics.batches,
-            "stored_bytes": statistics.stored_bytes,
-            "damages": statistics.damages,
-            "check": statistics.check,
-        }

@@ -14,19 +14,26 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import trio
 
 from stompbroker.changes import Unit, provenance_of, redriven
-from stompbroker.control.doing import Completion
-from stompbroker.control.errors import ControlError, NotFound, Unavailable
-from stompbroker.control.params import named_topic, number, optional_text
+from stompbroker.control.request import (
+    Completion,
+    ControlError,
+    NotFound,
+    Unavailable,
+    named_topic,
+    number,
+    optional_text,
+)
 from stompbroker.delivery import DEAD_LETTERS
 from stompbroker.ids import Offset
 from stompbroker.stomp import tail_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from stompbroker.changes import Journal, Provenance
     from stompbroker.clock import Clock
     from stompbroker.control.kept import KeptMessages
+    from stompbroker.control.request import Methods
     from stompbroker.delivery import Registry, Topic
     from stompbroker.message import Message
     from stompbroker.message_ids import MessageIds
@@ -93,7 +100,7 @@ class DeadLetterMethods:
         self._message_ids = message_ids
         self._clock = clock
         self._turn = trio.Lock()
-        self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+        self.methods: Methods = {
             "dead_letter_topics": (self._topics, frozenset()),
             "dead_letters": (self._list, _PIECE | _FILTER),
             "dead_letter": (self._show, frozenset({"topic", "offset"})),

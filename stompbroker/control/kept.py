@@ -6,15 +6,17 @@ of it is remembered.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
-from stompbroker.control.errors import Unavailable
+from stompbroker.control.request import Unavailable
 from stompbroker.storage import StoreFailing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from stompbroker.commitlog import Log
     from stompbroker.control.looking import Looking
@@ -27,6 +29,8 @@ __all__ = ["KeptMessages", "Place", "stored_messages"]
 
 #: Messages of a log that are searched between two looks at the time.
 STEP_MESSAGES: Final = 200
+#: Places that are looked up in the store before others may ask it.
+PLACES_AT_ONCE: Final = 50
 
 T = TypeVar("T")
 
@@ -69,6 +73,36 @@ class KeptMessages:
         page = await self.page(topic, offset, topic.log.end_offset, max_messages=1)
         _, found = page.read(offset, 1)
         return found[0] if found else None
+
+    async def first_published_ns(self, places: Iterable[Place], *, asks_store: bool) -> dict[Place, int]:
+        """When the first message at or behind each place was published. Places are left out behind which there is
+        none, and those of which the store cannot tell now."""
+        found: dict[Place, int] = {}
+        unknown: list[tuple[Place, int, Offset]] = []
+        for place in dict.fromkeys(places):
+            topic, offset = place
+            message = topic.log.get(offset)
+            if message is not None:
+                found[place] = message.published_at_ns
+            elif topic.store_id is not None:
+                unknown.append((place, topic.store_id, topic.log.end_offset))
+            elif messages := topic.log.read(offset, 1)[1]:
+                found[place] = messages[0].published_at_ns
+        store = self._store
+        if store is None or not asks_store:
+            return found
+
+        def read(some: list[tuple[Place, int, Offset]]) -> None:
+            for place, topic_id, end in some:
+                _, messages = store.read_page(topic_id, place.offset, end, max_rows=1).read(place.offset, 1)
+                if messages:
+                    found[place] = messages[0].published_at_ns
+
+        with suppress(Unavailable):
+            # Many at once: waiting for the thread takes longer than reading.
+            for start in range(0, len(unknown), PLACES_AT_ONCE):
+                await self._in_thread(partial(read, unknown[start : start + PLACES_AT_ONCE]))
+        return found
 
     async def first_since(self, topic: Topic, since_ns: int) -> Offset:
         """The offset of the first message that was published at or after that time; the next one's if there is none."""

@@ -5,25 +5,36 @@ Law: looks at rounds and at what waits for them; asks for a round and waits for 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.errors import ControlError, Unavailable
+from stompbroker.control.request import ControlError, Unavailable
 from stompbroker.ledger import RoundFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from stompbroker.control.request import Methods
+    from stompbroker.ledger import Exports, Rounds
 
-    from stompbroker.control.seen import SeenLedger
+__all__ = ["LedgerMethods", "LedgerParts"]
 
-__all__ = ["LedgerMethods"]
+
+@final
+@dataclass(frozen=True, slots=True)
+class LedgerParts:
+    """What waits for the lake, and how it gets there."""
+
+    exports: Exports
+    rounds: Rounds
+    #: Where it is.
+    lake: str
 
 
 @final
 class LedgerMethods:
-    def __init__(self, ledger: SeenLedger | None) -> None:
+    def __init__(self, ledger: LedgerParts | None) -> None:
         self._ledger = ledger
-        self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+        self.methods: Methods = {
             "export_ledger": (self._export, frozenset()),
         }
 

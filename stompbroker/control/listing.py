@@ -12,26 +12,58 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
-from stompbroker.control.errors import ControlError
-from stompbroker.control.params import number, optional_text
-from stompbroker.control.top_n import Best
+from stompbroker.control.request import ControlError, number, optional_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from stompbroker.control.looking import Looking
 
-__all__ = ["LIST_PARAMS", "Page", "Wanted", "take_page"]
+__all__ = ["LIST_PARAMS", "Best", "Page", "Wanted", "described", "take_page"]
 
 LIST_PARAMS: Final = frozenset({"q", "sort", "limit", "cursor"})
 MAX_LIMIT: Final = 1000
 DEFAULT_LIMIT: Final = 100
 #: Rows looked at between two looks at the time.
 STEP_ROWS: Final = 20
+#: Rows gathered before those are dropped that are not among the first.
+SLACK: Final = 500
 _NO_CURSOR: Final = "cursor is the next_cursor of an answer with the same sort"
 
 Item = TypeVar("Item")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 Key = tuple[Any, str]
+
+
+@final
+class Best(Generic[Row]):
+    """The first `limit` of many rows, in their order. Others are dropped now and then, a little at a time, so that
+    neither the last step nor the memory grows with how many there are.
+
+    Invariants:
+        count is the number of rows that were put, and all of the first `limit` of them are kept
+    """
+
+    __slots__ = ("_is_descending", "_limit", "_rows", "count")
+
+    def __init__(self, limit: int, *, is_descending: bool) -> None:
+        self._limit = limit
+        self._is_descending = is_descending
+        self._rows: list[Row] = []
+        self.count = 0
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._rows)
+
+    def put(self, row: Row) -> None:
+        self.count += 1
+        self._rows.append(row)
+        if len(self._rows) >= self._limit + SLACK:
+            self._rows = self.take()
+
+    def take(self) -> list[Row]:
+        return sorted(self._rows, reverse=self._is_descending)[: self._limit]
 
 
 @final
@@ -104,6 +136,19 @@ async def take_page(
         total,
         wanted.cursor(picked[-1][0]) if behind.count > len(picked) else None,
     )
+
+
+async def described(
+    describe: Callable[[Item], dict[str, Any]], items: Iterable[Item], looking: Looking
+) -> list[dict[str, Any]]:
+    """In short steps between which others run: each entry is consistent."""
+    found = []
+    async with looking.at_once() as look:
+        for item in items:
+            found.append(describe(item))
+            if look.is_over:
+                await look.pause()
+    return found
 
 
 def _is_behind(key: Key, after: Key, *, is_descending: bool) -> bool:

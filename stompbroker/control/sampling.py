@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from stompbroker.sessions import Session
     from stompbroker.totals import Totals
 
-__all__ = ["Flow", "Sample", "Sampler"]
+__all__ = ["COUNTERS", "Flow", "Sample", "Sampler", "counters_of"]
 
 #: How old counts may be for whoever asks; and while the next sample is taken, or soon will be.
 RECENT_NS: Final = NANOSECONDS
 EXPECTED_NS: Final = 2 * NANOSECONDS
-#: Counters of subscriptions that are added up.
+#: Counters of a subscription, in the order in which they are told.
 COUNTERS: Final = (
     "delivered",
     "redelivered",
@@ -44,7 +44,7 @@ COUNTERS: Final = (
     "dropped",
     "late",
 )
-_counters_of: Final = attrgetter(*COUNTERS)
+counters_of: Final = attrgetter(*COUNTERS)
 
 
 @final
@@ -120,20 +120,21 @@ class Sampler:
             self.latest = await self._look(self.latest, self._looking.by_and_by())
             return self.latest
 
-    async def recent(self) -> Sample:
-        """What has been counted up to now, or a moment ago; its rates are those of the latest sample, since over a
-        moment there are none."""
+    async def recent(self, *, is_exact: bool = False) -> Sample:
+        """What has been counted a moment ago, or up to now where that is asked for; its rates are those of the latest
+        sample, since over a moment there are none."""
         # One will be taken within a second, or is being taken.
         is_expected = self.is_asked or self.watchers > 0 or self._turn.locked()
         self.is_asked = True
-        if self._has_newer_than(EXPECTED_NS if is_expected else RECENT_NS):
+        if not is_exact and self._has_newer_than(EXPECTED_NS if is_expected else RECENT_NS):
             return self._newest
         async with self._turn:
             if not self._newest.totals:
                 self.latest = await self._look(self.latest, self._looking.at_once())
-            elif not self._has_newer_than(RECENT_NS):
+            elif is_exact or not self._has_newer_than(RECENT_NS):
                 fresh = await self._look(self.latest, self._looking.at_once())
                 self._counted = replace(fresh, rates=self.latest.rates, topics={}, subscriptions={})
+                return self._counted
             return self._newest
 
     @property
@@ -162,7 +163,7 @@ class Sampler:
                     await look.pause()
             for subscription in all_subscriptions:
                 counters = subscription.counters
-                counted = _counters_of(counters)
+                counted = counters_of(counters)
                 if any(counted):
                     sums = list(map(add, sums, counted))
                 in_flight += 0 if subscription.consumer is None else subscription.consumer.in_flight

@@ -6,29 +6,36 @@ subscription that is deleted or moved is disconnected, and told why.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.changes import StoreState, removal
 from stompbroker.clock import NANOSECONDS, iso_time
-from stompbroker.control.describing import MAX_ENTRIES, describe_durable, described
-from stompbroker.control.doing import Completion
-from stompbroker.control.errors import ControlError, NotFound, Unavailable
-from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
-from stompbroker.control.params import named_topic, optional_text
-from stompbroker.control.tracing import describe_delivery
+from stompbroker.control.explaining import describe_delivery
+from stompbroker.control.kept import Place
+from stompbroker.control.listing import LIST_PARAMS, Wanted, described, take_page
+from stompbroker.control.request import (
+    Completion,
+    ControlError,
+    NotFound,
+    Unavailable,
+    named_topic,
+    optional_text,
+    optional_truth,
+)
+from stompbroker.control.sampling import COUNTERS, counters_of
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from stompbroker.changes import Journal
     from stompbroker.clock import Clock
     from stompbroker.control.kept import KeptMessages
     from stompbroker.control.looking import Looking
+    from stompbroker.control.request import Methods
     from stompbroker.control.sampling import Sampler
     from stompbroker.delivery import Reading, Registry, Subscription
 
@@ -68,24 +75,21 @@ class SubscriptionMethods:
             "dead": lambda one: one.counters.dead,
         }
         only = frozenset({"id"})
-        self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+        self.methods: Methods = {
             "subscriptions": (self._list, LIST_PARAMS | {"durable", "topic"}),
             "subscription": (self._show, only),
             "pause_subscription": (self._pause, only),
             "resume_subscription": (self._resume, only),
             "move_subscription": (self._move, frozenset({"id", "to"})),
             "remove_subscription": (self._remove, only),
-            "delete_subscription": (self._remove_by_key, frozenset({"key"})),
-            "durable_subscriptions": (self._list_durable, frozenset({"after", "limit"})),
         }
 
     # Looking ---------------------------------------------------------------------------------------------------------
 
     async def _list(self, **params: Any) -> dict[str, Any]:
         wanted = Wanted.read(params, tuple(self._fields))
-        durable, name = params.get("durable"), optional_text("topic", params.get("topic"))
-        if durable not in (None, True, False):
-            raise ControlError(f"durable is true or false, not {durable!r}")
+        durable = optional_truth("durable", params.get("durable"))
+        name = optional_text("topic", params.get("topic"))
         topic = None if name is None else self._registry.topics.get(named_topic(name).key)
         chosen = [
             one
@@ -99,23 +103,13 @@ class SubscriptionMethods:
             self._fields[wanted.field],
             self._looking,
         )
-        return page.described("subscriptions", [await self._described(one) for one in page.items])
-
-    async def _list_durable(self, after: object = "", limit: object = MAX_ENTRIES) -> dict[str, Any]:
-        """Sorted by key; `after` is the last key of the answer before."""
-        if not isinstance(after, str) or not isinstance(limit, int) or not 0 < limit <= MAX_ENTRIES:
-            raise ControlError(f"after is a key, and limit a number from 1 to {MAX_ENTRIES}")
-        by_key = {subscription.key: subscription for subscription in self._registry.durable.values()}
-        keys = sorted(by_key)
-        first = bisect_right(keys, after)
-        shown = await described(describe_durable, [by_key[key] for key in keys[first : first + limit]], self._looking)
-        return {"total": len(keys), "subscriptions": shown}
+        return page.described("subscriptions", await self._describe_all(page.items))
 
     async def _show(self, id: object = None) -> dict[str, Any]:
         subscription = self._find(id)
         readings = list(islice(subscription.readings.values(), MAX_TOPICS))
         return {
-            **await self._described(subscription),
+            **await self._describe(subscription),
             "topics": [
                 {
                     "topic": reading.topic.destination.key,
@@ -131,17 +125,26 @@ class SubscriptionMethods:
             "unsettled": [entry for reading in readings for entry in _unsettled(reading)][:MAX_UNSETTLED],
         }
 
-    async def _described(self, subscription: Subscription) -> dict[str, Any]:
-        counters, consumer, durability = subscription.counters, subscription.consumer, subscription.durability
+    async def _describe(self, subscription: Subscription) -> dict[str, Any]:
+        (described,) = await self._describe_all([subscription])
+        return described
+
+    async def _describe_all(self, subscriptions: list[Subscription]) -> list[dict[str, Any]]:
+        oldest_ns = await self._oldest_unsettled_ns(subscriptions)
+        return await described(lambda one: self._described(one, oldest_ns.get(one)), subscriptions, self._looking)
+
+    def _described(self, subscription: Subscription, oldest_ns: int | None) -> dict[str, Any]:
+        consumer, durability = subscription.consumer, subscription.durability
         rate, ack_rate = self._rates(subscription)
         backlog = subscription.backlog
-        oldest_ns = await self._oldest_unsettled_ns(subscription)
         sent_ns = None if consumer is None else consumer.sent.oldest_sent_ns
         now_ns = self._clock.now_ns()
         return {
             "id": subscription.public_id,
             "key": subscription.key,
             "name": subscription.name,
+            "client_id": None if durability is None else durability.identity.client_id,
+            "durable_name": None if durability is None else durability.identity.name,
             "destination": subscription.destination,
             "kind": subscription.pattern.kind.value,
             "durable": subscription.is_durable,
@@ -158,23 +161,28 @@ class SubscriptionMethods:
             "lag_s": None if oldest_ns is None else round(max(0, now_ns - oldest_ns) / NANOSECONDS, 3),
             "in_flight": _in_flight(subscription),
             "waiting": subscription.waiting,
-            **{name: getattr(counters, name) for name in _COUNTERS},
+            **dict(zip(COUNTERS, counters_of(subscription.counters), strict=True)),
             "rate": round(rate, 1),
             "ack_rate": round(ack_rate, 1),
             "oldest_unacknowledged_at": None if sent_ns is None else iso_time(sent_ns),
             "drain_s": round(backlog / ack_rate, 1) if ack_rate > 0 else None,
         }
 
-    async def _oldest_unsettled_ns(self, subscription: Subscription) -> int | None:
-        """When the oldest message was published that it has not settled; looked up in the first topics it reads."""
-        found = []
-        behind = [reading for reading in islice(subscription.readings.values(), MAX_TOPICS) if not reading.is_idle]
-        for reading in behind[:3]:
-            message = reading.topic.log.get(reading.cursor.ack_floor)
-            message = message or await self._kept.first_from(reading.topic, reading.cursor.ack_floor)
-            if message is not None:
-                found.append(message.published_at_ns)
-        return min(found, default=None)
+    async def _oldest_unsettled_ns(self, subscriptions: Iterable[Subscription]) -> dict[Subscription, int]:
+        """When the oldest message was published that each has not settled; looked up in the first topics it reads. What
+        the store cannot tell now is left out: those who ask while it fails want to see the rest."""
+        places: dict[Subscription, list[Place]] = {}
+        async with self._looking.at_once() as look:
+            for one in subscriptions:
+                first = islice(one.readings.values(), MAX_TOPICS)
+                behind = [Place(reading.topic, reading.cursor.ack_floor) for reading in first if not reading.is_idle]
+                places[one] = behind[:3]
+                if look.is_over:
+                    await look.pause()
+        is_failing = self._journal.statistics().state is StoreState.FAILING
+        known = await self._kept.first_published_ns(chain(*places.values()), asks_store=not is_failing)
+        found = {one: [known[place] for place in behind if place in known] for one, behind in places.items()}
+        return {one: min(times) for one, times in found.items() if times}
 
     def _rates(self, subscription: Subscription) -> tuple[float, ...]:
         flow = self._sampler.latest.subscriptions.get(subscription)
@@ -191,12 +199,12 @@ class SubscriptionMethods:
     async def _pause(self, id: object = None) -> dict[str, Any]:
         subscription = self._find(id)
         subscription.is_paused = True
-        return await self._described(subscription)
+        return await self._describe(subscription)
 
     async def _resume(self, id: object = None) -> dict[str, Any]:
         subscription = self._find(id)
         subscription.resume()
-        return await self._described(subscription)
+        return await self._describe(subscription)
 
     async def _move(self, id: object = None, to: object = None) -> dict[str, Any]:
         """A durable subscription reads on from another place in its topic."""
@@ -234,37 +242,22 @@ class SubscriptionMethods:
         position = max(position, reading.topic.collected_up_to)
         reading.move_to(position, self._clock.now_ns())
         await self._journal.wait_idle()
-        return {"id": subscription.public_id, "offset": position, **await self._described(subscription)}
+        return {"id": subscription.public_id, "offset": position, **await self._describe(subscription)}
 
     async def _remove(self, id: object = None) -> dict[str, Any]:
         """A durable subscription goes for good; whoever is attached to it, or has a transient one, is disconnected."""
-        return await self._delete(self._find(id))
-
-    async def _remove_by_key(self, key: object = None) -> dict[str, Any]:
-        subscription = next((each for each in self._registry.durable.values() if each.key == key), None)
-        if subscription is None:
-            raise NotFound(f"there is no durable subscription {key!r}; list them with: stompbroker subscriptions")
-        return await self._delete(subscription)
-
-    async def _delete(self, subscription: Subscription) -> dict[str, Any]:
+        subscription = self._find(id)
         # A transient one is known by its consumer, and has none when it has gone.
-        described = {"id": subscription.public_id, "key": subscription.key, "backlog": subscription.backlog}
+        removed = {"id": subscription.public_id, "key": subscription.key, "backlog": subscription.backlog}
         if subscription.is_durable:
             self._check_store()
         self._detach(subscription, "was deleted by an operator")
         if subscription.is_durable and subscription.identity in self._registry.durable:
             completion = Completion(f"let {subscription.key!r} go")
-            self._journal.submit(
-                removal(
-                    subscription,
-                    self._registry,
-                    self._clock,
-                    then=completion.finish,
-                    refused=completion.refuse,
-                )
-            )
+            finish, refuse = completion.finish, completion.refuse
+            self._journal.submit(removal(subscription, self._registry, self._clock, then=finish, refused=refuse))
             await completion.wait()
-        return described
+        return removed
 
     def _check_store(self) -> None:
         """While the store fails, what must be durable would wait for it to come back. Where it is only full, what is
@@ -279,20 +272,6 @@ class SubscriptionMethods:
                 PeerViolation(f"subscription {why.partition(' by ')[0]}", f"{subscription.key!r} {why}")
             )
             self._registry.leave([consumer], self._clock.now_ns())
-
-
-_COUNTERS: Final = (
-    "delivered",
-    "redelivered",
-    "acked",
-    "nacked",
-    "overdue",
-    "dead",
-    "discarded",
-    "expired",
-    "dropped",
-    "late",
-)
 
 
 def _in_flight(subscription: Subscription) -> int:

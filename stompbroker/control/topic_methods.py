@@ -10,17 +10,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import iso_time
-from stompbroker.control.describing import described
-from stompbroker.control.errors import NotFound
 from stompbroker.control.kept import stored_messages
-from stompbroker.control.listing import LIST_PARAMS, Wanted, take_page
-from stompbroker.control.params import named_topic
+from stompbroker.control.listing import LIST_PARAMS, Wanted, described, take_page
+from stompbroker.control.request import NotFound, named_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from stompbroker.control.kept import KeptMessages
     from stompbroker.control.looking import Looking
+    from stompbroker.control.request import Methods
     from stompbroker.control.sampling import Sampler
     from stompbroker.delivery import Registry, Topic
 
@@ -47,7 +46,7 @@ class TopicMethods:
             "kept_bytes": lambda topic: topic.log.size_bytes,
             "stored_messages": stored_messages,
         }
-        self.methods: Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]] = {
+        self.methods: Methods = {
             "topics": (self._list, LIST_PARAMS),
             "topic": (self._show, frozenset({"name"})),
         }

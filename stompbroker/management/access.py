@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import urlsplit
 
-from stompbroker.management.problems import Problem
+from stompbroker.management.responses import Problem
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection

@@ -15,10 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stompbroker.control import ControlError, NotFound, Unavailable
-from stompbroker.management.encoding import as_json, as_json_in_steps
 from stompbroker.management.endpoints import ENDPOINTS, ParamKind
-from stompbroker.management.incoming import MAX_BODY_BYTES
-from stompbroker.management.problems import Problem
+from stompbroker.management.responses import Problem, as_json_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -28,9 +26,11 @@ if TYPE_CHECKING:
     from stompbroker.control import Control
     from stompbroker.management.endpoints import Endpoint, Param
 
-__all__ = ["API", "Asked", "api_routes"]
+__all__ = ["API", "MAX_BODY_BYTES", "Asked", "api_routes", "read_query"]
 
 API: Final = "/api/v1"
+#: Bodies are a few fields.
+MAX_BODY_BYTES: Final = 16 * 1024
 #: How long a body may take to come.
 BODY_S: Final = 10.0
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -63,10 +63,6 @@ class Asked:
             params |= await _read_body(request, endpoint)
         value = await self.call(endpoint, params)
         return Response(await as_json_in_steps(value, self._control.looking), media_type="application/json")
-
-
-def json_response(value: Any) -> Response:
-    return Response(as_json(value), media_type="application/json")
 
 
 def api_routes(asked: Asked) -> list[Route]:

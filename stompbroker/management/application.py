@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from math import inf
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
@@ -18,19 +19,22 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from stompbroker.management.api import API, Asked, api_routes, json_response
+from stompbroker.management.api import API, MAX_BODY_BYTES, Asked, api_routes
 from stompbroker.management.events import Events
-from stompbroker.management.incoming import Incoming
 from stompbroker.management.metrics import render_metrics
 from stompbroker.management.openapi import openapi_document, readable_page
-from stompbroker.management.problems import Problem, problem_response
+from stompbroker.management.responses import Problem, json_response, problem_response
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from stompbroker.control import Control
     from stompbroker.management.access import Access
+
+    _Channel: TypeAlias = tuple[trio.MemorySendChannel[Message], trio.MemoryReceiveChannel[Message]]
 
 __all__ = ["make_application"]
 
@@ -49,29 +53,6 @@ log = structlog.get_logger()
 
 def make_application(control: Control, access: Access) -> ASGIApp:
     asked = Asked(control)
-    events = Events(control, asked)
-    static = {
-        f"/static/{file.name}": (file.read_bytes(), _TYPES["." + file.name.rpartition(".")[2]])
-        for file in files("stompbroker.management").joinpath("static").iterdir()
-        if "." + file.name.rpartition(".")[2] in _TYPES
-    }
-    document = json.dumps(openapi_document())
-
-    async def page(_: Request) -> Response:
-        content, _type = static["/static/index.html"]
-        return HTMLResponse(content)
-
-    async def static_file(request: Request) -> Response:
-        found = static.get(f"/static/{request.path_params['name']}")
-        if found is None:
-            raise Problem(404, "there is no such file")
-        return Response(found[0], media_type=found[1], headers={"Cache-Control": "no-cache"})
-
-    async def api_document(_: Request) -> Response:
-        return Response(document, media_type="application/json")
-
-    async def api_page(_: Request) -> Response:
-        return HTMLResponse(readable_page())
 
     async def live(_: Request) -> Response:
         return json_response({"status": "live"})
@@ -89,14 +70,11 @@ def make_application(control: Control, access: Access) -> ASGIApp:
 
     application = Starlette(
         routes=[
-            Route("/", page),
-            Route("/static/{name}", static_file),
-            Route("/api/openapi.json", api_document),
-            Route("/api/docs", api_page),
+            *_pages(),
             Route("/health/live", live),
             Route("/health/ready", ready),
             Route("/metrics", metrics),
-            Route(f"{API}/events", events.respond),
+            Route(f"{API}/events", Events(control, asked).respond),
             *api_routes(asked),
         ],
         exception_handlers={
@@ -109,6 +87,78 @@ def make_application(control: Control, access: Access) -> ASGIApp:
     # An address with a slash too many is none of ours.
     application.router.redirect_slashes = False
     return _guarded(application, access)
+
+
+def _pages() -> list[Route]:
+    """What is the same whatever the broker does: the live page, its files, and the documents about the API."""
+    static = {
+        file.name: (file.read_bytes(), _TYPES["." + file.name.rpartition(".")[2]])
+        for file in files("stompbroker.management").joinpath("static").iterdir()
+        if "." + file.name.rpartition(".")[2] in _TYPES
+    }
+    document = json.dumps(openapi_document())
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(static["index.html"][0])
+
+    async def static_file(request: Request) -> Response:
+        found = static.get(request.path_params["name"])
+        if found is None:
+            raise Problem(404, "there is no such file")
+        return Response(found[0], media_type=found[1], headers={"Cache-Control": "no-cache"})
+
+    async def api_document(_: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    async def api_page(_: Request) -> Response:
+        return HTMLResponse(readable_page())
+
+    return [
+        Route("/", page),
+        Route("/static/{name}", static_file),
+        Route("/api/openapi.json", api_document),
+        Route("/api/docs", api_page),
+    ]
+
+
+@final
+class Incoming:
+    """What a client sends behind its request: taken whether anybody wants it or not, and no more kept than a body may
+    have. The server hands over a few pieces, and then waits until they are taken: if nobody did, the end of the answer
+    would wait behind them, and the connection with both for good.
+    """
+
+    __slots__ = ("_put", "_receive", "_take", "is_gone")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        # Bounded by what `run` puts into it.
+        channel: _Channel = trio.open_memory_channel(inf)
+        self._put, self._take = channel
+        #: Whether the client has left.
+        self.is_gone = False
+
+    async def run(self) -> None:
+        """Take until the client leaves or the answer is done."""
+        size_bytes = 0
+        with self._put:
+            while not self.is_gone:
+                message = await self._receive()
+                self.is_gone = message["type"] == "http.disconnect"
+                # Whoever reads has had too much by the piece that is the first too many.
+                if self.is_gone or size_bytes <= MAX_BODY_BYTES:
+                    self._put.send_nowait(message)
+                size_bytes += len(message.get("body", b""))
+
+    async def receive(self) -> Message:
+        """As the application calls it."""
+        try:
+            return await self._take.receive()
+        except trio.EndOfChannel:
+            return {"type": "http.disconnect"}
+
+    def close(self) -> None:
+        self._take.close()
 
 
 def _guarded(application: ASGIApp, access: Access) -> ASGIApp:

@@ -50,18 +50,27 @@ class Param:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
+    method: str
     path: str
+    #: The method of `control`.
     call: str
     summary: str
     answer: type[BaseModel]
-    method: str = "GET"
-    in_path: Mapping[str, Param] = field(default_factory=dict)
     in_query: Mapping[str, Param] = field(default_factory=dict)
     #: Fields of a JSON object.
     in_body: Mapping[str, Param] = field(default_factory=dict)
-    group: str = ""
+
+    @property
+    def in_path(self) -> Mapping[str, Param]:
+        found = {place: param for place, param in _IN_PATH.items() if place in self.path}
+        return {place.rpartition("{")[2].removesuffix("}"): param for place, param in found.items()}
+
+    @property
+    def group(self) -> str:
+        """Under which title it is documented."""
+        return "broker" if self.path == "/overview" else self.path.split("/")[1].replace("-", " ")
 
 
 def _listed(*fields: str) -> dict[str, Param]:
@@ -85,205 +94,142 @@ _FILTER: Final = {
 }
 _FEW: Final = Param(says="Letters at once; 100 if not given.", kind=ParamKind.NUMBER, low=1, high=100)
 _MANY: Final = Param(says="Letters in one answer; 100 if not given.", kind=ParamKind.NUMBER, low=1, high=1000)
-_TOPIC: Final = {"topic": Param(says="The topic that they come from.", is_required=True)}
-_SUBSCRIPTION: Final = {"id": Param(says="The id of a subscription.", is_required=True)}
-_CONNECTION: Final = {
-    "id": Param(says="The number of a connection.", kind=ParamKind.NUMBER, low=1, high=_MAX_OFFSET, is_required=True)
+#: Parameters in addresses, by where they stand.
+_IN_PATH: Final = {
+    "/topics/{name}": Param(says="Its name, such as orders.paid."),
+    "/topics/{topic}": Param(says="The topic it was published to."),
+    "/messages/{message_id}": Param(says="Its message-id."),
+    "/subscriptions/{id}": Param(says="The id of a subscription."),
+    "/connections/{id}": Param(says="The number of a connection.", kind=ParamKind.NUMBER, low=1, high=_MAX_OFFSET),
+    "/dead-letters/{topic}": Param(says="The topic that they come from."),
+    "/{topic}/{offset}": Param(says="Its offset.", kind=ParamKind.NUMBER, low=0, high=_MAX_OFFSET),
 }
 
 ENDPOINTS: Final = (
+    Endpoint("GET", "/overview", "overview", "What flows, and how the broker is", models.Overview),
     Endpoint(
-        path="/overview",
-        call="overview",
-        summary="What flows, and how the broker is",
-        answer=models.Overview,
-        group="broker",
-    ),
-    Endpoint(
-        path="/topics",
-        call="topics",
-        summary="Topics",
-        answer=models.Topics,
+        "GET",
+        "/topics",
+        "topics",
+        "Topics",
+        models.Topics,
         in_query=_listed(
             "name", "published", "rate", "subscribers", "publishers", "kept_messages", "kept_bytes", "stored_messages"
         ),
-        group="topics",
+    ),
+    Endpoint("GET", "/topics/{name}", "topic", "One topic, with its policy and who reads it", models.TopicDetails),
+    Endpoint(
+        "GET",
+        "/topics/{topic}/messages/{message_id}",
+        "trace",
+        "One message: its state for every subscription",
+        models.Trace,
     ),
     Endpoint(
-        path="/topics/{name}",
-        call="topic",
-        summary="One topic, with its policy and who reads it",
-        answer=models.TopicDetails,
-        in_path={"name": Param(says="Its name, such as orders.paid.", is_required=True)},
-        group="topics",
-    ),
-    Endpoint(
-        path="/topics/{topic}/messages/{message_id}",
-        call="trace",
-        summary="One message: its state for every subscription",
-        answer=models.Trace,
-        in_path={
-            "topic": Param(says="The topic it was published to.", is_required=True),
-            "message_id": Param(says="Its message-id.", is_required=True),
-        },
-        group="topics",
-    ),
-    Endpoint(
-        path="/subscriptions",
-        call="subscriptions",
-        summary="Subscriptions, durable and transient",
-        answer=models.Subscriptions,
+        "GET",
+        "/subscriptions",
+        "subscriptions",
+        "Subscriptions, durable and transient",
+        models.Subscriptions,
         in_query=_listed("key", "backlog", "in_flight", "waiting", "delivered", "rate", "redelivered", "dead")
         | {
             "durable": Param(says="Only durable ones, or only others.", kind=ParamKind.TRUTH),
             "topic": Param(says="Only those that read this topic."),
         },
-        group="subscriptions",
     ),
     Endpoint(
-        path="/subscriptions/{id}",
-        call="subscription",
-        summary="One subscription, with what it has not settled",
-        answer=models.SubscriptionDetails,
-        in_path=_SUBSCRIPTION,
-        group="subscriptions",
+        "GET",
+        "/subscriptions/{id}",
+        "subscription",
+        "One subscription, with what it has not settled",
+        models.SubscriptionDetails,
     ),
     Endpoint(
-        path="/subscriptions/{id}",
-        method="DELETE",
-        call="remove_subscription",
-        summary="Delete a subscription; whoever is attached to it is disconnected",
-        answer=models.RemovedSubscription,
-        in_path=_SUBSCRIPTION,
-        group="subscriptions",
+        "DELETE",
+        "/subscriptions/{id}",
+        "remove_subscription",
+        "Delete a subscription; whoever is attached to it is disconnected",
+        models.RemovedSubscription,
     ),
     Endpoint(
-        path="/subscriptions/{id}/pause",
-        method="POST",
-        call="pause_subscription",
-        summary="Send nothing to it until it is resumed, or the broker started anew",
-        answer=models.Subscription,
-        in_path=_SUBSCRIPTION,
-        group="subscriptions",
+        "POST",
+        "/subscriptions/{id}/pause",
+        "pause_subscription",
+        "Send nothing to it until it is resumed, or the broker started anew",
+        models.Subscription,
     ),
+    Endpoint("POST", "/subscriptions/{id}/resume", "resume_subscription", "Send to it again", models.Subscription),
     Endpoint(
-        path="/subscriptions/{id}/resume",
-        method="POST",
-        call="resume_subscription",
-        summary="Send to it again",
-        answer=models.Subscription,
-        in_path=_SUBSCRIPTION,
-        group="subscriptions",
-    ),
-    Endpoint(
-        path="/subscriptions/{id}/move",
-        method="POST",
-        call="move_subscription",
-        summary="Have a durable subscription to one topic read on from another place",
-        answer=models.MovedSubscription,
-        in_path=_SUBSCRIPTION,
+        "POST",
+        "/subscriptions/{id}/move",
+        "move_subscription",
+        "Have a durable subscription to one topic read on from another place",
+        models.MovedSubscription,
         in_body={
             "to": Param(says="earliest, latest, offset=N, an ISO 8601 time, or an age such as 1h.", is_required=True)
         },
-        group="subscriptions",
     ),
     Endpoint(
-        path="/connections",
-        call="connections",
-        summary="Connections",
-        answer=models.Connections,
+        "GET",
+        "/connections",
+        "connections",
+        "Connections",
+        models.Connections,
         in_query=_listed("id", "peer", "bytes_in", "bytes_out", "connected_at"),
-        group="connections",
     ),
+    Endpoint("GET", "/connections/{id}", "connection", "One connection", models.Connection),
     Endpoint(
-        path="/connections/{id}",
-        call="connection",
-        summary="One connection",
-        answer=models.Connection,
-        in_path=_CONNECTION,
-        group="connections",
+        "DELETE",
+        "/connections/{id}",
+        "close_connection",
+        "Close a connection, with an ERROR that says so",
+        models.Connection,
     ),
+    Endpoint("GET", "/dead-letters", "dead_letter_topics", "Topics that have dead letters", models.DeadLetterTopics),
     Endpoint(
-        path="/connections/{id}",
-        method="DELETE",
-        call="close_connection",
-        summary="Close a connection, with an ERROR that says so",
-        answer=models.Connection,
-        in_path=_CONNECTION,
-        group="connections",
-    ),
-    Endpoint(
-        path="/dead-letters",
-        call="dead_letter_topics",
-        summary="Topics that have dead letters",
-        answer=models.DeadLetterTopics,
-        group="dead letters",
-    ),
-    Endpoint(
-        path="/dead-letters/{topic}",
-        call="dead_letters",
-        summary="Dead letters of a topic, a piece at a time",
-        answer=models.DeadLetters,
-        in_path=_TOPIC,
+        "GET",
+        "/dead-letters/{topic}",
+        "dead_letters",
+        "Dead letters of a topic, a piece at a time",
+        models.DeadLetters,
         in_query=_FILTER | {"limit": _MANY},
-        group="dead letters",
     ),
+    Endpoint("GET", "/dead-letters/{topic}/{offset}", "dead_letter", "One dead letter, whole", models.DeadLetter),
     Endpoint(
-        path="/dead-letters/{topic}/{offset}",
-        call="dead_letter",
-        summary="One dead letter, whole",
-        answer=models.DeadLetter,
-        in_path=_TOPIC
-        | {"offset": Param(says="Its offset.", kind=ParamKind.NUMBER, low=0, high=_MAX_OFFSET, is_required=True)},
-        group="dead letters",
-    ),
-    Endpoint(
-        path="/dead-letters/{topic}/redrive",
-        method="POST",
-        call="redrive_dead_letters",
-        summary="Publish what letters are about once more, and take them away",
-        answer=models.Redriven,
-        in_path=_TOPIC,
+        "POST",
+        "/dead-letters/{topic}/redrive",
+        "redrive_dead_letters",
+        "Publish what letters are about once more, and take them away",
+        models.Redriven,
         in_body=_FILTER
         | {"limit": _FEW, "to": Param(says="To whom; subscriber if not given.", choices=("subscriber", "topic"))},
-        group="dead letters",
     ),
     Endpoint(
-        path="/dead-letters/{topic}/purge",
-        method="POST",
-        call="purge_dead_letters",
-        summary="Let letters go for good",
-        answer=models.Purged,
-        in_path=_TOPIC,
+        "POST",
+        "/dead-letters/{topic}/purge",
+        "purge_dead_letters",
+        "Let letters go for good",
+        models.Purged,
         in_body=_FILTER | {"limit": _FEW},
-        group="dead letters",
     ),
     Endpoint(
-        path="/collector",
-        call="explain_collection",
-        summary="What is kept, for whom, since when, and what would be collected",
-        answer=models.Collection,
+        "GET",
+        "/collector",
+        "explain_collection",
+        "What is kept, for whom, since when, and what would be collected",
+        models.Collection,
         in_query={
             "topic": Param(says="Only of this topic."),
             "after": Param(says="The last topic of the answer before."),
             "limit": Param(says="Topics in one answer.", kind=ParamKind.NUMBER, low=1, high=100),
         },
-        group="collector",
     ),
+    Endpoint("POST", "/collector/run", "run_collector", "Have the garbage collector look now", models.CollectorRun),
     Endpoint(
-        path="/collector/run",
-        method="POST",
-        call="run_collector",
-        summary="Have the garbage collector look now",
-        answer=models.CollectorRun,
-        group="collector",
-    ),
-    Endpoint(
-        path="/ledger/export",
-        method="POST",
-        call="export_ledger",
-        summary="Bring what is settled by now to the lake; answered when it is there",
-        answer=models.LedgerExport,
-        group="ledger",
+        "POST",
+        "/ledger/export",
+        "export_ledger",
+        "Bring what is settled by now to the lake; answered when it is there",
+        models.LedgerExport,
     ),
 )

@@ -14,9 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 import trio
 
 from stompbroker.management.api import read_query
-from stompbroker.management.encoding import as_json_in_steps
 from stompbroker.management.endpoints import ENDPOINTS
-from stompbroker.management.problems import Problem
+from stompbroker.management.responses import Problem, as_json_in_steps
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -9,7 +9,7 @@ the event loop wait for the interpreter at each of its system calls.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import add, attrgetter, sub
+from operator import add, sub
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 from prometheus_client import CollectorRegistry
@@ -20,14 +20,15 @@ from prometheus_client.registry import Collector
 from stompbroker import __version__
 from stompbroker.changes import StoreState
 from stompbroker.clock import NANOSECONDS
-from stompbroker.control import Best, stored_messages
+from stompbroker.control import COUNTERS, Best, counters_of, stored_messages
+from stompbroker.journal import StoreJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.core import Metric
 
-    from stompbroker.control import Control, Looking, Sample, Seen
+    from stompbroker.control import BrokerParts, Control, Looking, Sample
     from stompbroker.delivery import Subscription, Topic
     from stompbroker.histogram import Histogram
 
@@ -38,19 +39,6 @@ MAX_NAMED: Final = 100
 OTHER: Final = "other"
 #: Rows read between two looks at the time.
 STEP_ROWS: Final = 20
-_SUBSCRIPTION_COUNTERS: Final = (
-    "delivered",
-    "redelivered",
-    "acked",
-    "nacked",
-    "overdue",
-    "dead",
-    "discarded",
-    "expired",
-    "dropped",
-    "late",
-)
-_counters_of: Final = attrgetter(*_SUBSCRIPTION_COUNTERS)
 
 Item = TypeVar("Item")
 Row = tuple[int, ...]
@@ -58,13 +46,13 @@ Row = tuple[int, ...]
 
 async def render_metrics(control: Control) -> tuple[bytes, str]:
     """The text, and its content type."""
-    seen, sample = control.seen, await control.sampler.recent()
+    parts, sample = control.parts, await control.sampler.recent()
     families = [
-        *_broker(seen, sample),
-        *_ledger(seen),
-        *await _topics(list(seen.registry.topics.values()), control.looking),
-        *await _subscriptions(list(seen.registry.subscriptions), control.looking),
-        *_histograms(seen),
+        *_broker(parts, sample, control.sampler.lag_s),
+        *_ledger(parts),
+        *await _topics(list(parts.registry.topics.values()), control.looking),
+        *await _subscriptions(list(parts.registry.subscriptions), control.looking),
+        *_histograms(parts),
     ]
     pieces: list[bytes] = []
     async with control.looking.by_and_by() as look:
@@ -90,7 +78,7 @@ class _Gathered(Collector):
         return [self._family]
 
 
-def _broker(seen: Seen, sample: Sample) -> Iterator[Metric]:
+def _broker(parts: BrokerParts, sample: Sample, lag_s: float) -> Iterator[Metric]:
     info = GaugeMetricFamily("stompbroker_info", "Always 1.", labels=["version"])
     info.add_metric([__version__], 1)
     yield info
@@ -102,20 +90,20 @@ def _broker(seen: Seen, sample: Sample) -> Iterator[Metric]:
         ("connections_opened", "Connections since the start."),
     ):
         yield CounterMetricFamily(f"stompbroker_{name}", says, sample.totals[name])
-    for name in _SUBSCRIPTION_COUNTERS:
+    for name in COUNTERS:
         says = f"Deliveries of all subscriptions: {name}."
         yield CounterMetricFamily(f"stompbroker_deliveries_{name}", says, sample.totals[name])
-    registry, store = seen.registry, seen.journal.statistics()
+    registry, store = parts.registry, parts.journal.statistics()
     for name, says, value in (
-        ("connections", "Clients connected.", len(seen.sessions)),
+        ("connections", "Clients connected.", len(parts.sessions)),
         ("topics", "Topics.", len(registry.topics)),
         ("subscriptions", "Subscriptions.", len(registry.subscriptions)),
         ("durable_subscriptions", "Durable subscriptions.", len(registry.durable)),
         ("blocked_topics", "Topics whose publishers are held back.", len(registry.blocked)),
         ("memory_used_bytes", "Memory kept for clients.", registry.budget.used_bytes),
         ("memory_limit_bytes", "What that may be.", registry.budget.limit_bytes),
-        ("event_loop_lag_seconds", "How late the event loop last was.", seen.sampler.lag_s),
-        ("longest_stretch_seconds", "Longest time without a checkpoint since the start.", seen.stretches.longest_s),
+        ("event_loop_lag_seconds", "How late the event loop last was.", lag_s),
+        ("longest_stretch_seconds", "Longest time without a checkpoint since the start.", parts.stretches.longest_s),
         ("store_backlog_bytes", "What waits to be stored.", store.backlog_bytes),
         ("store_backlog_units", "Units that wait to be stored.", store.backlog_units),
         ("store_bytes", "Size of the database, as last measured.", store.stored_bytes or 0),
@@ -129,12 +117,12 @@ def _broker(seen: Seen, sample: Sample) -> Iterator[Metric]:
     yield CounterMetricFamily("stompbroker_store_damages", "Damages of the store that were met.", store.damages)
 
 
-def _ledger(seen: Seen) -> Iterator[Metric]:
+def _ledger(parts: BrokerParts) -> Iterator[Metric]:
     """Nothing without a ledger."""
-    if seen.ledger is None:
+    if parts.ledger is None:
         return
-    rounds, waiting = seen.ledger.rounds.statistics(), seen.ledger.exports.waiting()
-    waiting_s = 0.0 if waiting.oldest_ns is None else max(0, seen.clock.now_ns() - waiting.oldest_ns) / NANOSECONDS
+    rounds, waiting = parts.ledger.rounds.statistics(), parts.ledger.exports.waiting()
+    waiting_s = 0.0 if waiting.oldest_ns is None else max(0, parts.clock.now_ns() - waiting.oldest_ns) / NANOSECONDS
     for name, says, value in (
         ("export_failing", "1 if the last export to the lake did not work.", float(rounds.failure is not None)),
         ("waiting_records", "Records in the store that are not in the lake yet.", waiting.records),
@@ -184,13 +172,13 @@ async def _subscriptions(subscriptions: list[Subscription], looking: Looking) ->
     ]
     families += [
         CounterMetricFamily(f"stompbroker_subscription_{name}", f"Deliveries: {name}.", labels=labels)
-        for name in _SUBSCRIPTION_COUNTERS
+        for name in COUNTERS
     ]
 
     def row(subscription: Subscription) -> Row:
         consumer = subscription.consumer
         in_flight = 0 if consumer is None else consumer.in_flight
-        return subscription.backlog, in_flight, subscription.waiting, *_counters_of(subscription.counters)
+        return subscription.backlog, in_flight, subscription.waiting, *counters_of(subscription.counters)
 
     busiest = await _busiest(
         subscriptions,
@@ -205,13 +193,16 @@ async def _subscriptions(subscriptions: list[Subscription], looking: Looking) ->
     return [*families]
 
 
-def _histograms(seen: Seen) -> Iterator[Metric]:
-    times = seen.registry.times
+def _histograms(parts: BrokerParts) -> Iterator[Metric]:
+    times = parts.registry.times
     yield _histogram("stompbroker_delivery_seconds", "From publication to delivery.", times.to_delivery)
     yield _histogram("stompbroker_ack_seconds", "From delivery to acknowledgement.", times.to_acknowledgement)
-    if seen.commit_times is not None and seen.batch_sizes is not None:
-        yield _histogram("stompbroker_commit_seconds", "How long the store took for a batch.", seen.commit_times)
-        yield _histogram("stompbroker_batch_messages", "Messages in a batch.", seen.batch_sizes)
+    journal = parts.journal
+    if isinstance(journal, StoreJournal):
+        yield _histogram(
+            "stompbroker_commit_seconds", "How long the store took for a batch.", journal.writing.commit_times
+        )
+        yield _histogram("stompbroker_batch_messages", "Messages in a batch.", journal.writing.batch_sizes)
 
 
 @final

@@ -2,37 +2,13 @@
 
 Law: one model for each kind of answer, as the document at `/api/openapi.json` shows it; a test holds real answers
 against it. Times are ISO 8601 in UTC, durations in seconds, sizes in bytes, rates per second.
-
-It is long because it has a model for each kind of answer, and nothing else.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-__all__ = [
-    "Collection",
-    "CollectorRun",
-    "Connection",
-    "Connections",
-    "DeadLetter",
-    "DeadLetterTopics",
-    "DeadLetters",
-    "LedgerExport",
-    "MovedSubscription",
-    "Overview",
-    "Purged",
-    "Redriven",
-    "RemovedSubscription",
-    "Subscription",
-    "SubscriptionDetails",
-    "Subscriptions",
-    "TopicDetails",
-    "Topics",
-    "Trace",
-]
 
 
 class Model(BaseModel):
@@ -187,7 +163,9 @@ class TopicDetails(Topic):
 class Subscription(Model):
     id: str
     key: str = Field(description="How people name it.")
-    name: str | None
+    name: str | None = Field(description="The id of its SUBSCRIBE.")
+    client_id: str | None = Field(description="Whose it is, if it is durable by a name within a client id.")
+    durable_name: str | None
     destination: str
     kind: Literal["topic", "queue"] = Field(description="Of what it subscribes to.")
     durable: bool
@@ -417,8 +395,3 @@ class Trace(Model):
     message_id: str
     found: list[Place]
     note: str | None
-
-
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """As the OpenAPI document refers to it."""
-    return model.model_json_schema(ref_template="#/components/schemas/{model}")

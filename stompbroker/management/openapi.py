@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stompbroker import __version__
 from stompbroker.management.api import API
 from stompbroker.management.endpoints import ENDPOINTS
-from stompbroker.management.models import schema_of
-from stompbroker.management.problems import PROBLEM_TYPE
+from stompbroker.management.responses import PROBLEM_TYPE
 
 if TYPE_CHECKING:
     from stompbroker.management.endpoints import Endpoint, Param
@@ -35,7 +34,7 @@ def openapi_document() -> dict[str, Any]:
     schemas: dict[str, Any] = {"Problem": _PROBLEM}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
-        schema = schema_of(endpoint.answer)
+        schema = endpoint.answer.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
         schemas[endpoint.answer.__name__] = schema
         paths.setdefault(f"{API}{endpoint.path}", {})[endpoint.method.lower()] = _operation(endpoint)

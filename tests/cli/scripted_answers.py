@@ -2,6 +2,7 @@
 
 Law: speaks the control socket's language and knows no method; what it was asked is kept. `ScriptedLetters` is such an
 answer for dead letters: it keeps what `Control` promises, and looks at few letters at a time, so that pieces matter.
+`ScriptedSubscriptions` is one for durable subscriptions.
 """
 
 from __future__ import annotations
@@ -14,12 +15,24 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, final
 
 from stompbroker.config.data_directory import hold
+from stompbroker.delivery import Identity, IdentityKind, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["Refused", "ScriptedAnswers", "ScriptedLetters", "Vanished", "letter", "scripted_answers"]
+__all__ = [
+    "Refused",
+    "ScriptedAnswers",
+    "ScriptedLetters",
+    "ScriptedSubscriptions",
+    "Vanished",
+    "addressed",
+    "letter",
+    "named",
+    "scripted_answers",
+    "scripted_subscriptions",
+]
 
 #: Letters that are looked at for one answer.
 LOOK = 150
@@ -155,3 +168,65 @@ def _is_meant(one: Answer, params: Answer) -> bool:
         and params.get("offset", one["offset"]) == one["offset"]
         and params.get("reason", "").lower() in one["reason"].lower()
     )
+
+
+# Durable subscriptions
+
+
+def named(client_id: str, name: str, **more: Any) -> Answer:
+    key = Identity("", IdentityKind.NAMED, client_id, name).key
+    return (
+        _subscription(key, client_id=client_id, durable_name=name, destination="/topic/t", ack="client-individual")
+        | more
+    )
+
+
+def addressed(name: str, destination: str, **more: Any) -> Answer:
+    key = Identity("", IdentityKind.ADDRESSED, parse_pattern(destination).name, name).key
+    return _subscription(key, client_id=None, durable_name=name, destination=destination, ack="client") | more
+
+
+def _subscription(key: str, **more: Any) -> Answer:
+    return {
+        "id": f"{key}!",
+        "key": key,
+        "last_seen_at": "2030-01-01T00:00:00.000+00:00",
+        "created_at": "2029-12-31T23:59:59.000+00:00",
+        "backlog": 0,
+        "in_flight": 0,
+        "waiting": 0,
+        "connected": False,
+        "peer": None,
+    } | more
+
+
+@final
+class ScriptedSubscriptions:
+    def __init__(self, subscriptions: list[Answer]) -> None:
+        self.subscriptions = sorted(subscriptions, key=lambda one: str(one["key"]))
+        #: Parameters of each list that was asked for.
+        self.asked: list[Answer] = []
+        #: Keys.
+        self.deleted: list[str] = []
+
+    def __call__(self, method: str, **params: Any) -> Answer:
+        if method == "subscriptions":
+            assert (params["durable"], params["sort"]) == (True, "key")
+            self.asked.append(params)
+            found = [one for one in self.subscriptions if params["q"].lower() in one["key"].lower()]
+            start, limit = int(params.get("cursor", 0)), params["limit"]
+            next_cursor = str(start + limit) if start + limit < len(found) else None
+            return {"total": len(found), "next_cursor": next_cursor, "subscriptions": found[start : start + limit]}
+        for one in self.subscriptions:
+            if method == "remove_subscription" and one["id"] == params["id"]:
+                self.subscriptions.remove(one)
+                self.deleted.append(one["key"])
+                return {"id": one["id"], "key": one["key"], "backlog": one["backlog"]}
+        raise Refused(f"no {method} with {params}")
+
+
+@contextmanager
+def scripted_subscriptions(data: Path, *subscriptions: Answer) -> Iterator[ScriptedSubscriptions]:
+    scripted = ScriptedSubscriptions(list(subscriptions))
+    with scripted_answers(data, scripted):
+        yield scripted

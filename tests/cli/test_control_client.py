@@ -59,19 +59,19 @@ async def test_a_request_is_one_json_line_and_its_result_is_returned(tmp_path: P
                 await stream.send_all(b'{"result": {"topics": %d}}\n' % len(requests))
 
     async with answering(tmp_path, answer), connect(tmp_path) as control:
-        assert await control.call("statistics") == {"topics": 1}
-        assert await control.call("statistics", limit=5) == {"topics": 2}
+        assert await control.call("overview") == {"topics": 1}
+        assert await control.call("overview", limit=5) == {"topics": 2}
 
     assert [json.loads(request) for request in requests] == [
-        {"method": "statistics", "params": {}},
-        {"method": "statistics", "params": {"limit": 5}},
+        {"method": "overview", "params": {}},
+        {"method": "overview", "params": {"limit": 5}},
     ]
     assert all(request.endswith(b"\n") and request.count(b"\n") == 1 for request in requests)
 
 
 async def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:
     async with answering(tmp_path, saying(b'{"res', b'ult": ', b"1}\n")), connect(tmp_path) as control:
-        assert await control.call("statistics") == 1
+        assert await control.call("overview") == 1
 
 
 async def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
 async def test_somebody_else_at_the_socket_is_noticed(tmp_path: Path, line: bytes) -> None:
     async with answering(tmp_path, saying(line)), connect(tmp_path) as control:
         with pytest.raises(NoBroker, match="is not a broker"):
-            await control.call("statistics")
+            await control.call("overview")
 
 
 async def test_an_answer_without_an_end_is_not_collected_for_ever(
@@ -99,13 +99,13 @@ async def test_an_answer_without_an_end_is_not_collected_for_ever(
 
     async with answering(tmp_path, answer), connect(tmp_path) as control:
         with pytest.raises(NoBroker, match="does not end"):
-            await control.call("statistics")
+            await control.call("overview")
 
 
 async def test_a_broker_that_goes_away_is_noticed(tmp_path: Path) -> None:
     async with answering(tmp_path, saying(b'{"resu')), connect(tmp_path) as control:
         with pytest.raises(NoBroker, match="went away"):
-            await control.call("statistics")
+            await control.call("overview")
 
 
 async def test_a_broker_that_hangs_is_given_up(tmp_path: Path, mock_clock: MockClock) -> None:
@@ -118,7 +118,7 @@ async def test_a_broker_that_hangs_is_given_up(tmp_path: Path, mock_clock: MockC
             @nursery.start_soon
             async def ask() -> None:
                 with pytest.raises(NoBroker, match="seems to hang"):
-                    await control.call("statistics")
+                    await control.call("overview")
 
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(ANSWER_TIMEOUT_S)
@@ -149,7 +149,7 @@ async def test_a_data_directory_with_a_very_long_path_is_reached(tmp_path: Path)
     data = tmp_path / ("d" * 200)
 
     async with answering(data, saying(b'{"result": 1}\n')), connect(data) as control:
-        assert await control.call("statistics") == 1
+        assert await control.call("overview") == 1
 
 
 async def test_a_long_path_without_a_broker_is_the_same_sentence(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from stompbroker.cli.dead_letter_chunks import Move
-from stompbroker.cli.dead_letter_format import letter_lines, letter_table, skipped_lines
-from stompbroker.cli.subscription_table import print_uncut
+from stompbroker.cli.dead_letter_orders import Move, skipped_lines
+from stompbroker.cli.dead_letters import letter_lines, letter_table
+from stompbroker.cli.terminal import print_uncut
 from tests.cli.conftest import running_broker
 from tests.cli.failing_subscriber import client_of, make_letters
 from tests.cli.scripted_answers import Refused, ScriptedLetters, Vanished, letter, scripted_answers
@@ -419,7 +419,7 @@ def test_of_many_reasons_the_most_frequent_are_told() -> None:
     ("rate", "chunk"), [(None, 100), (0.5, 1), (10, 1), (19, 1), (20, 2), (999, 99), (1000, 100), (1e6, 100)]
 )
 def test_chunks_are_a_tenth_of_a_seconds_letters(rate: float | None, chunk: int) -> None:
-    assert Move(method="", done="", rate=rate).chunk == chunk
+    assert Move(method="", done="", doing="", consequence="", rate=rate).chunk == chunk
 
 
 def test_a_rate_is_kept(program: Program, data: Path) -> None:

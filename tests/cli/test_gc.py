@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stompbroker.cli.collection_format import biggest_first, explanation
+from stompbroker.cli.gc import biggest_first, explanation
 from tests.cli.failing_subscriber import client_of, make_letters
 from tests.cli.scripted_answers import Refused, scripted_answers
 from tests.support.patience import HARD_TIMEOUT_S

@@ -86,7 +86,7 @@ COMMANDS: Final = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
 def test_no_command_prints_what_a_client_chose_as_it_is(command: list[str], hostile: tuple[RunningBroker, str]) -> None:
     broker, message_id = hostile
-    key = broker.statistics()["subscriptions"][0]["durable"]
+    key = broker.statistics()["subscriptions"][0]["key"]
     arguments = [{"KEY": key, "MESSAGE-ID": message_id}.get(argument, argument) for argument in command]
 
     done = broker.program.run(*arguments, "--data", str(broker.data))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stompbroker.cli.message_format import SHOWN_BINARY_BYTES, choose_format
+from stompbroker.cli.reception import SHOWN_BINARY_BYTES, choose_format
 from stompbroker.stomp import Frame, Head
 
 
@@ -18,7 +18,7 @@ def message(body: bytes, **headers: str) -> Frame:
 
 
 def shown(frame: Frame) -> str:
-    return choose_format(as_json=False, body_only=False)(frame).decode()
+    return choose_format(is_json=False, body_only=False)(frame).decode()
 
 
 def test_people_see_destination_own_headers_and_body() -> None:
@@ -50,7 +50,7 @@ def test_a_body_that_is_not_text_is_shown_in_part(length: int) -> None:
 
 
 def test_json_is_one_line_with_headers_and_text() -> None:
-    line = choose_format(as_json=True, body_only=False)(message("grüß\ndich".encode(), price="1"))
+    line = choose_format(is_json=True, body_only=False)(message("grüß\ndich".encode(), price="1"))
 
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -59,10 +59,10 @@ def test_json_is_one_line_with_headers_and_text() -> None:
 
 
 def test_json_has_what_is_not_text_in_base64() -> None:
-    content = json.loads(choose_format(as_json=True, body_only=False)(message(b"\x00\xff")))
+    content = json.loads(choose_format(is_json=True, body_only=False)(message(b"\x00\xff")))
 
     assert (content["body"], content["encoding"]) == ("AP8=", "base64")
 
 
 def test_a_body_alone_is_written_as_it_is() -> None:
-    assert choose_format(as_json=False, body_only=True)(message(b"\x00\xff\x1b")) == b"\x00\xff\x1b\n"
+    assert choose_format(is_json=False, body_only=True)(message(b"\x00\xff\x1b")) == b"\x00\xff\x1b\n"

@@ -94,7 +94,7 @@ def test_a_signal_ends_it_gracefully(own_broker: RunningBroker, number: signal.S
 def test_options_environment_and_file_all_reach_the_broker(program: Program) -> None:
     (program.directory / "stompbroker.toml").write_text('log_level = "error"')
     with running_broker(program, "--log-level", "debug", "--set", "memory_limit=64 MiB") as broker:
-        assert broker.statistics()["broker"]["memory_limit_bytes"] == 64 * 1024**2
+        assert broker.statistics()["memory"]["limit_bytes"] == 64 * 1024**2
 
     log = [json.loads(line) for line in (program.directory / "log").read_text().splitlines()]
     assert log, "at level error there would be nothing"

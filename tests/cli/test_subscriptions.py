@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from stompbroker.cli.subscription_table import print_uncut, table_of
+from stompbroker.cli.subscriptions import near, table_of
+from stompbroker.cli.terminal import print_uncut
 from tests.cli.conftest import running_broker
-from tests.cli.scripted_control import addressed, named, scripted_control
+from tests.cli.scripted_answers import addressed, named, scripted_subscriptions
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def test_every_subscription_is_a_line(program: Program, data: Path) -> None:
     hour_ago = (datetime.now(UTC) - timedelta(minutes=61)).isoformat()
     gone = addressed("audit", "/topic/[red]orders.>", last_seen_at=hour_ago)
 
-    with scripted_control(data, here, gone):
+    with scripted_subscriptions(data, here, gone):
         done = program.run("subscriptions")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -51,7 +52,7 @@ def test_every_subscription_is_a_line(program: Program, data: Path) -> None:
 def test_a_name_is_never_cut(program: Program, data: Path) -> None:
     long = "n" * 250
 
-    with scripted_control(data, named("c", long, destination=f"/topic/{long}")):
+    with scripted_subscriptions(data, named("c", long, destination=f"/topic/{long}")):
         done = program.run("subscriptions", COLUMNS="60")
 
     assert done.stdout.splitlines()[1].startswith(f"c/{long}  /topic/{long}  ")
@@ -85,16 +86,16 @@ def test_the_age_is_in_the_largest_unit(seconds: int, age: str) -> None:
 def test_more_than_one_answer_is_asked_for_until_all_are_there(program: Program, data: Path) -> None:
     many = [named("c", f"{number:05}") for number in range(2500)]
 
-    with scripted_control(data, *many) as control:
+    with scripted_subscriptions(data, *many) as control:
         done = program.run("subscriptions", "--json")
 
     answer = json.loads(done.stdout)
     assert answer == {"total": 2500, "subscriptions": many}
-    assert [params.get("after") for _, params in control.calls] == [None, "c/00999", "c/01999"]
+    assert [params.get("cursor") for params in control.asked] == [None, "1000", "2000"]
 
 
 def test_no_subscriptions_is_said_together_with_how_to_make_one(program: Program, data: Path) -> None:
-    with scripted_control(data):
+    with scripted_subscriptions(data):
         done = program.run("subscriptions")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -123,7 +124,7 @@ def test_no_broker_is_a_sentence(program: Program, command: list[str]) -> None:
     ],
 )
 def test_what_the_list_shows_deletes_it(program: Program, data: Path, key: str, arguments: list[str]) -> None:
-    with scripted_control(data, named("c", "n"), addressed("a", "/topic/b"), named("x/y", "z")) as control:
+    with scripted_subscriptions(data, named("c", "n"), addressed("a", "/topic/b"), named("x/y", "z")) as control:
         done = program.run("subscriptions", "rm", *arguments)
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -142,7 +143,7 @@ def test_what_the_list_shows_deletes_it(program: Program, data: Path, key: str, 
 )
 def test_the_broker_may_be_named_before_or_after_rm(program: Program, arguments: list[str]) -> None:
     (program.directory / "other.toml").write_text('data = "elsewhere"')
-    with scripted_control(program.directory / "elsewhere", named("c", "n")) as control:
+    with scripted_subscriptions(program.directory / "elsewhere", named("c", "n")) as control:
         assert program.run(*arguments).returncode == 0
 
     assert control.deleted == ["c/n"]
@@ -159,21 +160,21 @@ def test_the_broker_may_be_named_before_or_after_rm(program: Program, arguments:
 def test_a_program_gives_up_messages_only_with_yes(
     program: Program, data: Path, counts: dict[str, int], words: str
 ) -> None:
-    with scripted_control(data, named("c", "n", **counts)) as control:
+    with scripted_subscriptions(data, named("c", "n", **counts)) as control:
         refused = program.run("subscriptions", "rm", "c/n")
         assert control.deleted == []
         done = program.run("subscriptions", "rm", "c/n", "--yes", "--json")
 
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == f"stompbroker: {words}to give them up and delete it, say so with --yes.\n"
-    assert json.loads(done.stdout) == {"key": "c/n", "backlog": counts.get("backlog", 0)}
+    assert json.loads(done.stdout) == {"id": "c/n!", "key": "c/n", "backlog": counts.get("backlog", 0)}
 
 
 @pytest.mark.parametrize(("typed", "deleted"), [("y\n", ["c/n"]), ("n\n", []), ("\n", []), ("\x04", [])])
 def test_a_person_is_asked(program: Program, data: Path, typed: str, deleted: list[str]) -> None:
     keyboard, terminal = pty.openpty()
     try:
-        with scripted_control(data, named("c", "n", backlog=7)) as control:
+        with scripted_subscriptions(data, named("c", "n", backlog=7)) as control:
             with program.start("subscriptions", "rm", "c/n", stdin=terminal) as process:
                 os.write(keyboard, typed.encode())
                 output, errors = process.communicate(timeout=HARD_TIMEOUT_S)
@@ -188,7 +189,7 @@ def test_a_person_is_asked(program: Program, data: Path, typed: str, deleted: li
 
 
 def test_a_key_that_is_not_there_is_answered_with_near_ones(program: Program, data: Path) -> None:
-    with scripted_control(data, named("billing", "invoices"), named("x", "y")) as control:
+    with scripted_subscriptions(data, named("billing", "invoices"), named("x", "y")) as control:
         near = program.run("subscriptions", "rm", "biling/invoices")
         far = program.run("subscriptions", "rm", "nothing-like-it")
 
@@ -201,6 +202,14 @@ def test_a_key_that_is_not_there_is_answered_with_near_ones(program: Program, da
     assert control.deleted == []
 
 
+def test_near_names_come_likeliest_first_and_are_few() -> None:
+    known = [named("billing", f"invoice{number}") for number in range(20)] + [named("x", "y")]
+
+    assert near(known, "billing/invoice7x")[0] == "billing/invoice7"
+    assert len(near(known, "billing/invoice")) == 3
+    assert near(known, "zzz") == []
+
+
 # A real broker
 
 
@@ -209,7 +218,7 @@ def test_a_durable_subscription_is_listed_resumed_and_deleted(own_broker: Runnin
     durable = ["/topic/orders", "--durable", "invoices", "--client-id", "billing", "--body-only"]
     with own_broker.subscriber(*durable):
         (here,) = json.loads(program.run("subscriptions", "--json").stdout)["subscriptions"]
-    assert (here["client_id"], here["name"], here["ack"]) == ("billing", "invoices", "client-individual")
+    assert (here["client_id"], here["durable_name"], here["ack"]) == ("billing", "invoices", "client-individual")
     assert here["connected"]
 
     own_broker.run("publish", "/topic/orders", "{n}", "--number", "--count", "5")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from stompbroker.cli.subscription_table import print_uncut
-from stompbroker.cli.trace_format import place, progress_table
+from stompbroker.cli.terminal import print_uncut
+from stompbroker.cli.trace import place, progress_table
 from tests.cli.failing_subscriber import client_of, make_letters, refuse_all
 from tests.cli.scripted_answers import scripted_answers
 

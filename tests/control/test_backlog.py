@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.clock import NANOSECONDS
-from stompbroker.control.errors import Unavailable
 from stompbroker.control.kept import KeptMessages
+from stompbroker.control.request import Unavailable
 
 if TYPE_CHECKING:
     import pytest

@@ -146,7 +146,7 @@ async def test_a_letter_whose_subscription_is_gone_stays_and_says_why(broker: Br
     subscriber = await broker.durable_subscriber()
     await kill(broker, subscriber, b"one")
     await subscriber.vanish()
-    await broker.parts.control.call("delete_subscription", {"key": "billing/orders"})
+    await broker.delete_subscription("billing/orders")
     again = await broker.durable_subscriber()  # of the same name, but another
 
     answer = await broker.parts.control.call("redrive_dead_letters", {"topic": "a"})

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from stompbroker.clock import NANOSECONDS
-from stompbroker.control import looking
+from stompbroker.control import ControlError, looking
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:
@@ -203,3 +203,18 @@ async def test_gauges_are_sums_over_what_there_is(store_directory: Path) -> None
         await broker.settle()
         sample = await broker.parts.control.sampler.take()
         assert (sample.in_flight, sample.waiting, sample.backlog) == (4, 1, 6)
+
+
+async def test_an_exact_overview_counts_what_came_a_moment_ago(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    control, publisher = broker.parts.control, await broker.client()
+    await control.call("overview", {})
+    await publisher.publish(b"1", b"2")
+    await publisher.sync()
+
+    recent, exact = await control.call("overview", {}), await control.call("overview", {"exact": True})
+
+    assert (recent["totals"]["published"], exact["totals"]["published"]) == (0, 2)
+    with pytest.raises(ControlError, match="exact is true or false"):
+        await control.call("overview", {"exact": "yes"})

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from stompbroker.control import ControlError, NotFound, Unavailable
+from stompbroker.storage import StoreFailing
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:
@@ -81,7 +82,6 @@ async def test_while_the_store_fails_nobody_is_disconnected_for_nothing(durable_
     broker.journal.health.note_failing("no such disk")
     for method, params in (
         ("remove_subscription", {"id": public_id}),
-        ("delete_subscription", {"key": "billing/orders"}),
         ("move_subscription", {"id": public_id, "to": "earliest"}),
     ):
         with pytest.raises(Unavailable, match="no such disk"):
@@ -156,11 +156,40 @@ async def test_what_is_not_there_is_not_found(durable_broker: BrokerUnderTest) -
 
 async def test_nobody_is_told_the_connection_of_one_that_is_away(durable_broker: BrokerUnderTest) -> None:
     subscriber = await durable_broker.durable_subscriber()
-    (attached,) = (await durable_broker.parts.control.call("statistics", {}))["subscriptions"]
+    (attached,) = (await durable_broker.parts.control.call("subscriptions", {}))["subscriptions"]
     await subscriber.vanish()
     await durable_broker.settle()
-    (away,) = (await durable_broker.parts.control.call("statistics", {}))["subscriptions"]
+    (away,) = (await durable_broker.parts.control.call("subscriptions", {}))["subscriptions"]
 
-    assert (attached["durable"], away["durable"]) == ("billing/orders", "billing/orders")
+    assert (attached["key"], away["key"]) == ("billing/orders", "billing/orders")
     assert attached["connection"] is not None
     assert away["connection"] is None
+
+
+@pytest.mark.parametrize("is_known_to_fail", [True, False])
+async def test_subscriptions_are_listed_without_their_lag_while_the_store_cannot_be_read(
+    store_directory: Path, is_known_to_fail: bool
+) -> None:
+    async with running_broker(store_in=store_directory) as broker:
+        await (await broker.durable_subscriber()).vanish()
+        await broker.store_messages(b"1")
+
+    async with running_broker(store_in=store_directory) as broker:
+        assert broker.parts.opened is not None
+        (before,) = (await broker.parts.control.call("subscriptions", {}))["subscriptions"]
+        is_asked = False
+
+        def fail(*_: object, **__: object) -> None:
+            nonlocal is_asked
+            is_asked = True
+            raise StoreFailing("no such disk")
+
+        broker.parts.opened.store.read_page = fail  # type: ignore[method-assign, assignment]
+        if is_known_to_fail:
+            broker.journal.health.note_failing("no such disk")
+        (shown,) = (await broker.parts.control.call("subscriptions", {}))["subscriptions"]
+        broker.journal.health.note_room(None)
+
+    assert before["lag_s"] is not None
+    assert (shown["lag_s"], shown["backlog"]) == (None, 1)
+    assert is_asked is not is_known_to_fail, "a store that hangs is not asked"

@@ -104,7 +104,7 @@ async def test_collection_is_explained_by_whoever_pins_most(store_directory: Pat
         assert pinning["since"]
         assert "'absent/absent', which nobody has attached to since" in topic["why"]
 
-        await broker.parts.control.call("delete_subscription", {"key": "absent/absent"})
+        await broker.delete_subscription("absent/absent")
         (topic,) = (await broker.parts.control.call("explain_collection", {"topic": "a"}))["topics"]
         assert topic["pinned_by"] == []
         assert topic["collectable"]["messages"] in (0, 10)  # it may have gone by now

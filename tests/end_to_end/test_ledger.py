@@ -101,7 +101,8 @@ def test_a_report_says_exactly_what_happened(tmp_path: Path) -> None:
 
         with subscriber(broker, "leaver") as leaver:
             answer(leaver, "ACK", next_of(leaver, 5))
-        ask(broker, "delete_subscription", key="leaver/orders")
+        (found,) = ask(broker, "subscriptions", q="leaver/orders")["subscriptions"]
+        ask(broker, "remove_subscription", id=found["id"])
         expected["leaver/orders", "acked"] = 5
         expected["leaver/orders", "expired"] = 3
         expected["leaver/orders", "unsubscribed"] = PUBLISHED - 5

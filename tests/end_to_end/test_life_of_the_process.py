@@ -104,10 +104,10 @@ def test_statistics_agree_with_what_happened(tmp_path: Path) -> None:
         assert shown.returncode == 0, shown.stderr
         statistics = json.loads(shown.stdout)
         topics = {topic["name"]: topic for topic in statistics["topics"]}
-        assert (topics["a"]["published"], topics["a"]["bytes"], topics["a"]["subscribers"]) == (5, 50, 1)
-        assert (topics["b"]["published"], topics["b"]["bytes"], topics["b"]["subscribers"]) == (3, 60, 0)
+        assert (topics["a"]["published"], topics["a"]["published_bytes"], topics["a"]["subscribers"]) == (5, 50, 1)
+        assert (topics["b"]["published"], topics["b"]["published_bytes"], topics["b"]["subscribers"]) == (3, 60, 0)
         (subscription,) = statistics["subscriptions"]
-        assert (subscription["id"], subscription["destination"]) == ("reader", "/topic/a")
+        assert (subscription["key"], subscription["destination"]) == ("reader", "/topic/a")
         assert (subscription["ack"], subscription["prefetch"]) == ("client-individual", 7)
         assert (subscription["delivered"], subscription["acked"], subscription["in_flight"]) == (5, 2, 3)
         (connection,) = statistics["connections"]

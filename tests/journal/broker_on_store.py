@@ -31,10 +31,6 @@ class BrokerOnStore(BrokerUnderTest):
         super().__init__(broker, nursery)
         self.store = store
 
-    def statistics(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.parts.control.describe_store()
-        return found
-
 
 @asynccontextmanager
 async def broker_on(data: Path, **settings: Any) -> AsyncIterator[BrokerOnStore]:

@@ -213,7 +213,7 @@ async def test_publishers_wait_for_room_and_go_on_when_there_is(data: Path, quic
         await publisher.publish(b"one", receipt="one")
         await wait_all_tasks_blocked()
         assert publisher.session.is_held_back
-        assert broker.statistics()["state"] == "low-space"
+        assert broker.journal.statistics().state.value == "low-space"
         other = await broker.client()
         await other.publish(b"elsewhere", destination="/topic/transient", receipt="elsewhere")
         await other.expect_receipt("elsewhere")
@@ -223,7 +223,7 @@ async def test_publishers_wait_for_room_and_go_on_when_there_is(data: Path, quic
 
         await publisher.expect_receipt("one")
         assert (await subscriber.next_message()).body == b"one"
-        assert broker.statistics()["state"] == "ok"
+        assert broker.journal.statistics().state.value == "ok"
 
 
 async def test_without_a_mark_space_is_never_low(data: Path) -> None:

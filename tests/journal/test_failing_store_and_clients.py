@@ -39,7 +39,7 @@ async def failing(broker: BrokerOnStore) -> None:
     """The store fails, and that has been noticed: somebody has published."""
     publisher = await broker.client()
     await publisher.publish(b"the first to wait")
-    await until(lambda: broker.statistics()["state"] == "failing")
+    await until(lambda: broker.journal.statistics().state.value == "failing")
 
 
 async def test_publishers_to_stored_topics_are_held_back_and_go_on_by_themselves(data: Path) -> None:
@@ -76,9 +76,9 @@ async def test_topics_in_memory_go_on(data: Path) -> None:
                 await publisher.expect_receipt(str(number))
                 assert (await transient.next_message()).body == b"%d" % number
 
-            assert broker.statistics()["state"] == "failing"
+            assert broker.journal.statistics().state.value == "failing"
             other.execute("ROLLBACK")
-            await until(lambda: broker.statistics()["state"] == "ok")
+            await until(lambda: broker.journal.statistics().state.value == "ok")
 
 
 async def test_acknowledgements_with_a_receipt_count_and_their_receipts_wait(data: Path) -> None:
@@ -106,7 +106,7 @@ async def test_a_durable_subscribe_waits_and_gets_what_was_published_behind_it(d
         with locked(data) as other:
             publisher = await broker.client()
             await publisher.publish(b"x", destination="/topic/other")
-            await until(lambda: broker.statistics()["state"] == "failing")
+            await until(lambda: broker.journal.statistics().state.value == "failing")
             headers = {"durable-subscription-name": "durable"}
             await client.send("SUBSCRIBE", id="0", destination="/topic/a", receipt="subscribed", **headers)
             await publisher.publish(b"one", destination="/topic/a")
@@ -135,7 +135,7 @@ async def test_a_reader_behind_the_window_goes_on_while_nothing_can_be_written(d
 
             assert bodies == [b"%d" % number for number in range(2500)]
             assert broker.store.pages_read >= 3
-            assert broker.statistics()["state"] == "failing"
+            assert broker.journal.statistics().state.value == "failing"
             other.execute("ROLLBACK")
             assert (await returned.next_message()).body == b"the first to wait"
 
@@ -146,16 +146,16 @@ async def test_the_statistics_an_operator_asks_for_say_what_is_the_matter(data: 
         with locked(data) as other:
             await failing(broker)
 
-            store = broker.statistics()
+            store = (await broker.parts.control.call("overview", {}))["store"]
 
             assert store["engine"] == "sqlite"
             assert store["state"] == "failing"
             assert "locked" in store["reason"]
             assert store["since"]
             other.execute("ROLLBACK")
-            await until(lambda: broker.statistics()["state"] == "ok")
-        assert broker.statistics()["reason"] is None
-        assert broker.statistics()["since"] is None
+            await until(lambda: broker.journal.statistics().state.value == "ok")
+        store = (await broker.parts.control.call("overview", {}))["store"]
+        assert (store["reason"], store["since"]) == (None, None)
 
 
 async def test_a_client_whose_answer_was_lost_gets_one_receipt_and_the_subscriber_one_message(data: Path) -> None:

@@ -162,12 +162,12 @@ async def test_nothing_is_receipted_that_goes_to_a_file_that_nobody_will_find(
 
         lose(data)
         await publisher.publish(b"after", receipt="after")
-        await until(lambda: broker.statistics()["state"] == "failing")
+        await until(lambda: broker.journal.statistics().state.value == "failing")
         tries = broker.store.tries
         await until(lambda: broker.store.tries > tries + 2)
         await wait_all_tasks_blocked()
 
-        assert broker.statistics()["state"] == "failing"
+        assert broker.journal.statistics().state.value == "failing"
         assert publisher.session.outbox.put_bytes == len(publisher.received), "it was told something"
 
 

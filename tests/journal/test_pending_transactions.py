@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
-from stompbroker.control.tracing import describe_delivery
+from stompbroker.control.explaining import describe_delivery
 from stompbroker.delivery import Waiting
 from stompbroker.ids import FIRST_OFFSET
 from tests.journal.broker_on_store import broker_on

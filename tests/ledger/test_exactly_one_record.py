@@ -323,7 +323,7 @@ async def test_what_was_redriven_to_another_subscriber(store_directory: Path) ->
         await broker.settle()
         await broker.parts.control.call("redrive_dead_letters", {"topic": "a"})
         await subscriber.acknowledge(await subscriber.next_message())
-        await broker.parts.control.call("delete_subscription", {"key": "others/others"})
+        await broker.delete_subscription("others/others")
         await broker.settle()
 
         assert outcomes(broker, "others") == [Outcome(0, "acked")]
@@ -340,7 +340,7 @@ async def test_ones_own_message_that_one_does_not_want(is_moved: bool, store_dir
         if is_moved:
             await move(broker, "latest")
         else:
-            await broker.parts.control.call("delete_subscription", {"key": "billing/orders"})
+            await broker.delete_subscription("billing/orders")
         await broker.settle()
 
         assert outcomes(broker) == []

@@ -46,7 +46,7 @@ def in_topic(name: str) -> str:
 
 
 def state(broker: BrokerUnderTest) -> str:
-    return str(broker.parts.control.describe_store()["state"])
+    return str(broker.journal.statistics().state.value)
 
 
 async def test_a_subscriber_stops_before_what_is_lost_and_others_go_on(store_directory: Path) -> None:
@@ -145,15 +145,15 @@ async def test_a_store_that_was_not_closed_is_checked_beside_everything_else(sto
     )
 
     async with running_broker(store_in=store_directory) as broker:
-        while broker.parts.control.describe_store()["check"] != "done":
+        while broker.journal.statistics().check != "done":
             await broker.settle()
 
         assert state(broker) == "damaged"
-        assert "topic b: the message at offset 29" in broker.parts.control.describe_store()["reason"]
+        assert "topic b: the message at offset 29" in str(broker.journal.statistics().reason)
 
 
 async def test_a_store_that_was_closed_is_not_checked(store_directory: Path) -> None:
     await store_backlog(store_directory)
 
     async with running_broker(store_in=store_directory) as broker:
-        assert broker.parts.control.describe_store()["check"] is None
+        assert broker.journal.statistics().check is None

@@ -530,7 +530,7 @@ async def test_a_subscription_is_deleted_while_the_message_that_dies_is_read_bac
         with held_reading(broker) as reading:
             mock_clock.jump(2)
             await until(reading.asked.is_set)
-            await broker.parts.control.call("delete_subscription", {"key": "billing/orders"})
+            await broker.delete_subscription("billing/orders")
         await broker.settle()
         mock_clock.jump(1)
         await broker.settle()
@@ -551,7 +551,7 @@ async def test_a_message_dies_while_its_subscription_is_being_deleted(
             await until(reading.asked.is_set)
             await broker.journal.wait_idle()
             with broker.held_store():
-                nursery.start_soon(broker.parts.control.call, "delete_subscription", {"key": "billing/orders"})
+                nursery.start_soon(broker.delete_subscription, "billing/orders")
                 await until(lambda: not broker.registry.durable)
                 reading.may_read.set()
                 await until(lambda: "DLQ.a" in broker.registry.topics)
@@ -623,7 +623,7 @@ async def test_a_subscription_is_deleted_while_its_letters_are_looked_for(store_
             with held_reading(broker) as reading:
                 nursery.start_soon(redrive)
                 await until(reading.asked.is_set)
-                await broker.parts.control.call("delete_subscription", {"key": "billing/orders"})
+                await broker.delete_subscription("billing/orders")
 
         ((skipped,),) = [answer["skipped"] for answer in answers]
         assert "is gone" in skipped["why"]

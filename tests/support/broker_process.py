@@ -20,6 +20,7 @@ import psutil
 import trio
 
 from stompbroker.cli.control_client import connect
+from stompbroker.cli.stats import MAX_ENTRIES, ask_for_statistics
 from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment
 
@@ -153,7 +154,7 @@ class BrokerProcess:
         return "\n".join(self.log().splitlines()[-_SHOWN_LOG_LINES:])
 
     def statistics(self) -> Any:
-        """What its control socket tells. Not from within trio."""
+        """What `stats --json` tells. Not from within trio."""
         return trio.run(_ask, self.data)
 
     def processor_s(self) -> float:
@@ -177,7 +178,7 @@ class BrokerProcess:
 
 async def _ask(data: Path) -> Any:
     async with connect(data) as control:
-        return await control.call("statistics")
+        return await ask_for_statistics(control, MAX_ENTRIES)
 
 
 @contextmanager

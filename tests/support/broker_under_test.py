@@ -229,6 +229,11 @@ class BrokerUnderTest:
         await client.subscribe(destination, durable_subscription_name=name, ack=ack, **headers)
         return client
 
+    async def delete_subscription(self, key: str) -> None:
+        """As an operator does it."""
+        (public_id,) = (one.public_id for one in self.registry.durable.values() if one.key == key)
+        await self.parts.control.call("remove_subscription", {"id": public_id})
+
     async def store_messages(self, *bodies: bytes, destination: str = "/topic/a", **headers: str) -> None:
         """Published by somebody who has waited for their receipt, and is gone."""
         publisher = await self.client()

@@ -26,7 +26,7 @@ def test_it_is_reachable_within_the_block_and_gone_behind_it(tmp_path: Path) -> 
 
 def test_settings_come_from_both_flags_and_a_file(tmp_path: Path) -> None:
     with running_broker(tmp_path, config='log_level = "debug"', memory_limit="64 MiB") as broker:
-        assert broker.statistics()["broker"]["memory_limit_bytes"] == 64 * 1024**2
+        assert broker.statistics()["memory"]["limit_bytes"] == 64 * 1024**2
 
 
 def test_a_killed_broker_comes_back_on_the_same_data(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.control import Looking
-from stompbroker.management.encoding import STEP_ENTRIES, as_json, as_json_in_steps
+from stompbroker.management.responses import STEP_ENTRIES, as_json, as_json_in_steps
 
 if TYPE_CHECKING:
     import pytest

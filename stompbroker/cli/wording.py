@@ -1,0 +1,83 @@
+"""How numbers, times and labelled values read in what commands print.
+
+Law: pure; the caller supplies `now`. Instants come as the broker writes them, ISO 8601 in UTC, and None where there is
+none. What strangers write is made readable by `visible_text`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from stompbroker.visible_text import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["counted", "duration", "in_one_piece", "labelled", "moment", "relative", "to_the_second"]
+
+#: A blank at which no line is broken. `readable` lets none through, so it is ours wherever it stands.
+_UNBREAKABLE = "\xa0"
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit of which there is at least one."""
+    for length, unit in _UNITS:
+        if seconds >= length:
+            return f"{seconds // length:,.0f} {unit}"
+    return "0 s"
+
+
+def relative(instant: str | None, now: datetime) -> str:
+    """`3 min ago`, `in 4 s`, or `now`."""
+    if not instant:
+        return ""
+    seconds = (datetime.fromisoformat(instant) - now).total_seconds()
+    if seconds <= -1:
+        return f"{duration(-seconds)} ago"
+    return f"in {duration(seconds)}" if seconds >= 1 else "now"
+
+
+def to_the_second(instant: str) -> str:
+    return datetime.fromisoformat(instant).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment(instant: str | None, now: datetime) -> str:
+    """To the second, and how far from now."""
+    return f"{to_the_second(instant)} ({relative(instant, now)})" if instant else ""
+
+
+def in_one_piece(name: str) -> str:
+    """A readable name that `labelled` does not break."""
+    return readable(name).replace(" ", _UNBREAKABLE)
+
+
+def labelled(pairs: Iterable[tuple[str, str]], *, width: int | None) -> list[str]:
+    """One line for each label and value; values that are longer than `width` leaves room for go on below themselves.
+
+    Nothing is broken but at blanks, and without a width nothing is.
+    """
+    pairs = list(pairs)
+    label_width = max(len(label) for label, _ in pairs)
+    lines = []
+    for label, value in pairs:
+        first, below = f"  {label:{label_width}}  ", " " * (label_width + 4)
+        if width is None:
+            lines.append(first + value)
+        else:
+            lines += textwrap.wrap(
+                value,
+                max(width, 2 * len(below)),
+                initial_indent=first,
+                subsequent_indent=below,
+                break_long_words=False,
+                break_on_hyphens=False,
+            ) or [first]
+    return [line.replace(_UNBREAKABLE, " ").rstrip() for line in lines]
