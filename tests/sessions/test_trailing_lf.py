@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stomp.versions import answer, every_version
+from tests.end_to_end.conformance.versions import answer, every_version
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stomp.versions import every_version
+from tests.end_to_end.conformance.versions import every_version
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

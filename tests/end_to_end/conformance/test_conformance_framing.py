@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.stomp import render_frame
-from tests.stomp.mock_time import pass_time
+from tests.end_to_end.conformance.mock_time import pass_time
+from tests.end_to_end.conformance.versions import V1_0, V1_1, V1_2, every_version, from_1_1_on, in_versions
 from tests.stomp.reading import Outcome, Seen, read_stream
-from tests.stomp.versions import V1_0, V1_1, V1_2, every_version, from_1_1_on, in_versions
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:

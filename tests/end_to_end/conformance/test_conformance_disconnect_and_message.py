@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trio.testing import wait_all_tasks_blocked
 
-from tests.stomp.versions import V1_0, answer, every_version, from_1_1_on
+from tests.end_to_end.conformance.versions import V1_0, answer, every_version, from_1_1_on
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stomp.mock_time import pass_time
-from tests.stomp.versions import V1_0, V1_1, V1_2, answer, every_answer, every_version, from_1_1_on, in_versions
+from tests.end_to_end.conformance.mock_time import pass_time
+from tests.end_to_end.conformance.versions import (
+    V1_0,
+    V1_1,
+    V1_2,
+    answer,
+    every_answer,
+    every_version,
+    from_1_1_on,
+    in_versions,
+)
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

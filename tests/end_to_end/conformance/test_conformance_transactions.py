@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stomp.mock_time import pass_time
-from tests.stomp.versions import V1_1, V1_2, answer, every_version, from_1_1_on
+from tests.end_to_end.conformance.mock_time import pass_time
+from tests.end_to_end.conformance.versions import V1_1, V1_2, answer, every_version, from_1_1_on
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:

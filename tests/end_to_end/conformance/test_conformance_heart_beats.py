@@ -10,8 +10,8 @@ import trio
 
 from stompbroker.stomp import HEART_BEAT, HeartBeats
 from stompbroker.stomp.heartbeat import negotiate
-from tests.stomp.mock_time import pass_time
-from tests.stomp.versions import V1_0, V1_2, every_version, from_1_1_on
+from tests.end_to_end.conformance.mock_time import pass_time
+from tests.end_to_end.conformance.versions import V1_0, V1_2, every_version, from_1_1_on
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -10,9 +10,9 @@ import pytest
 from stompbroker import __version__
 from stompbroker.stomp import State, Version
 from stompbroker.transport.transport import LINGER_S
-from tests.stomp.mock_time import pass_time
+from tests.end_to_end.conformance.mock_time import pass_time
+from tests.end_to_end.conformance.versions import V1_0, every_version, from_1_1_on
 from tests.stomp.reading import connection
-from tests.stomp.versions import V1_0, every_version, from_1_1_on
 from tests.support.broker_under_test import running_broker
 
 if TYPE_CHECKING:

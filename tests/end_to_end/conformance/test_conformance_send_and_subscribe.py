@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stomp.versions import V1_0, V1_2, answer, every_version, from_1_1_on
+from tests.end_to_end.conformance.versions import V1_0, V1_2, answer, every_version, from_1_1_on
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
