@@ -287,7 +287,7 @@ class _Trial:
 
     def _judge(self, left: dict[str, set[tuple[str, int]]], state: Any, *, is_told: bool) -> None:
         unsettled = {
-            each["durable"].partition("/")[0]: each["backlog"] + each["in_flight"]
+            each["key"].partition("/")[0]: each["backlog"] + each["in_flight"]
             for each in state["subscriptions"]
             if each["durable"]
         }

@@ -135,7 +135,7 @@ class Pattern:
     @property
     def key(self) -> str:
         """What it is found by: no other kind and name has this text."""
-        return key_of(self.kind.value, self.name)
+        return self.name if self.kind is DestinationKind.TOPIC else key_of(self.kind.value, self.name)
 
     @property
     def is_of_dead_letters(self) -> bool:
