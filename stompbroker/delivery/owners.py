@@ -39,8 +39,8 @@ class Owners(Generic[Owner]):
     __slots__ = ("_held_by", "_shares")
 
     def __init__(self) -> None:
-        #: Who has all that is in flight, while there are no shares. Weak: where nothing is in flight, nobody says that
-        #: it has left.
+        #: Who has all that is in flight, while there are no shares. A weak reference: a consumer that leaves tells only
+        #: the readings that something is in flight from, and the others must not keep it in memory.
         self._held_by: Callable[[], Owner | None] = _nobody
         self._shares: dict[Owner, OffsetRanges] | None = None
 

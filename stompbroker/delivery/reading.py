@@ -76,7 +76,7 @@ class Again(NamedTuple):
 class Reading:
     """
     Invariants:
-        every unsettled sent message that may have to go again is in the log, in `held` or in the store
+        every unsettled sent message that may have to go again is in the log, in the store, or held in `remembered`
         failures and what is remembered are of unsettled offsets only
         every settled message of a durable subscription is in `unrecorded` once, or in the ledger, unless it was lost
         unsent == end of the log - cursor.next_offset - what was given up ahead of it

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from stompbroker.commitlog import Cursor
 
@@ -45,9 +45,6 @@ class ReadingQueue(Generic[R]):
 
     def __bool__(self) -> bool:
         return bool(self._readings)
-
-    def __iter__(self) -> Iterator[R]:
-        return iter(self._readings)
 
     def put(self, reading: R) -> None:
         if reading.listed_in is not self._token:
