@@ -23,6 +23,7 @@ from stompbroker.delivery import (
     TopicPolicy,
     parse_pattern,
     parse_topic_name,
+    sending,
 )
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.signals import Signal
@@ -153,7 +154,7 @@ class JournalContract:
             consumer = transient_consumer(self.registry, "a")
             journal.submit(Unit({self.topic("a"): make_messages(3)}, [], lambda: None))
             await self.idle(journal)
-            consumer.deliver_slice(0)
+            sending.deliver_slice(consumer, 0)
 
             journal.submit(Unit({}, [Answer(consumer, Verdict.ACK, 1, 2)], lambda: None))
 
@@ -168,7 +169,7 @@ class JournalContract:
             topic = self.topic("a")
             journal.submit(Unit({topic: make_messages(3)}, [], lambda: None))
             await self.idle(journal)
-            consumer.deliver_slice(0)
+            sending.deliver_slice(consumer, 0)
             answers = [Answer(consumer, Verdict.ACK, 1, 3)]
 
             def look() -> None:

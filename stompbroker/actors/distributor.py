@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from stompbroker.clock import NANOSECONDS
+from stompbroker.delivery import answering, redelivery
 
 if TYPE_CHECKING:
     from stompbroker.changes import DeadLetters
@@ -66,12 +67,12 @@ async def _look_at_due(registry: Registry, dead_letters: DeadLetters, clock: Clo
         began_at_s = perf_counter()
         now_ns = clock.now_ns()
         for consumer, first, last in deadlines.take_due(now_ns, DUE_PER_TURN):
-            consumer.pass_deadline(first, last, now_ns)
+            answering.pass_deadline(consumer, first, last, now_ns)
         used_up: list[Waiting] = []
         for entry in redeliveries.take_due(now_ns, DUE_PER_TURN):
             if entry.reading.is_used_up(entry.offset):
                 used_up.append(entry)
             else:
-                entry.reading.become_due(entry.offset)
+                redelivery.become_due(entry)
         dead_letters.give_up(used_up)
         stretches.note("distributor", began_at_s)

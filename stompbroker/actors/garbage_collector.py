@@ -112,7 +112,7 @@ class _Cycles:
 def _look_after_blocked(registry: Registry, now_ns: int) -> None:
     for topic in list(registry.blocked):
         topic.try_to_unblock(now_ns)
-        if not topic.is_blocked or now_ns - topic.progress_at_ns < topic.policy.block_timeout_s * NANOSECONDS:
+        if not topic.gate.is_blocked or now_ns - topic.progress_at_ns < topic.policy.block_timeout_s * NANOSECONDS:
             continue
         topic.progress_at_ns = now_ns
         for reading in topic.disconnect_pinning():

@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from stompbroker.changes import Unit
-from stompbroker.delivery import Mark
+from stompbroker.delivery import Mark, withdrawing
 from stompbroker.storage import StoreDamaged, StoreFailing
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def _expire(
             if message is None:
                 where = "" if topic is None else f"topic {topic.name}: "
                 health.note_damage(f"{where}the message at offset {offset} is not as it was written")
-            elif topic is not None and topic.expire(offset, message, now_ns):
+            elif topic is not None and withdrawing.expire(topic, offset, message, now_ns):
                 purged.setdefault(topic, {})[offset] = message
         if purged:
             await _purge(purged, journal)

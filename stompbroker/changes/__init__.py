@@ -7,7 +7,7 @@ own: dead letters, and the removal of subscriptions that nobody uses. Neighbours
 from stompbroker.changes.dead_letters import DeadLetters
 from stompbroker.changes.effects import Effect, SetAside, SettledDeliveries
 from stompbroker.changes.idle_subscriptions import IdleSubscriptions
-from stompbroker.changes.journal import Gate, Journal, JournalStatistics, MemoryJournal, StoreState
+from stompbroker.changes.journal import Journal, JournalStatistics, MemoryJournal, StoreState
 from stompbroker.changes.letters import Provenance, provenance_of, redriven
 from stompbroker.changes.removing import removal
 from stompbroker.changes.unit import Answer, Decision, Lane, Unit, Verdict
@@ -17,7 +17,6 @@ __all__ = [
     "DeadLetters",
     "Decision",
     "Effect",
-    "Gate",
     "IdleSubscriptions",
     "Journal",
     "JournalStatistics",

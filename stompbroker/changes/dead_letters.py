@@ -18,7 +18,7 @@ from stompbroker.changes.letters import letter_of
 from stompbroker.changes.removing import removal
 from stompbroker.changes.unit import Unit
 from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery import Waiting, WhenUsedUp
+from stompbroker.delivery import Waiting, WhenUsedUp, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
@@ -83,12 +83,12 @@ class DeadLetters:
                 continue
             message, is_known = reading.get(offset)
             if not is_known and (reading.is_recorded or not is_discarded):
-                reading.topic.pages.call_when_read(reading.topic, offset, partial(self._try_again, entry, 0))
+                reading.topic.context.pages.call_when_read(reading.topic, offset, partial(self._try_again, entry, 0))
                 continue
             if message is not None:
                 reading.remember(offset, message)
             if is_discarded or message is None:  # purged, or its topic's store had not kept it
-                reading.discard(offset, self._clock.now_ns())
+                withdrawing.discard(reading, offset, self._clock.now_ns())
                 continue
             topic = self._topic_for(reading.topic)
             letter = letter_of(

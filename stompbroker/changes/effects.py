@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.delivery import account_of
+from stompbroker.delivery import account_of, answering, redelivery
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
 
@@ -65,7 +65,7 @@ class Effect:
         self._finish()
 
     def _schedule_again(self) -> None:
-        self.reading.schedule_again(self.claimed.waiting)
+        redelivery.schedule_again(self.reading, self.claimed.waiting)
 
     def _finish(self) -> None:
         """It is decided: whoever has answered in the meantime is heard."""
@@ -73,7 +73,7 @@ class Effect:
         for consumer in subscription.consumers:
             consumer.sent.forget_settled()
         subscription.offer(self.reading)
-        self.reading.repeat_deferred()
+        answering.repeat_deferred(self.reading)
 
 
 @final
@@ -100,7 +100,7 @@ class SettledDeliveries(Effect):
         reading.settle_claimed(self.claimed)
         if self.outcome is Outcome.ACKED:
             subscription.counters.acked += count
-            reading.topic.times.note_acknowledged(self._sent_at_ns, now_ns, count)
+            reading.topic.context.times.note_acknowledged(self._sent_at_ns, now_ns, count)
         else:
             subscription.counters.dead += count
         self._finish()
@@ -126,7 +126,7 @@ class SetAside(Effect):
             return
         subscription.pending -= self.claimed.total
         subscription.waiting += self.claimed.total
-        self.reading.set_aside_claimed(self.claimed, self.failures)
+        redelivery.set_aside_claimed(self.reading, self.claimed, self.failures)
         subscription.counters.nacked += self.claimed.total
         self._finish()
 
@@ -138,8 +138,8 @@ def claim_settled(
     records: list[Settled] = []
     if reading.is_recorded:
         records = account_of(reading, ranges, outcome, now_ns, sent_at_ns)
-    elif reading.topic.records is not None:
-        reading.topic.records.sample(reading, ranges, outcome, now_ns, sent_at_ns)
+    elif reading.topic.context.records is not None:
+        reading.topic.context.records.sample(reading, ranges, outcome, now_ns, sent_at_ns)
     return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, sent_at_ns)
 
 
@@ -154,5 +154,5 @@ def claim_refused(part: Part[Reading], refusal: Refusal, *, holder: Consumer | N
     ]
     if not offsets:
         return None
-    failures = reading.failures_after(offsets, refusal, sent_at_ns)
+    failures = redelivery.failures_after(reading, offsets, refusal, sent_at_ns)
     return SetAside(reading, reading.cursor.claim([(offset, offset + 1) for offset in offsets]), failures)

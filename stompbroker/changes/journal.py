@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from stompbroker.signals import Signal
+from stompbroker.delivery import Gate
 
 if TYPE_CHECKING:
     from stompbroker.changes.unit import Unit
     from stompbroker.clock import Clock
 
-__all__ = ["Gate", "Journal", "JournalStatistics", "MemoryJournal", "StoreState"]
+__all__ = ["Journal", "JournalStatistics", "MemoryJournal", "StoreState"]
 
 
 @final
@@ -55,31 +55,6 @@ class JournalStatistics:
     damages: int = 0
     #: "running" or "done" if the store is checked, since its last broker did not close it.
     check: str | None = None
-
-
-@final
-class Gate:
-    """Whether the journal takes messages for stored topics; closed while it has too many, or nowhere to put them."""
-
-    __slots__ = ("is_blocked", "unblocked", "waits_for_consumers", "why")
-
-    def __init__(self) -> None:
-        self.is_blocked = False
-        self.unblocked = Signal()
-        #: While it is closed: what is the matter, for whoever is held back.
-        self.why = ""
-        #: Whether it will open when consumers have made room; otherwise there is nothing they could do.
-        self.waits_for_consumers = False
-
-    def close(self, why: str, *, waits_for_consumers: bool) -> None:
-        self.is_blocked = True
-        self.why = why
-        self.waits_for_consumers = waits_for_consumers
-
-    def open(self) -> None:
-        if self.is_blocked:
-            self.is_blocked = False
-            self.unblocked.wake()
 
 
 class Journal(Protocol):

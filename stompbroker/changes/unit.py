@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.changes.effects import claim_refused, claim_settled
 from stompbroker.commitlog import OffsetRanges
-from stompbroker.delivery import Part, Refusal
+from stompbroker.delivery import Part, Refusal, answering, withdrawing
 from stompbroker.ledger.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -166,18 +166,19 @@ class Unit:
             if not consumer.is_open and not consumer.is_answerable:
                 continue
             if answer.verdict is Verdict.ACK:
-                self.decisions.append(Decision(answer, consumer.take_acknowledged(answer.first, answer.last)))
+                self.decisions.append(Decision(answer, answering.acknowledged(consumer, answer.first, answer.last)))
             else:
-                self.decisions.append(Decision(answer, consumer.take_refused(answer.first, answer.last)))
+                self.decisions.append(Decision(answer, answering.refused(consumer, answer.first, answer.last)))
         self.answers = []
 
     def apply_decisions(self, now_ns: int) -> None:
         decisions, self.decisions = self.decisions, []
         for answer, parts in decisions:
             if answer.verdict is Verdict.ACK:
-                answer.consumer.settle(parts, now_ns)
+                answering.settle(answer.consumer, parts, now_ns)
             else:
-                answer.consumer.set_aside(parts, answer.refusal, answers=answer.last + 1 - answer.first)
+                answers = answer.last + 1 - answer.first
+                answering.set_aside(answer.consumer, parts, answer.refusal, answers=answers)
 
     def claim(self, now_ns: int) -> None:
         """Its answers count when it is durable: until then what they mean is pending.
@@ -202,9 +203,9 @@ class Unit:
         subscription = consumer.subscription
         if subscription.is_closed:
             return
-        unclaimed, pending = whole.reading.split_pending(whole)
+        unclaimed, pending = answering.split_pending(whole)
         for part in pending:
-            part.reading.defer(partial(self._claim_acknowledged, consumer, part, now_ns))
+            answering.defer(part.reading, partial(self._claim_acknowledged, consumer, part, now_ns))
         for reading, start, stop, sent_at_ns in unclaimed:
             ranges = reading.cursor.unsettled(start, stop)
             if ranges:
@@ -246,5 +247,5 @@ class Unit:
         for effect in self.effects:
             effect.apply(now_ns)
         for topic, messages_at in self.purged.items():
-            topic.purge(messages_at, now_ns)
+            withdrawing.purge(topic, messages_at, now_ns)
         self.then()

@@ -3,7 +3,7 @@
 Law: this file knows offsets and nothing else. No clock, no waiting, no storage; whoever moves a cursor is responsible
 for making the move durable. Every change is one synchronous call.
 
-Below `next_offset` every offset is in exactly one of five states; above it, it is unsent:
+Below `next_offset` every offset is in exactly one of five states; from it on, it is unsent or given up:
 
     in flight ──settle──► settled          sent, not yet answered
         │  ▲                 ▲
@@ -15,6 +15,8 @@ Below `next_offset` every offset is in exactly one of five states; above it, it 
 The fifth is pending: the offset belongs to a unit that is on its way to the store (`claim`). It is not sent again,
 released or settled by anybody else; and it is not settled, so nothing that it needs may be deleted. The unit's end
 decides: `settle_claimed`, `set_aside_claimed`, or `give_back` if the store refuses the unit.
+
+What is given up will never be sent. It is settled as soon as `next_offset` reaches it.
 
 "In flight" is what is left over: it is derived, not kept, so a thousand deliveries in order cost two numbers.
 
@@ -79,22 +81,24 @@ class Cursor:
         ack_floor <= next_offset; every offset below ack_floor is settled
         every settled range starts above ack_floor (otherwise the floor would have moved) and ends by next_offset
         waiting, free, pending and settled share no offset, and all are below next_offset
+        what is given up lies above next_offset
         in_flight == next_offset - ack_floor - settled above the floor - waiting - free - pending
     """
 
-    __slots__ = ("_free", "_pending", "_settled", "_waiting", "ack_floor", "next_offset")
+    __slots__ = ("_free", "_given_up", "_pending", "_settled", "_waiting", "ack_floor", "next_offset")
 
     def __init__(self, position: Offset) -> None:
         #: Everything below it is settled.
         self.ack_floor = position
-        #: The lowest offset that was never sent.
+        #: The lowest offset that is still to be sent for the first time.
         self.next_offset = position
         self._settled = OffsetRanges()
         self._waiting: set[int] = set()
         #: Sorted.
         self._free: list[int] = []
-        #: None while nothing is pending, as it mostly is.
+        #: Both mostly None, which means that there is nothing pending, or given up.
         self._pending: OffsetRanges | None = None
+        self._given_up: OffsetRanges | None = None
 
     @classmethod
     def restored(cls, ack_floor: Offset, settled: Iterable[tuple[int, int]], next_offset: Offset) -> Cursor:
@@ -102,7 +106,10 @@ class Cursor:
         cursor = cls(ack_floor)
         cursor.next_offset = next_offset
         for start, stop in settled:
-            cursor._settled.add(start, stop)
+            if start < next_offset:
+                cursor._settled.add(start, stop)
+            else:
+                cursor.give_up(start, stop)
         cursor.release_ranges(cursor.in_flight_ranges())
         return cursor
 
@@ -134,9 +141,26 @@ class Cursor:
         return len(self._settled) + 1
 
     @property
-    def settled_ranges(self) -> Iterable[tuple[int, int]]:
-        """Above the ack floor."""
-        return iter(self._settled)
+    def settled_ranges(self) -> list[tuple[int, int]]:
+        """Above the ack floor, with what is given up."""
+        return [*self._settled, *(self._given_up or ())]
+
+    @property
+    def has_given_up(self) -> bool:
+        return self._given_up is not None
+
+    def unsent_count(self, end: int) -> int:
+        """How many offsets below the end of the log are still to be sent for the first time."""
+        return end - self.next_offset - (0 if self._given_up is None else self._given_up.count)
+
+    def unsent(self, end: int) -> list[tuple[int, int]]:
+        """The ranges of them."""
+        if self._given_up is not None:
+            return self._given_up.gaps(self.next_offset, end)
+        return [(self.next_offset, end)] if self.next_offset < end else []
+
+    def is_unsent(self, offset: int) -> bool:
+        return offset >= self.next_offset and (self._given_up is None or offset not in self._given_up)
 
     def is_settled(self, start: int, stop: int) -> bool:
         """Whether every offset o with start <= o < stop is settled."""
@@ -176,13 +200,30 @@ class Cursor:
         """Everything from next_offset up to `stop` was sent and is now in flight."""
         assert stop >= self.next_offset
         self.next_offset = stop
+        if self._given_up is not None:
+            self._step_over_given_up(stop)
 
-    def step_over(self, stop: Offset) -> None:
+    def step_over(self, stop: int) -> None:
         """Everything unsent below `stop` will never be sent: it is settled in one go."""
         if stop > self.next_offset:
-            start = self.next_offset
-            self.next_offset = stop
+            start, self.next_offset = self.next_offset, Offset(stop)
             self._settle_range(start, stop)
+            if self._given_up is not None:
+                self._given_up.forget_below(stop)
+                self._step_over_given_up(stop)
+
+    def give_up(self, start: int, stop: int) -> int:
+        """What is unsent within [start, stop) will never be sent. Returns how many offsets that are."""
+        self._given_up = self._given_up or OffsetRanges()
+        added = self._given_up.add(max(start, self.next_offset), stop)
+        self._step_over_given_up(self.next_offset)
+        return added
+
+    def _step_over_given_up(self, start: int) -> None:
+        assert self._given_up is not None
+        self.next_offset = Offset(self._given_up.pop_first_if_starting_at(start))
+        self._settle_range(start, self.next_offset)
+        self._given_up = self._given_up or None
 
     def settle(self, start: int, stop: int) -> Settlement:
         """What was sent of [start, stop) and is not pending is done with, whatever state it was in."""
@@ -333,4 +374,6 @@ class Cursor:
             assert self.ack_floor <= start < stop <= self.next_offset
             assert self._settled.gaps(start, stop) == [(start, stop)]
             assert not any(start <= offset < stop for offset in (*self._waiting, *self._free))
+        assert self._given_up is None or self._given_up
+        assert all(start > self.next_offset for start, _ in self._given_up or ())
         assert self.in_flight == sum(stop - start for start, stop in self.in_flight_ranges())

@@ -23,7 +23,7 @@ from stompbroker.control.request import (
     number,
     optional_text,
 )
-from stompbroker.delivery import DEAD_LETTERS
+from stompbroker.delivery import DEAD_LETTERS, withdrawing
 from stompbroker.ids import Offset
 from stompbroker.stomp import tail_headers
 
@@ -216,7 +216,7 @@ class DeadLetterMethods:
             raise Unavailable(f"{self._journal.gate.why}; try again later")
         now_ns = self._clock.now_ns()
         for letter in letters:
-            topic.skip(letter.offset, letter.message, now_ns)
+            withdrawing.skip(topic, letter.offset, letter.message, now_ns)
         completion = Completion("take it")
         purged = {topic: {letter.offset: letter.message for letter in letters}}
         self._journal.submit(Unit(instead, [], completion.finish, purged=purged, refused=completion.refuse))

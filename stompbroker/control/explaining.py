@@ -204,7 +204,7 @@ def describe_delivery(reading: Reading, offset: Offset, *, is_for_it: bool = Tru
     is_in_flight = state == "in flight"
     attempts = None if state in ("settled", "not for it") else (0 if failure is None else failure.count) + is_in_flight
     first_sent_ns = reading.first_sent_ns(offset)
-    last_sent_ns = reading.last_sent_ns(offset)
+    last_sent_ns = _last_sent_ns(reading, offset)
     return {
         "state": state,
         "attempts": attempts,
@@ -230,3 +230,14 @@ def _state(reading: Reading, offset: Offset) -> str:
 
 def _time(at_ns: int | None) -> str | None:
     return iso_time(at_ns) if at_ns else None
+
+
+def _last_sent_ns(reading: Reading, offset: Offset) -> int | None:
+    """When an unsettled message was sent for the last time, if that is known."""
+    failure = reading.failures.get(offset)
+    if reading.cursor.is_in_flight(offset):
+        holders = (each for each in reading.subscription.consumers if reading.owners.has(each, offset))
+        return next((each.sent.sent_at_ns(reading, offset) for each in holders), None)
+    if failure is not None and failure.last_attempt_ns:
+        return failure.last_attempt_ns
+    return reading.remembered.first_sent_ns(offset)

@@ -24,6 +24,7 @@ from stompbroker.control.request import (
     optional_truth,
 )
 from stompbroker.control.sampling import COUNTERS, counters_of
+from stompbroker.delivery import withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start
@@ -240,7 +241,7 @@ class SubscriptionMethods:
             raise ControlError("somebody attached to it, or deleted it, in the meantime; try again")
         # There is nothing below; and more may have been collected while we looked.
         position = max(position, reading.topic.collected_up_to)
-        reading.move_to(position, self._clock.now_ns())
+        withdrawing.move_to(reading, position, self._clock.now_ns())
         await self._journal.wait_idle()
         return {"id": subscription.public_id, "offset": position, **await self._describe(subscription)}
 

@@ -118,7 +118,7 @@ class TopicMethods:
             "stored_messages": stored_messages(topic),
             "first_offset": topic.collected_up_to if topic.is_in_store else topic.log.start_offset,
             "next_offset": topic.log.end_offset,
-            "blocked": topic.is_blocked,
+            "blocked": topic.gate.is_blocked,
             "last_used_at": iso_time(topic.last_used_at_ns),
         }
 

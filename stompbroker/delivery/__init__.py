@@ -4,6 +4,7 @@ Law: all mutation is synchronous, so it is atomic between checkpoints; `async` o
 synchronisation. Neighbours import from here only.
 """
 
+from stompbroker.delivery import answering, redelivery, sending, withdrawing
 from stompbroker.delivery.accounting import account_of
 from stompbroker.delivery.consumer import Consumer, Credit, Unanswered
 from stompbroker.delivery.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
@@ -17,6 +18,7 @@ from stompbroker.delivery.destination import (
     parse_topic_name,
 )
 from stompbroker.delivery.failure import Failure, Refusal
+from stompbroker.delivery.gate import Gate
 from stompbroker.delivery.identity import Identity, IdentityKind
 from stompbroker.delivery.pages import PageRequest, Pages
 from stompbroker.delivery.pattern_tree import PatternTree
@@ -46,6 +48,7 @@ __all__ = [
     "DestinationKind",
     "Durability",
     "Failure",
+    "Gate",
     "Identity",
     "IdentityKind",
     "IdlePolicy",
@@ -75,8 +78,12 @@ __all__ = [
     "Waiting",
     "WhenUsedUp",
     "account_of",
+    "answering",
     "key_of",
     "parse_pattern",
     "parse_shown_topic",
     "parse_topic_name",
+    "redelivery",
+    "sending",
+    "withdrawing",
 ]

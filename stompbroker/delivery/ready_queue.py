@@ -18,8 +18,6 @@ __all__ = ["ReadyQueue"]
 class Receiver(Protocol):
     is_queued: bool
 
-    def deliver_slice(self, now_ns: int) -> None: ...
-
 
 class Blockable(Protocol):
     def try_to_unblock(self, now_ns: int) -> None: ...

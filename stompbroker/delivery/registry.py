@@ -13,6 +13,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, final
 
+from stompbroker.delivery.answering import count_in_flight_between, repeat_deferred
 from stompbroker.delivery.delivery_policy import WhenUsedUp
 from stompbroker.delivery.delivery_times import DeliveryTimes
 from stompbroker.delivery.failure import Refusal
@@ -20,10 +21,12 @@ from stompbroker.delivery.pages import Pages
 from stompbroker.delivery.pattern_tree import PatternTree
 from stompbroker.delivery.reading import Waiting
 from stompbroker.delivery.ready_queue import ReadyQueue
+from stompbroker.delivery.redelivery import note_lost
 from stompbroker.delivery.subscription import Counters
 from stompbroker.delivery.timetable import Timetable
 from stompbroker.delivery.topic import Topic, TopicContext
 from stompbroker.delivery.unsaved import Unsaved
+from stompbroker.delivery.withdrawing import expire_oldest
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.signals import Signal
@@ -66,7 +69,7 @@ def _still_waits(entry: Waiting) -> bool:
 
 
 def _is_unanswered(entry: Unanswered) -> bool:
-    return entry.consumer.is_open and entry.consumer.count_in_flight_between(entry.first, entry.last) > 0
+    return entry.consumer.is_open and count_in_flight_between(*entry) > 0
 
 
 @final
@@ -79,7 +82,7 @@ class Registry:
     """
 
     __slots__ = (
-        "_around",
+        "_context",
         "_max_topics",
         "_totals",
         "blocked",
@@ -130,7 +133,7 @@ class Registry:
         self.collection_wanted = Signal()
         self.unsaved: Unsaved[Reading, Subscription, Topic] = Unsaved()
         self.budget = budget
-        self._around = TopicContext(
+        self._context = TopicContext(
             budget=budget,
             patterns=PatternTree(),
             durable=PatternTree(),
@@ -193,7 +196,7 @@ class Registry:
         return topic
 
     def _make_topic(self, name: Pattern, now_ns: int, *, next_offset: Offset = FIRST_OFFSET) -> Topic:
-        topic = Topic(name, self.policies.find(name), self._around, now_ns, next_offset=next_offset)
+        topic = Topic(name, self.policies.find(name), self._context, now_ns, next_offset=next_offset)
         self.topics[name.key] = topic
         if topic.is_of_dead_letters:
             self.topics_of_dead_letters[topic] = None
@@ -202,7 +205,7 @@ class Registry:
     def collect(self, topic: Topic, now_ns: int, *, unused_since_ns: int) -> bool:
         """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""
         topic.forget_closed_readings()
-        topic.expire_oldest(now_ns)
+        expire_oldest(topic, now_ns)
         topic.find_between_holes()
         if topic.is_in_store and topic.collected_up_to < topic.collectable_up_to(now_ns):
             topic.note_collectable()
@@ -210,7 +213,7 @@ class Registry:
             topic.window.trim()
             if topic.is_in_store and self.budget.is_tight:
                 topic.window.shorten()
-        if topic.last_used_at_ns > unused_since_ns or topic.is_blocked or not topic.is_unused:
+        if topic.last_used_at_ns > unused_since_ns or topic.gate.is_blocked or not topic.is_unused:
             return False
         topic.remove()
         del self.topics[topic.destination.key]
@@ -245,7 +248,7 @@ class Registry:
             return
         subscription.has_begun = True
         if not subscription.pattern.is_exact:
-            self._around.patterns.add(subscription.pattern, subscription)
+            self._context.patterns.add(subscription.pattern, subscription)
             return
         topic = self.topics.get(subscription.pattern.key) or self._make_topic(subscription.pattern, now_ns)
         if subscription not in topic.readings:
@@ -278,7 +281,7 @@ class Registry:
                 subscription.offer(reading)
             if worked_on is not None:
                 refusal = Refusal(now_ns, "the connection was lost", is_lost=True)
-                worked_on.reading.note_lost(Offset(worked_on.start), refusal, sent_at_ns=worked_on.sent_at_ns)
+                note_lost(worked_on, refusal)
             self._note_seen(subscription, now_ns)
             affected.update(self.blocked)
         self._close(transient, affected, now_ns)
@@ -317,7 +320,7 @@ class Registry:
                 topic.remove_reading(subscription, now_ns)
                 affected[topic] = None
             else:
-                self._around.patterns.remove(subscription.pattern, subscription)
+                self._context.patterns.remove(subscription.pattern, subscription)
                 affected.update(self.blocked)
             subscription.readings.clear()
         for topic in affected:
@@ -325,7 +328,7 @@ class Registry:
 
     def durable_for(self, topic: Topic) -> list[Subscription]:
         """The durable subscriptions that get what is published there."""
-        return self._around.durable.match(topic.destination)
+        return self._context.durable.match(topic.destination)
 
     # Durable subscriptions -------------------------------------------------------------------------------------------
 
@@ -334,7 +337,7 @@ class Registry:
         assert subscription.durability is not None
         self.durable[subscription.durability.identity] = subscription
         self.subscriptions[subscription] = None
-        self._around.durable.add(subscription.pattern, subscription)
+        self._context.durable.add(subscription.pattern, subscription)
 
     def forget_durable(self, subscription: Subscription) -> None:
         """It is to be removed: it cannot be subscribed to any more. What it matches is stored until it has been."""
@@ -349,14 +352,14 @@ class Registry:
         self.durable.setdefault(subscription.durability.identity, subscription)
         subscription.is_leaving = False
         for reading in subscription.readings.values():
-            reading.repeat_deferred()
+            repeat_deferred(reading)
 
     def remove_durable(self, subscription: Subscription, now_ns: int) -> None:
         """It is gone for good. Nothing to do if it was before: it may have been refused and deleted at once."""
         if subscription.is_closed:
             return
         self.forget_durable(subscription)
-        self._around.durable.remove(subscription.pattern, subscription)
+        self._context.durable.remove(subscription.pattern, subscription)
         self._close([subscription], {}, now_ns)
 
     def _note_seen(self, subscription: Subscription, now_ns: int) -> None:

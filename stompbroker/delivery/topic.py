@@ -16,16 +16,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.commitlog import Cursor, Log, OffsetRanges
+from stompbroker.delivery.gate import Gate
 from stompbroker.delivery.policy import SlowSubscriber
 from stompbroker.delivery.reading import Reading
 from stompbroker.delivery.retained import Retained
 from stompbroker.delivery.window import Window
 from stompbroker.ids import FIRST_OFFSET, Offset
-from stompbroker.ledger.outcome import Outcome
-from stompbroker.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from stompbroker.delivery.consumer import Unanswered
     from stompbroker.delivery.delivery_times import DeliveryTimes
@@ -52,8 +51,6 @@ UNBLOCK_SHARE: Final = 0.75
 #: most ranges that are looked at: where there are more, the floors have to move first.
 MIN_BETWEEN_HOLES: Final = 100
 MAX_HOLES: Final = 20_000
-#: Expired messages that are dropped from a log at one look.
-EXPIRED_PER_LOOK: Final = 500
 
 
 @final
@@ -85,12 +82,11 @@ class Topic:
     """
     Invariants:
         the size of the log is charged to the memory budget
-        is_blocked exactly when the topic is in the registry's set of blocked topics
+        the gate is closed exactly when the topic is in the registry's set of blocked topics
         a reading of a subscription that has closed is ignored, and removed at the next refresh
     """
 
     __slots__ = (
-        "_around",
         "_durable_version",
         "_forgotten_version",
         "_is_stored",
@@ -100,8 +96,9 @@ class Topic:
         "budget",
         "collected",
         "collected_up_to",
+        "context",
         "destination",
-        "is_blocked",
+        "gate",
         "is_choosy",
         "is_removed",
         "last_used_at_ns",
@@ -117,7 +114,6 @@ class Topic:
         "retained",
         "store_id",
         "stored_end",
-        "unblocked",
         "whole_from",
         "window",
     )
@@ -144,11 +140,10 @@ class Topic:
         self.published_bytes = 0
         self.last_used_at_ns = now_ns
         self.is_removed = False
-        #: Whether publishers are held back.
-        self.is_blocked = False
+        #: Closed while publishers are held back.
+        self.gate = Gate()
         #: While blocked: when a reading that pins the window last moved.
         self.progress_at_ns = now_ns
-        self.unblocked = Signal()
         #: Its number in the store, if it is there.
         self.store_id: int | None = None
         #: The offset up to which the store knows it; behind it nothing was published there.
@@ -169,7 +164,7 @@ class Topic:
             self.retained = Retained(policy.retention)
         #: Units on their way through the journal that publish here.
         self.pending_units = 0
-        self._around = around
+        self.context = around
         self._pinned_at = Offset(0)
         #: The version of the patterns up to which new ones have been noticed, and closed ones.
         self._matched_version = -1
@@ -183,7 +178,7 @@ class Topic:
     @property
     def is_stored(self) -> bool:
         """Whether what is published here must go through the journal."""
-        durable = self._around.durable
+        durable = self.context.durable
         if self._durable_version != durable.version:
             self._durable_version = durable.version
             self._is_stored = self.is_retaining or bool(durable.match(self.destination))
@@ -202,30 +197,6 @@ class Topic:
     def is_in_store(self) -> bool:
         return self.store_id is not None
 
-    @property
-    def unsaved(self) -> Unsaved[Reading, Subscription, Topic]:
-        return self._around.unsaved
-
-    @property
-    def pages(self) -> Pages:
-        return self._around.pages
-
-    @property
-    def times(self) -> DeliveryTimes:
-        return self._around.times
-
-    @property
-    def records(self) -> Records | None:
-        return self._around.records
-
-    @property
-    def redeliveries(self) -> Timetable[Waiting]:
-        return self._around.redeliveries
-
-    @property
-    def deadlines(self) -> Timetable[Unanswered]:
-        return self._around.deadlines
-
     def enter_store(self, store_id: int) -> None:
         """It has a place in the store from now on. What the log holds by now is not there."""
         self.store_id = store_id
@@ -242,13 +213,13 @@ class Topic:
             return self.log
         page = self.page(offset)
         if page is not None:
-            self.pages.read_ahead(self, page.end_offset)
+            self.context.pages.read_ahead(self, page.end_offset)
         return page
 
     def page(self, offset: Offset) -> Log | None:
         """What the store has at `offset` and behind it; None if that has to be read first."""
         assert self.is_in_store, f"offset {offset} of {self.name} is unsettled but not kept"
-        return self.pages.find(self, offset)
+        return self.context.pages.find(self, offset)
 
     @property
     def settled_floor(self) -> Offset:
@@ -301,64 +272,6 @@ class Topic:
     def stored_messages(self) -> int:
         """How many messages the store may have of it: some offsets in between may have none."""
         return self.log.end_offset - self.collected_up_to - self.collected.count if self.is_in_store else 0
-
-    def purge(self, messages: Mapping[Offset, Message], now_ns: int) -> None:
-        """These are gone, although somebody may not have settled them: nobody gets them any more."""
-        for reading in self.readings.values():
-            takes = reading.selection(now_ns).takes
-            for offset, message in messages.items():
-                if takes(message):
-                    reading.give_up(offset, Outcome.SKIPPED, now_ns, message)
-                else:
-                    reading.pass_by(offset)
-        self.window.drop_ranges([(offset, offset + 1) for offset in messages])
-        self.pages.forget(self)
-        if self.retained is not None:
-            self.retained.forget(messages)
-
-    def expire_oldest(self, now_ns: int) -> None:
-        """Drop what has expired from the front of the log, a slice of it: messages mostly expire in their order. The
-        rest is stepped over when its turn comes."""
-        if not self.is_choosy:
-            return
-        expired = 0
-        for offset, message in self.log:
-            if (
-                expired == EXPIRED_PER_LOOK
-                or not message.has_expired(now_ns)
-                or not self.expire(offset, message, now_ns)
-            ):
-                break
-            expired += 1
-        if expired:
-            start = self.log.start_offset
-            self.window.drop_ranges([(start, start + expired)])
-
-    def skip(self, offset: Offset, message: Message, now_ns: int) -> None:
-        """An operator takes a message away: who has it in flight may still acknowledge it; nobody else gets it. Said
-        before it is purged, so that cursors and ledger know of it in the very batch that deletes it."""
-        self._give_up(offset, message, Outcome.SKIPPED, now_ns)
-
-    def expire(self, offset: Offset, message: Message, now_ns: int) -> bool:
-        """The time of a message is over; it may be without its body. True if nobody has it in flight, where it can
-        still be acknowledged: then it can go. False, too, while only the store has it: its batch is written, and not
-        completed yet."""
-        if offset >= self.log.end_offset:
-            return False
-        for subscription in self._give_up(offset, message, Outcome.EXPIRED, now_ns):
-            subscription.counters.expired += 1
-        return all(
-            reading.cursor.is_settled(offset, offset + 1) or offset >= reading.cursor.next_offset
-            for reading in self.readings.values()
-        )
-
-    def _give_up(self, offset: Offset, message: Message, outcome: Outcome, now_ns: int) -> list[Subscription]:
-        """Those for whom it was still to be sent."""
-        return [
-            subscription
-            for subscription, reading in self.readings.items()
-            if reading.selection(now_ns).takes(message) and reading.give_up(offset, outcome, now_ns, message)
-        ]
 
     # Publishing ------------------------------------------------------------------------------------------------------
 
@@ -427,19 +340,19 @@ class Topic:
         A wildcard subscription costs nothing per topic until a message is published there: this runs before every
         append, so a subscription that came in between starts with that very message.
         """
-        if self._matched_version == self._around.patterns.version:
+        if self._matched_version == self.context.patterns.version:
             return
-        self._matched_version = self._around.patterns.version
+        self._matched_version = self.context.patterns.version
         self.forget_closed_readings()
-        for subscription in self._around.patterns.match(self.destination):
+        for subscription in self.context.patterns.match(self.destination):
             if subscription not in self.readings:
                 self.add_reading(subscription)
 
     def forget_closed_readings(self) -> None:
         """Let go of wildcard subscriptions that have gone."""
-        if self._forgotten_version == self._around.patterns.version:
+        if self._forgotten_version == self.context.patterns.version:
             return
-        self._forgotten_version = self._around.patterns.version
+        self._forgotten_version = self.context.patterns.version
         closed = [subscription for subscription in self.readings if subscription.is_closed]
         for subscription in closed:
             self.readings.pop(subscription).close()
@@ -449,7 +362,7 @@ class Topic:
     def note_collectable(self) -> None:
         """Perhaps nobody needs any more what the store has."""
         if self.is_in_store and self.collected_up_to < self.log.end_offset:
-            self.unsaved.collectable[self] = None
+            self.context.unsaved.collectable[self] = None
 
     @property
     def is_unused(self) -> bool:
@@ -463,7 +376,7 @@ class Topic:
                 not subscription.pattern.is_exact and reading.is_idle for subscription, reading in self.readings.items()
             )
             # One that is only just being made has no reading yet, and a batch may be giving the topic its number.
-            and not any(subscription.pattern.is_exact for subscription in self._around.durable.match(self.destination))
+            and not any(subscription.pattern.is_exact for subscription in self.context.durable.match(self.destination))
         )
 
     def remove(self) -> None:
@@ -485,7 +398,7 @@ class Topic:
 
         Nothing to do if they are not: whoever goes through the blocked topics may unblock others on the way.
         """
-        if not self.is_blocked:
+        if not self.gate.is_blocked:
             return
         self.forget_closed_readings()
         self.window.trim()
@@ -497,19 +410,8 @@ class Topic:
             self.progress_at_ns = now_ns
         # What is sent and unsettled is not what the window bounds: a subscriber that works on it blocks nobody.
         if not self.window.fills(UNBLOCK_SHARE, part=1 - self.window.sent_part):
-            self.is_blocked = False
-            del self._around.blocked[self]
-            self.unblocked.wake()
-
-    @property
-    def why(self) -> str:
-        """Why publishers are held back, for whoever is."""
-        return f"topic {self.name!r} is full"
-
-    @property
-    def waits_for_consumers(self) -> bool:
-        """Whether it will take messages again when consumers have taken some: always."""
-        return True
+            del self.context.blocked[self]
+            self.gate.open()
 
     def disconnect_pinning(self) -> list[Reading]:
         """Disconnect the subscribers that have read least; returns where they stood."""
@@ -520,15 +422,15 @@ class Topic:
         return pinning
 
     def _block(self, now_ns: int) -> None:
-        if not self.is_blocked:
-            self.is_blocked = True
+        if not self.gate.is_blocked:
+            self.gate.close(f"topic {self.name!r} is full", waits_for_consumers=True)
             self.progress_at_ns = now_ns
             self._pinned_at = self.window.lowest_unsent
-            self._around.blocked[self] = None
+            self.context.blocked[self] = None
 
     def check_invariants(self) -> None:
         self.log.check_invariants()
-        assert self.is_blocked == (self in self._around.blocked)
+        assert self.gate.is_blocked == (self in self.context.blocked)
         for subscription, reading in self.readings.items():
             assert subscription.is_closed or subscription.readings[self] is reading
             if not subscription.is_closed:

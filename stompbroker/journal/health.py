@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
-from stompbroker.changes import Gate, StoreState
+from stompbroker.changes import StoreState
+from stompbroker.delivery import Gate
 from stompbroker.storage import REMEDY
 
 if TYPE_CHECKING:

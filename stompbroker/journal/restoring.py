@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import Cursor
-from stompbroker.delivery import AckMode, Durability, Failure, Identity, IdentityKind, Pattern, Subscription, key_of
+from stompbroker.delivery import (
+    AckMode,
+    Durability,
+    Failure,
+    Identity,
+    IdentityKind,
+    Pattern,
+    Subscription,
+    key_of,
+    redelivery,
+)
 from stompbroker.errors import OperatorError
 from stompbroker.journal.rows import ATTACHED, read_wishes
 
@@ -40,7 +50,6 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
             reading = topic.add_reading(subscription, _cursor(cursor, start))
             if cursor is not None:
                 reading.generation = cursor.generation
-                reading.restore_given_up(settled for settled in cursor.settled if settled[0] >= cursor.sent_up_to)
     for subscription in subscriptions.values():
         registry.begin(subscription, now_ns)
     for failed in kept.redeliveries:
@@ -72,8 +81,7 @@ def _cursor(row: CursorRow | None, first_stored: Offset) -> Cursor:
     """No row means: every message that exists is unsettled."""
     if row is None:
         return Cursor(first_stored)
-    sent = [settled for settled in row.settled if settled[0] < row.sent_up_to]
-    return Cursor.restored(row.ack_floor, sent, row.sent_up_to)
+    return Cursor.restored(row.ack_floor, row.settled, row.sent_up_to)
 
 
 def _restore_failure(
@@ -95,7 +103,7 @@ def _restore_failure(
         is_final=row.is_final,
         nacks=row.nacks,
     )
-    if not reading.restore_failure(row.offset, failure):
+    if not redelivery.restore_failure(reading, row.offset, failure):
         # It was settled in the same moment: its row is to go.
         reading.changed_failures[row.offset] = None
         registry.unsaved.note_reading(reading, 1)

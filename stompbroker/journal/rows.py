@@ -106,7 +106,7 @@ def redelivery_key(reading: Reading, offset: Offset) -> RedeliveryKey:
 
 def cursor_row(reading: Reading, cursor: Cursor) -> CursorRow:
     subscription_id, topic_id, _ = redelivery_key(reading, cursor.ack_floor)
-    settled = (*cursor.settled_ranges, *reading.given_up_ahead)
+    settled = tuple(cursor.settled_ranges)
     return CursorRow(
         subscription_id, topic_id, cursor.ack_floor, settled, cursor.next_offset, generation=reading.generation
     )

@@ -33,9 +33,9 @@ from stompbroker.storage import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from stompbroker.changes import Gate, Unit
+    from stompbroker.changes import Unit
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Registry, Subscription
+    from stompbroker.delivery import Gate, Registry, Subscription
     from stompbroker.journal.rows import Numbers
     from stompbroker.ledger.exports import Exports
     from stompbroker.ledger.settled import Account

@@ -37,8 +37,8 @@ from stompbroker.stomp import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from stompbroker.changes import Gate, Lane
-    from stompbroker.delivery import Consumer, Topic
+    from stompbroker.changes import Lane
+    from stompbroker.delivery import Consumer, Gate, Topic
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.consumers import Named
     from stompbroker.sessions.outbox import Outbox
@@ -95,7 +95,7 @@ class Commands:
         self.consumers = Consumers(context.message_ids, context.settings.max_subscriptions)
         self._subscribing = Subscribing(context, client, self.consumers, outbox, lane)
         #: The topic that was full, or the journal's gate that was closed, when a frame had to be held back.
-        self.held_by: Topic | Gate | None = None
+        self.held_by: Gate | None = None
         #: Answers to deliveries of subscriptions that were closed by then.
         self.late_answers = 0
         #: NACKs since the session last set it to 0.
@@ -186,8 +186,8 @@ class Commands:
 
     def _is_held_by(self, topic: Topic) -> bool:
         """Whether what is published to this topic has to wait, for the topic or for the journal."""
-        if topic.is_blocked:
-            self.held_by = topic
+        if topic.gate.is_blocked:
+            self.held_by = topic.gate
             return True
         if topic.is_stored and self._context.journal.gate.is_blocked:
             self.held_by = self._context.journal.gate

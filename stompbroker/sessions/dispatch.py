@@ -13,6 +13,8 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.delivery import sending
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -73,7 +75,7 @@ class Dispatch:
             ends_at_s = perf_counter() + TURN_S
             while True:
                 while len(ready):
-                    ready.take().deliver_slice(now_ns)
+                    sending.deliver_slice(ready.take(), now_ns)
                     if perf_counter() > ends_at_s:
                         break
                 # What was sent in `auto` mode is settled by that, and may make room for more.

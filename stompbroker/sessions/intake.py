@@ -11,9 +11,9 @@ from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
 
 if TYPE_CHECKING:
-    from stompbroker.changes import Gate, Lane
+    from stompbroker.changes import Lane
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Topic
+    from stompbroker.delivery import Gate
     from stompbroker.sessions.consumers import Consumers
     from stompbroker.sessions.outbox import Outbox
     from stompbroker.sessions.parking import Parking
@@ -70,7 +70,7 @@ class Intake:
         self._stopped_since_ns = now_ns
         self._sent_when_stopped = self._outbox.sent_bytes
 
-    def check(self, now_ns: int, held_by: Topic | Gate | None, consumers: Consumers) -> None:
+    def check(self, now_ns: int, held_by: Gate | None, consumers: Consumers) -> None:
         """Raise PeerViolation if the client has not been read for long and waits for itself, or does not take what it
         asked for."""
         if self.check_at_ns is None or now_ns < self.check_at_ns:

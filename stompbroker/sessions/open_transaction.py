@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from stompbroker.delivery import answering
+
 if TYPE_CHECKING:
     from stompbroker.delivery import Consumer
     from stompbroker.sessions.consumers import Named
@@ -35,7 +37,7 @@ class OpenTransaction:
         consumer, number = delivery
         if consumer.is_cumulative:
             highest = self._highest.get(consumer, 0)
-            count = consumer.count_in_flight_between(highest + 1, number)
+            count = answering.count_in_flight_between(consumer, highest + 1, number)
             self._highest[consumer] = max(highest, number)
         else:
             count = delivery not in self._acknowledged

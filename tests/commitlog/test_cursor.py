@@ -32,6 +32,8 @@ class CursorMachine(RuleBasedStateMachine):
         self.cursor = Cursor(Offset(5))
         self.model: dict[int, State] = {}
         self.next_offset = 5
+        #: Unsent offsets that will never be sent.
+        self.given_up: set[int] = set()
         #: What is pending, by the claim it belongs to, and what each offset was before.
         self.claims: list[tuple[Claimed, dict[int, State]]] = []
 
@@ -41,17 +43,41 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(count=small)
     def send(self, count: int) -> None:
-        self.cursor.advance(Offset(self.next_offset + count))
-        for offset in range(self.next_offset, self.next_offset + count):
-            self.model[offset] = State.IN_FLIGHT
-        self.next_offset += count
+        """Up to what is given up, as a reader does."""
+        stop = next((stop for _, stop in self.cursor.unsent(self.next_offset + count)), self.next_offset)
+        self.cursor.advance(Offset(stop))
+        self.move_to(stop, State.IN_FLIGHT)
 
     @rule(count=small)
     def step_over(self, count: int) -> None:
-        self.cursor.step_over(Offset(self.next_offset + count))
-        for offset in range(self.next_offset, self.next_offset + count):
-            self.model[offset] = State.SETTLED
-        self.next_offset += count
+        stop = self.next_offset + count
+        self.cursor.step_over(stop)
+        self.move_to(stop, State.SETTLED)
+
+    def move_to(self, stop: int, state: State) -> None:
+        self.model.update(dict.fromkeys(range(self.next_offset, stop), state))
+        self.next_offset = stop
+        self.given_up = {offset for offset in self.given_up if offset >= stop}
+        while self.next_offset in self.given_up:
+            self.given_up.remove(self.next_offset)
+            self.model[self.next_offset] = State.SETTLED
+            self.next_offset += 1
+
+    @rule(start=st.integers(-5, 15), count=small)
+    def give_up(self, start: int, count: int) -> None:
+        first, stop = self.next_offset + start, self.next_offset + start + count
+        new = set(range(max(first, self.next_offset), stop)) - self.given_up
+        assert self.cursor.give_up(first, stop) == len(new)
+        self.given_up |= new
+        self.move_to(self.next_offset, State.SETTLED)
+
+    @rule()
+    def write_down_and_restore(self) -> None:
+        """What was in flight or waiting is free afterwards; nothing may be pending."""
+        if not self.claims:
+            self.cursor = Cursor.restored(self.cursor.ack_floor, self.cursor.settled_ranges, self.cursor.next_offset)
+            unsettled = [offset for offset, state in self.model.items() if state is not State.SETTLED]
+            self.model.update(dict.fromkeys(unsettled, State.FREE))
 
     @rule(start=st.integers(0, 200), count=small)
     def settle(self, start: int, count: int) -> None:
@@ -137,6 +163,12 @@ class CursorMachine(RuleBasedStateMachine):
         self.cursor.check_invariants()
         states = list(self.model.values())
         assert self.cursor.next_offset == self.next_offset
+        end = self.next_offset + 20
+        unsent = [offset for start, stop in self.cursor.unsent(end) for offset in range(start, stop)]
+        assert unsent == [offset for offset in range(self.next_offset, end) if offset not in self.given_up]
+        assert self.cursor.unsent_count(self.next_offset + 40) == 40 - len(self.given_up)
+        assert all(self.cursor.is_unsent(offset) for offset in unsent)
+        assert not any(self.cursor.is_unsent(offset) for offset in (*self.given_up, *self.model))
         assert self.cursor.in_flight == states.count(State.IN_FLIGHT)
         assert self.cursor.waiting_count == states.count(State.WAITING)
         assert self.cursor.free_count == states.count(State.FREE)
@@ -163,7 +195,7 @@ def test_acknowledging_in_order_keeps_no_ranges() -> None:
         cursor.settle(offset, offset + 1)
 
     assert cursor.ack_floor == 1000
-    assert list(cursor.settled_ranges) == []
+    assert cursor.settled_ranges == []
 
 
 def test_a_cursor_does_not_go_back() -> None:

@@ -24,8 +24,11 @@ from stompbroker.delivery import (
     Subscription,
     TopicPolicies,
     TopicPolicy,
+    Waiting,
     parse_pattern,
     parse_topic_name,
+    redelivery,
+    sending,
 )
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.stomp import FrameReader, Limits, Version
@@ -121,7 +124,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(topic=st.sampled_from(TOPICS), count=st.integers(1, 15))
     def publish(self, topic: str, count: int) -> None:
         store = self.registry.topic(parse_topic_name(topic), self.now_ns)
-        if store.is_blocked:
+        if store.gate.is_blocked:
             return
         numbers = range(self.published + 1, self.published + 1 + count)
         self.published += count
@@ -135,7 +138,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def distribute(self, slices: int) -> None:
         for _ in range(slices):
             if len(self.registry.ready):
-                self.registry.ready.take().deliver_slice(0)
+                sending.deliver_slice(self.registry.ready.take(), 0)
         self.registry.ready.try_to_unblock_moved(self.now_ns)
 
     @rule(which=st.integers(0, 3))
@@ -207,7 +210,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         """Everything set aside becomes due."""
         self.now_ns += 10
         for reading, offset in self.registry.redeliveries.take_due(self.now_ns, 10_000):
-            reading.become_due(offset)
+            redelivery.become_due(Waiting(reading, offset))
         for model in self.models:
             model.fates.update(dict.fromkeys(model.with_fate(Fate.WAITING), Fate.FREE))
 
@@ -250,7 +253,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         else:
             raise AssertionError("something is never delivered")
         for topic in list(self.registry.topics.values()):
-            assert not topic.is_blocked
+            assert not topic.gate.is_blocked
             self.registry.collect(topic, self.now_ns, unused_since_ns=-1)
             assert topic.log.message_count == 0, "what everybody has settled is collected"
         assert self.budget.used_bytes == 0

@@ -28,6 +28,8 @@ from stompbroker.delivery import (
     TopicPolicy,
     parse_pattern,
     parse_topic_name,
+    redelivery,
+    sending,
 )
 from stompbroker.delivery.owners import Owners
 from stompbroker.ids import FIRST_OFFSET, Offset
@@ -79,13 +81,13 @@ class Scene:
 
     def deliver(self) -> None:
         while len(self.registry.ready):
-            self.registry.ready.take().deliver_slice(self.now_ns)
+            sending.deliver_slice(self.registry.ready.take(), self.now_ns)
         self.registry.check_invariants()
 
     def become_due(self) -> None:
         self.now_ns += 3600 * 1_000_000_000
         for entry in self.registry.redeliveries.take_due(self.now_ns, 1000):
-            entry.reading.become_due(entry.offset)
+            redelivery.become_due(entry)
         self.deliver()
 
     def leave(self, consumer: Consumer) -> None:

@@ -29,6 +29,7 @@ from stompbroker.delivery import (
     TopicPolicy,
     parse_pattern,
     parse_topic_name,
+    sending,
 )
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.journal.store_writer import ThreadWriter
@@ -182,7 +183,7 @@ class JournalUnderTest:
         """As the distributor does, to clients that read at once."""
         while len(self.registry.ready):
             consumer = self.registry.ready.take()
-            consumer.deliver_slice(0)
+            sending.deliver_slice(consumer, 0)
             sink = consumer.sink
             assert isinstance(sink, ListSink)
             sink.send()

@@ -34,8 +34,12 @@ from stompbroker.delivery import (
     TopicPolicies,
     TopicPolicy,
     WhenUsedUp,
+    answering,
     parse_pattern,
     parse_topic_name,
+    redelivery,
+    sending,
+    withdrawing,
 )
 from stompbroker.ids import Offset
 from stompbroker.journal import Numbers, StoreJournal, restore
@@ -67,10 +71,10 @@ from tests.support.sinks import frame_sink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from stompbroker.changes import Gate, Journal
+    from stompbroker.changes import Journal
     from stompbroker.clock import Clock
     from stompbroker.commitlog import Log
-    from stompbroker.delivery import PageRequest, Reading, Topic, Waiting
+    from stompbroker.delivery import Gate, PageRequest, Reading, Topic, Waiting
     from stompbroker.journal import Formed
     from stompbroker.sessions import Outbox
     from stompbroker.stomp import Frame
@@ -267,7 +271,7 @@ class ModelledBroker:
 
     def publish(self, topic: str, count: int, ttl_ms: int | None, is_persistent: bool) -> None:
         store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
-        if store.is_blocked:
+        if store.gate.is_blocked:
             return
         messages = [self._message(topic, ttl_ms, is_persistent=is_persistent) for _ in range(count)]
         store.is_choosy = store.is_choosy or ttl_ms is not None
@@ -473,7 +477,7 @@ class ModelledBroker:
         for _ in range(slices):
             if len(self.registry.ready):
                 consumer = self.registry.ready.take()
-                consumer.deliver_slice(self.clock.ns)
+                sending.deliver_slice(consumer, self.clock.ns)
                 self._look_at_deliveries(consumer)
         self.registry.ready.try_to_unblock_moved(self.clock.ns)
 
@@ -703,13 +707,13 @@ class ModelledBroker:
             expected.pass_deadlines(now_ns)
             to_bury[expected.number] = expected.become_due(now_ns)
         for consumer, first, last in self.registry.deadlines.take_due(now_ns, 10_000):
-            consumer.pass_deadline(first, last, now_ns)
+            answering.pass_deadline(consumer, first, last, now_ns)
         used_up: list[Waiting] = []
         for entry in self.registry.redeliveries.take_due(now_ns, 10_000):
             if entry.reading.is_used_up(entry.offset):
                 used_up.append(entry)
             else:
-                entry.reading.become_due(entry.offset)
+                redelivery.become_due(entry)
         self.dead_letters.give_up(used_up)
         self._look_at_given_up(to_bury)
 
@@ -834,7 +838,7 @@ class ModelledBroker:
                         expected.expire(published)
                         is_held = course.fate is Fate.IN_FLIGHT or course.pending_for is not None
                         is_in_flight = is_in_flight or is_held
-            assert topic.expire(offset, message, self.clock.ns) == (not is_in_flight)
+            assert withdrawing.expire(topic, offset, message, self.clock.ns) == (not is_in_flight)
             if not is_in_flight:
                 purged.setdefault(topic, {})[offset] = message
         if purged:

@@ -34,8 +34,11 @@ from stompbroker.delivery import (
     Subscription,
     TopicPolicies,
     TopicPolicy,
+    Waiting,
     parse_pattern,
     parse_topic_name,
+    redelivery,
+    sending,
 )
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
@@ -184,7 +187,7 @@ class DurableMachine(RuleBasedStateMachine):
         bodies = {message.body for message in messages} if is_persistent else set()
         self.persistent |= bodies
         store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
-        if store.is_blocked:
+        if store.gate.is_blocked:
             return
         self.journal.submit(Unit({store: messages}, [], lambda: self.receipted.update(bodies)))
 
@@ -222,7 +225,7 @@ class DurableMachine(RuleBasedStateMachine):
     def distribute(self, slices: int) -> None:
         for _ in range(slices):
             if len(self.registry.ready):
-                self.registry.ready.take().deliver_slice(0)
+                sending.deliver_slice(self.registry.ready.take(), 0)
         self.registry.ready.try_to_unblock_moved(self.clock.ns)
 
     @rule()
@@ -290,7 +293,7 @@ class DurableMachine(RuleBasedStateMachine):
         model = self.models[which]
         connection = model.connection
         store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
-        if connection is None or not connection.sent or connection.ack_mode is AckMode.AUTO or store.is_blocked:
+        if connection is None or not connection.sent or connection.ack_mode is AckMode.AUTO or store.gate.is_blocked:
             return
         number = choice % len(connection.sent) + 1
         self.published += 1
@@ -320,7 +323,7 @@ class DurableMachine(RuleBasedStateMachine):
     def let_time_pass(self) -> None:
         self.clock.ns += 10
         for reading, offset in self.registry.redeliveries.take_due(self.clock.ns, 10_000):
-            reading.become_due(offset)
+            redelivery.become_due(Waiting(reading, offset))
 
     @rule(which=st.integers(0, 3), leaving=st.sampled_from([Leaving.TAKEN_AWAY, Leaving.UNSUBSCRIBED]))
     def leave(self, which: int, leaving: Leaving) -> None:

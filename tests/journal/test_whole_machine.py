@@ -184,7 +184,7 @@ class WholeMachine(RuleBasedStateMachine):
     def transact(self, who: int, answers: list[tuple[int, bool, int | None]], topic: str | None, then: Then) -> None:
         broker = self.broker
         attachment = broker.answering[who % len(broker.answering)]
-        if topic is not None and topic in broker.registry.topics and broker.registry.topics[topic].is_blocked:
+        if topic is not None and topic in broker.registry.topics and broker.registry.topics[topic].gate.is_blocked:
             return
         meant = [
             (self._some_number(attachment, choice), None if is_ack else broker.refusal(delay_ms))

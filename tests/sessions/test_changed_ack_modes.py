@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stompbroker.delivery import sending
 from stompbroker.stomp import Version
 from tests.support.broker_under_test import running_broker
 from tests.support.redelivery import MS, jump_to, refuse
@@ -129,7 +130,7 @@ def queue_for_auto(broker: BrokerUnderTest, client: Client) -> Consumer:
     (subscription,) = broker.registry.durable.values()
     consumer = subscription.consumer
     assert consumer is not None
-    consumer.deliver_slice(0)
+    sending.deliver_slice(consumer, 0)
     assert consumer.in_flight == 5
     return consumer
 

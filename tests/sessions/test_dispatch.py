@@ -22,6 +22,7 @@ from stompbroker.delivery import (
     TopicPolicy,
     parse_pattern,
     parse_topic_name,
+    sending,
 )
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.sessions import Dispatch, FlushQueue, Outbox, dispatch
@@ -248,14 +249,14 @@ async def test_a_mistake_in_a_turn_leaves_what_is_filled_to_writers_and_who_is_r
 ) -> None:
     scene, kernels = Scene(), [SmallKernel() for _ in range(3)]
     first, second, _ = [scene.subscribe(kernel) for kernel in kernels]
-    deliver_slice = Consumer.deliver_slice
+    deliver_slice = sending.deliver_slice
 
     def fail(consumer: Consumer, now_ns: int) -> None:
         if consumer is second:
             raise ZeroDivisionError
         deliver_slice(consumer, now_ns)
 
-    monkeypatch.setattr(Consumer, "deliver_slice", fail)
+    monkeypatch.setattr(sending, "deliver_slice", fail)
     async with watched_distributor(scene) as woken, trio.open_nursery() as nursery:
         nursery.start_soon(scene.outboxes[first].wait_filled)
         await wait_all_tasks_blocked()
@@ -273,14 +274,14 @@ async def test_a_mistake_about_one_connection_leaves_what_the_others_are_owed_to
 ) -> None:
     scene, kernels = Scene(), [SmallKernel() for _ in range(3)]
     first, _, last = [scene.subscribe(kernel) for kernel in kernels]
-    note_sent = Consumer._note_sent
+    note_sent = sending._note_sent
 
     def fail(consumer: Consumer, reading: Reading, start: Offset, stop: Offset) -> None:
         if consumer is first:
             raise ZeroDivisionError
         note_sent(consumer, reading, start, stop)
 
-    monkeypatch.setattr(Consumer, "_note_sent", fail)
+    monkeypatch.setattr(sending, "_note_sent", fail)
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(scene.outboxes[last].wait_filled)

@@ -32,7 +32,7 @@ async def fill(broker: BrokerUnderTest) -> tuple[Client, Client]:
     publisher = await broker.client()
     await publish_numbered(publisher, range(20), receipt="r")
     await wait_all_tasks_blocked()
-    assert broker.registry.topics["a"].is_blocked
+    assert broker.registry.topics["a"].gate.is_blocked
     assert publisher.session.is_held_back
     return subscriber, publisher
 
@@ -261,13 +261,13 @@ async def test_a_topic_is_not_blocked_by_what_its_subscriber_works_on(autojump_c
         await publish_numbered(publisher, range(14))
         await wait_all_tasks_blocked()
         topic = broker.registry.topics["a"]
-        assert topic.is_blocked
+        assert topic.gate.is_blocked
 
         await acknowledge(subscriber, 4)
         await wait_all_tasks_blocked()
 
         assert topic.log.message_count == 10
-        assert not topic.is_blocked
+        assert not topic.gate.is_blocked
 
 
 async def test_memory_that_runs_short_shrinks_windows(autojump_clock: MockClock) -> None:

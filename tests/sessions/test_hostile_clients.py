@@ -250,7 +250,7 @@ async def test_a_large_message_in_flight_does_not_count_as_unsent(autojump_clock
             await publisher.publish(b"y" * 50)
         await wait_all_tasks_blocked()
 
-        assert not broker.registry.topics["a"].is_blocked
+        assert not broker.registry.topics["a"].gate.is_blocked
 
 
 async def test_idle_topics_cost_a_wildcard_subscriber_nothing(

@@ -12,6 +12,7 @@ import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from stompbroker.changes import Unit
+from stompbroker.delivery import redelivery, sending
 from stompbroker.stomp import MAX_FRAMES_PER_CALL
 from stompbroker.stomp.frame_reader import BARE_NACK_WEIGHT
 from stompbroker.transport import StreamTransport
@@ -83,7 +84,7 @@ async def test_delivering_costs_next_to_nothing_per_message(broker: BrokerUnderT
     (consumer,) = [subscription.consumer for subscription in broker.registry.subscriptions]
     assert consumer is not None
 
-    lines = lines_run(lambda: consumer.deliver_slice(0))
+    lines = lines_run(lambda: sending.deliver_slice(consumer, 0))
 
     assert subscriber.session.outbox.size_bytes > FRAMES * 256
     assert lines / FRAMES < 3
@@ -132,13 +133,13 @@ async def test_delivering_again_costs_few_lines(broker: BrokerUnderTest, autojum
     subscriber.session.receive(b"".join(nacks))
     while subscriber.session.receive(b""):
         pass
-    for reading, offset in broker.registry.redeliveries.take_due(broker.clock.now_ns(), NACKS):
-        reading.become_due(offset)
+    for waiting in broker.registry.redeliveries.take_due(broker.clock.now_ns(), NACKS):
+        redelivery.become_due(waiting)
     (consumer,) = [subscription.consumer for subscription in broker.registry.subscriptions]
     assert consumer is not None
     runs = len(consumer.sent)
 
-    lines = lines_run(lambda: consumer.deliver_slice(0))
+    lines = lines_run(lambda: sending.deliver_slice(consumer, 0))
 
     assert consumer.in_flight == NACKS
     assert len(consumer.sent) <= runs + 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from stompbroker.delivery import withdrawing
 from stompbroker.storage import StoreFailing
 from tests.ledger.recorded import recorded
 from tests.support.broker_under_test import running_broker
@@ -311,10 +312,12 @@ async def test_what_expires_between_its_commit_and_its_completion_is_left_to_the
         await broker.store_messages(b"before")
         topic = broker.registry.topics["a"]
 
-        assert not topic.expire(topic.log.end_offset, make_message(b"soon", number=2), broker.clock.now_ns())
+        assert not withdrawing.expire(
+            topic, topic.log.end_offset, make_message(b"soon", number=2), broker.clock.now_ns()
+        )
 
         (reading,) = topic.readings.values()
-        assert (reading.given_up_ahead, reading.subscription.counters.expired) == ([], 0)
+        assert (reading.cursor.settled_ranges, reading.subscription.counters.expired) == ([], 0)
         broker.check_invariants()
 
 

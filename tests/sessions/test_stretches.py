@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from stompbroker.delivery import sending
 from stompbroker.loop_gauge import LoopGauge
 from tests.support.broker_under_test import running_broker
 from tests.support.work import lines_run
@@ -60,7 +61,7 @@ async def test_a_wildcard_with_backlog_in_ten_thousand_topics(
 
     message = await client.next_message()
     answering = lines_run(lambda: client.session.receive(client.frame("ACK", id=message.headers["ack"])))
-    delivering = lines_run(lambda: broker.registry.ready.take().deliver_slice(0))
+    delivering = lines_run(lambda: sending.deliver_slice(broker.registry.ready.take(), 0))
     leaving = lines_run(lambda: client.session.receive(client.frame("UNSUBSCRIBE", id="0")))
 
     assert answering < 500
@@ -113,7 +114,7 @@ async def test_delivering_to_many_subscribers_of_a_blocked_topic_costs_each_the_
             for _ in range(6):
                 await publisher.publish(b"x")
             messages = await client.next_messages(count)
-            assert broker.registry.topics["a"].is_blocked
+            assert broker.registry.topics["a"].gate.is_blocked
             answers = b"".join(client.frame("ACK", id=message.headers["ack"]) for message in messages)
             client.session.receive(answers)
             ready = broker.registry.ready
@@ -121,7 +122,7 @@ async def test_delivering_to_many_subscribers_of_a_blocked_topic_costs_each_the_
 
             def deliver_to_all() -> None:
                 while len(ready):
-                    ready.take().deliver_slice(0)
+                    sending.deliver_slice(ready.take(), 0)
                 ready.try_to_unblock_moved(broker.clock.now_ns())
 
             return lines_run(deliver_to_all) / count

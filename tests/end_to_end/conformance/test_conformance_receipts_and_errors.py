@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import lockstep_stream_pair, wait_all_tasks_blocked
 
-from stompbroker.changes import Gate
+from stompbroker.delivery import Gate
 from stompbroker.errors import PeerViolation
 from stompbroker.transport import StreamTransport
 from tests.end_to_end.conformance.versions import V1_0, answer, every_answer, every_version, from_1_1_on

@@ -1,0 +1,245 @@
+"""Answering: which messages an ACK or NACK means, and what becomes of them.
+
+Law: answers name delivery numbers; here they become settled or waiting offsets. "Before", for cumulative answers, means
+a lower number. An answer that meets something pending waits until that is decided, and is given again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stompbroker.commitlog import OffsetRanges
+from stompbroker.delivery.failure import Refusal
+from stompbroker.delivery.redelivery import set_aside as set_aside_part
+from stompbroker.delivery.sent_runs import Part
+from stompbroker.ledger.outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from stompbroker.delivery.consumer import Consumer
+    from stompbroker.delivery.reading import Reading
+
+__all__ = [
+    "acknowledged",
+    "count_in_flight_between",
+    "defer",
+    "defer_settling",
+    "pass_deadline",
+    "refused",
+    "repeat_deferred",
+    "set_aside",
+    "settle",
+    "split_pending",
+]
+
+# Which messages are meant --------------------------------------------------------------------------------------------
+
+
+def acknowledged(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
+    """What an ACK of the deliveries numbered first..last means; they count as answered from now on."""
+    counters = consumer.subscription.counters
+    if consumer.is_cumulative:
+        parts = _meant_between(consumer, consumer.answered_up_to + 1, last - 1)
+        # The one that is named is meant whatever state it is in.
+        parts += consumer.sent.parts(last, last + 1)
+        parts += _overdue_up_to(consumer, last - 1)
+        consumer.answered_up_to = max(consumer.answered_up_to, last)
+        counters.late += not parts
+    else:
+        parts = consumer.sent.parts(first, last + 1)
+        # A number that no run holds any more was settled long ago.
+        counters.late += last + 1 - first - sum(part.stop - part.start for part in parts)
+        counters.late += _sent_again_since(consumer, parts, last)
+    return parts
+
+
+def refused(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
+    """What NACKs of the deliveries numbered first..last mean; just one NACK if they are cumulative. They count as
+    answered from now on."""
+    if consumer.is_cumulative:
+        assert first == last
+        parts = _meant_between(consumer, consumer.answered_up_to + 1, last)
+        consumer.answered_up_to = max(consumer.answered_up_to, last)
+        return parts
+    return [
+        part
+        for first_number, whole in consumer.sent.numbered_parts(first, last + 1)
+        for part in _not_sent_again_since(whole, first_number)
+    ]
+
+
+def count_in_flight_between(consumer: Consumer, first: int, last: int) -> int:
+    """How many of the deliveries numbered first..last are in flight."""
+    return sum(part.stop - part.start for part in _in_flight_between(consumer, first, last))
+
+
+def _sent_again_since(consumer: Consumer, parts: list[Part[Reading]], number: int) -> int:
+    """How many of these are in flight to another consumer, or under a number above that one."""
+    return sum(
+        part.reading.cursor.is_in_flight(offset) and not part.reading.is_in_flight_to(consumer, offset, number)
+        for part in parts
+        if part.reading.failures or not part.reading.owners.is_alone(consumer)
+        for offset in range(part.start, part.stop)
+    )
+
+
+def _not_sent_again_since(part: Part[Reading], first_number: int) -> Iterator[Part[Reading]]:
+    """What was sent under the numbers from that one on, without what has been sent again since."""
+    reading, start, stop, sent_at_ns = part
+    for number, offset in enumerate(range(start, stop), first_number):
+        if reading.was_sent_again(offset, after=number):
+            if start < offset:
+                yield Part(reading, start, offset, sent_at_ns)
+            start = offset + 1
+    if start < stop:
+        yield Part(reading, start, stop, sent_at_ns)
+
+
+def _meant_between(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
+    """What a cumulative answer means of the numbers first..last: what is in flight. If the consumer has left, what was
+    in flight then and nobody has settled or refused since."""
+    if consumer.is_open:
+        return _in_flight_between(consumer, first, last)
+    return [
+        Part(reading, offset, offset + 1, sent_at_ns)
+        for reading, start, stop, sent_at_ns in consumer.sent.parts(first, last + 1)
+        for low, high in reading.cursor.unsettled(start, stop)
+        for offset in range(low, high)
+        if not reading.cursor.is_waiting(offset)
+    ]
+
+
+def _in_flight_between(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
+    """What is in flight under the numbers first..last. What waits was refused before, and what has been sent again
+    since has a higher number: neither is meant."""
+    found: list[Part[Reading]] = []
+    for reading, start, stop, sent_at_ns in consumer.sent.parts(first, last + 1):
+        for low, high in reading.cursor.unsettled(start, stop):
+            if reading.is_all_in_flight and not reading.failures and reading.owners.is_alone(consumer):
+                found.append(Part(reading, low, high, sent_at_ns))
+                continue
+            found.extend(
+                Part(reading, offset, offset + 1, sent_at_ns)
+                for offset in range(low, high)
+                if reading.is_in_flight_to(consumer, offset, last)
+            )
+    return found
+
+
+def _overdue_up_to(consumer: Consumer, last: int) -> list[Part[Reading]]:
+    """What was sent under the numbers up to `last` and is set aside only because it was not answered in time."""
+    if not consumer.has_deadlines:
+        return []
+    return [
+        Part(reading, offset, offset + 1, sent_at_ns)
+        for reading, start, stop, sent_at_ns in consumer.sent.parts(1, last + 1)
+        for offset, failure in reading.failures.items()
+        if start <= offset < stop and failure.is_overdue and not reading.cursor.is_in_flight(offset)
+    ]
+
+
+# What becomes of them ------------------------------------------------------------------------------------------------
+
+
+def settle(consumer: Consumer, parts: list[Part[Reading]], now_ns: int) -> None:
+    """These messages are acknowledged, also if this consumer has left and they are on their way to another."""
+    subscription = consumer.subscription
+    if subscription.is_closed:
+        return
+    counters = subscription.counters
+    if subscription.pending or subscription.is_leaving:
+        parts = _without_pending(consumer, parts, now_ns)
+    for reading, start, stop, sent_at_ns in parts:
+        settlement = reading.settle(start, stop, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns)
+        reading.topic.context.times.note_acknowledged(sent_at_ns, now_ns, settlement.total)
+        for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
+            holder.give_up_in_flight(reading, [(start, stop)], count)
+            if holder is not consumer:
+                holder.sent.forget_settled()
+        subscription.waiting -= settlement.waiting
+        counters.acked += settlement.total
+        counters.late += stop - start - settlement.in_flight
+    consumer.sent.forget_settled()
+    subscription.wake()
+
+
+def set_aside(consumer: Consumer, parts: list[Part[Reading]], refusal: Refusal, *, answers: int = 1) -> None:
+    """These messages are refused, by so many answers. If this consumer has left, only those that nobody was sent
+    since."""
+    subscription = consumer.subscription
+    if subscription.is_closed:
+        return
+    total = 0
+    for part in parts:
+        count = set_aside_part(part, refusal, holder=consumer if consumer.is_open else None)
+        if consumer.is_open:
+            consumer.give_up_in_flight(part.reading, [(part.start, part.stop)], count)
+        total += count
+    subscription.waiting += total
+    if refusal.is_overdue:
+        subscription.counters.overdue += total
+    else:
+        subscription.counters.nacked += total
+        subscription.counters.late += max(0, answers - total)
+    consumer.sent.forget_settled()
+    subscription.wake()
+
+
+def pass_deadline(consumer: Consumer, first: int, last: int, now_ns: int) -> None:
+    """The deliveries numbered first..last should have been answered by now: those that were not have failed."""
+    for part in _in_flight_between(consumer, first, last):
+        reason = f"not acknowledged within {part.reading.policy.ack_deadline_ms / 1000:g} s"
+        set_aside(consumer, [part], Refusal(now_ns, reason, is_overdue=True))
+
+
+# Answers that meet something pending ---------------------------------------------------------------------------------
+
+
+def split_pending(part: Part[Reading]) -> tuple[list[Part[Reading]], list[Part[Reading]]]:
+    """What of it is not pending, and what is and has to wait."""
+    reading, start, stop, sent_at_ns = part
+    if reading.subscription.is_leaving:
+        return [], [part]
+    pending = reading.cursor.pending(start, stop)
+    if not pending:
+        return [part], []
+    unclaimed = reading.cursor.unclaimed(start, stop)
+    return (
+        [Part(reading, low, high, sent_at_ns) for low, high in unclaimed],
+        [Part(reading, low, high, sent_at_ns) for low, high in pending],
+    )
+
+
+def _without_pending(consumer: Consumer, parts: list[Part[Reading]], now_ns: int) -> list[Part[Reading]]:
+    """What is not pending; the rest is acknowledged once more when that is decided."""
+    found: list[Part[Reading]] = []
+    for whole in parts:
+        unclaimed, pending = split_pending(whole)
+        found += unclaimed
+        for part in pending:
+            defer_settling(part, partial(settle, consumer, [part], now_ns))
+    return found
+
+
+def defer(reading: Reading, repeat: Callable[[], None]) -> None:
+    """Give this answer again when what is pending is decided."""
+    if reading.deferred is None:
+        reading.deferred = []
+    reading.deferred.append(repeat)
+
+
+def defer_settling(part: Part[Reading], repeat: Callable[[], None]) -> None:
+    """The same for an answer outside of transactions: of several to one message the first is enough."""
+    reading = part.reading
+    reading.deferred_settling = reading.deferred_settling or OffsetRanges()
+    if reading.deferred_settling.add(part.start, part.stop):
+        defer(reading, repeat)
+
+
+def repeat_deferred(reading: Reading) -> None:
+    """Something that was pending is decided: give the answers that came meanwhile. They may have to wait again."""
+    deferred, reading.deferred, reading.deferred_settling = reading.deferred, None, None
+    for repeat in deferred or ():
+        repeat()
