@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.clock import iso_time
 from stompbroker.control.request import ControlError, NotFound, named_topic, number, optional_text
+from stompbroker.delivery import collecting
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
@@ -68,7 +69,7 @@ class ExplainingMethods:
         )
         pinned_by = [await self._pinning(reading) for reading in pinning[:MAX_PINNING]]
         stored = await self._kept.extent(topic, topic.collected_up_to, end)
-        floor = topic.collectable_up_to(self._clock.now_ns())
+        floor = collecting.collectable_up_to(topic, self._clock.now_ns())
         below = await self._kept.extent(topic, topic.collected_up_to, floor)
         between = sum(stop - start for start, stop in topic.between_holes)
         collectable = between + (0 if below is None else below.messages)

@@ -89,8 +89,8 @@ class Reading:
         self.remembered = Remembered(topic.budget)
         #: How often an operator moved it to another place.
         self.generation = 0
-        #: Answers that met something pending (see `answering`), and the offsets of those that count at once. As many
-        #: as there are units on their way, and one more for each pending message; mostly None.
+        #: Answers that met something pending (see `answering`), and the offsets of those outside of transactions: at
+        #: most one for each unit on its way and each pending message; mostly None.
         self.deferred: list[Callable[[], None]] | None = None
         self.deferred_settling: OffsetRanges | None = None
         #: What the ledger has yet to get; only for durable subscriptions.
@@ -150,7 +150,6 @@ class Reading:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything in the log is settled."""
         return self.cursor.ack_floor == self.topic.log.end_offset
 
     @property
@@ -169,7 +168,7 @@ class Reading:
 
     @property
     def _reads_from_store(self) -> bool:
-        """Nobody is attached: whoever returns reads from the store, so the window need not keep anything."""
+        """Nobody is attached: whoever returns reads from the store, and the window need not keep anything."""
         return not self.subscription.consumers and self.topic.is_in_store
 
     @property
@@ -182,19 +181,17 @@ class Reading:
 
     def unsettled_ranges(self) -> list[tuple[int, int]]:
         """The offsets that must be kept for it."""
-        cursor = self.cursor
-        return cursor.unsettled(cursor.ack_floor, cursor.next_offset) + cursor.unsent(self.topic.log.end_offset)
+        cursor, end = self.cursor, self.topic.log.end_offset
+        return cursor.unsettled(cursor.ack_floor, end) + cursor.unsent(end)
 
     def unclaimed_ranges(self) -> list[tuple[int, int]]:
         """The same without what is pending."""
-        cursor = self.cursor
-        return cursor.unclaimed(cursor.ack_floor, cursor.next_offset) + cursor.unsent(self.topic.log.end_offset)
+        cursor, end = self.cursor, self.topic.log.end_offset
+        return cursor.unclaimed(cursor.ack_floor, end) + cursor.unsent(end)
 
     def unsent_ranges(self) -> list[tuple[int, int]]:
         """The offsets that the window must keep for it."""
         return [] if self._reads_from_store else self.cursor.unsent(self.topic.log.end_offset)
-
-    # Single messages -------------------------------------------------------------------------------------------------
 
     def get(self, offset: Offset) -> Found:
         """What is at an unsettled offset."""
@@ -223,11 +220,8 @@ class Reading:
 
     def is_in_flight_to(self, consumer: Consumer, offset: int, number: int) -> bool:
         """Whether it is in flight to this consumer, and not sent again to it under a number above `number`."""
-        return (
-            self.owners.has(consumer, offset)
-            and self.cursor.is_in_flight(offset)
-            and not self.was_sent_again(offset, after=number)
-        )
+        is_in_flight = self.owners.has(consumer, offset) and self.cursor.is_in_flight(offset)
+        return is_in_flight and not self.was_sent_again(offset, after=number)
 
     def was_sent_again(self, offset: int, *, after: int) -> bool:
         """Whether the message has been sent again under a number above `after`."""
@@ -266,7 +260,7 @@ class Reading:
         return settlement
 
     def settle_claimed(self, claimed: Claimed) -> None:
-        """What was pending is settled, in the store as well."""
+        """The same for what was pending, and is settled in the store."""
         self.cursor.settle_claimed(claimed)
         for start, stop in claimed.ranges:
             self._forget_failures(start, stop)
@@ -300,8 +294,6 @@ class Reading:
                 self.changed_failures.update(changed)
                 self.note_moved(len(changed))
 
-    # The ledger ------------------------------------------------------------------------------------------------------
-
     def record(self, ranges: list[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int = 0) -> None:
         """Tell the ledger of messages that are about to be settled."""
         records = self.topic.context.records
@@ -321,9 +313,8 @@ class Reading:
 
     def selection(self, now_ns: int) -> Selection:
         """Which messages are for this subscriber, at that time."""
-        subscription = self.subscription
-        own = subscription.connection_name if subscription.is_no_local else None
-        return Selection(now_ns, subscription.store_id, own)
+        own = self.subscription.connection_name if self.subscription.is_no_local else None
+        return Selection(now_ns, self.subscription.store_id, own)
 
     def meant(self, ranges: list[tuple[int, int]], now_ns: int) -> list[tuple[int, int]]:
         """Without messages that the log knows to be for others: those have no delivery to record."""
@@ -332,11 +323,6 @@ class Reading:
         return self.selection(now_ns).meant_within(self.topic.log, ranges)
 
     # Consumers that leave --------------------------------------------------------------------------------------------
-
-    def note_sent_before(self, start: int, stop: int, sent_at_ns: int) -> None:
-        """A consumer that has left was sent these: whoever gets what is unsettled of them is told when that was."""
-        for low, high in self.cursor.unsettled(start, stop):
-            self.remembered.note_first_sent(map(Offset, range(low, high)), sent_at_ns)
 
     def release_in_flight_of(self, consumer: Consumer) -> None:
         """The consumer is gone: what was in flight to it may go again at once."""
@@ -362,28 +348,26 @@ class Reading:
         if not self.subscription.may_go_again and not self.is_recorded:
             return
         held: dict[Offset, Message] = {}
-        for low, high in self.cursor.unsettled(start, stop):
-            for offset in map(Offset, range(low, high)):
-                message = self.topic.log.get(offset)
-                if message is None:
-                    continue
-                if self.subscription.may_go_again and not self.topic.has_stored(offset):
-                    held[offset] = message
-                elif self.is_recorded:
-                    self.remembered.keep_stub(offset, message)
+        unsettled = [offset for low, high in self.cursor.unsettled(start, stop) for offset in range(low, high)]
+        for offset in map(Offset, unsettled):
+            message = self.topic.log.get(offset)
+            if message is None:
+                continue
+            if self.subscription.may_go_again and not self.topic.has_stored(offset):
+                held[offset] = message
+            elif self.is_recorded:
+                self.remembered.keep_stub(offset, message)
         self.remembered.hold(held)
 
     def disconnect(self, why: str) -> None:
         """Its consumers are too slow: end their connections."""
         subscription = self.subscription
+        details = (
+            f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
+            f"{self.topic.name!r} with {self.unsent} messages it has not been sent; {why}"
+        )
         for consumer in list(subscription.consumers):
-            consumer.sink.disconnect(
-                PeerViolation(
-                    "subscriber too slow",
-                    f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
-                    f"{self.topic.name!r} with {self.unsent} messages it has not been sent; {why}",
-                )
-            )
+            consumer.sink.disconnect(PeerViolation("subscriber too slow", details))
 
     def drop_oldest(self, stop: Offset) -> None:
         """Give up what is unsent below `stop`."""
@@ -410,8 +394,7 @@ class Reading:
     def _record_dropped(self, start: int, stop: int) -> None:
         records = self.topic.context.records
         if records is not None:
-            unsent = [(max(low, start), min(high, stop)) for low, high in self.cursor.unsent(self.topic.log.end_offset)]
-            unsent = [(low, high) for low, high in unsent if low < high]
+            unsent = [(max(low, start), high) for low, high in self.cursor.unsent(stop) if high > start]
             now_ns = records.now_ns()
             self.record(self.meant(unsent, now_ns), Outcome.DROPPED, now_ns)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, final
 
+from stompbroker.delivery import collecting
 from stompbroker.delivery.answering import count_in_flight_between, repeat_deferred
 from stompbroker.delivery.delivery_policy import WhenUsedUp
 from stompbroker.delivery.delivery_times import DeliveryTimes
@@ -26,7 +27,6 @@ from stompbroker.delivery.subscription import Counters
 from stompbroker.delivery.timetable import Timetable
 from stompbroker.delivery.topic import Topic, TopicContext
 from stompbroker.delivery.unsaved import Unsaved
-from stompbroker.delivery.withdrawing import expire_oldest
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.signals import Signal
@@ -203,17 +203,9 @@ class Registry:
         return topic
 
     def collect(self, topic: Topic, now_ns: int, *, unused_since_ns: int) -> bool:
-        """Trim a topic, and remove it if it can go and nobody has used it since. True if it was removed."""
-        topic.forget_closed_readings()
-        expire_oldest(topic, now_ns)
-        topic.find_between_holes()
-        if topic.is_in_store and topic.collected_up_to < topic.collectable_up_to(now_ns):
-            topic.note_collectable()
-        if topic.log.message_count:
-            topic.window.trim()
-            if topic.is_in_store and self.budget.is_tight:
-                topic.window.shorten()
-        if topic.last_used_at_ns > unused_since_ns or topic.gate.is_blocked or not topic.is_unused:
+        """Collect what nobody needs of a topic, and remove it if nobody has used it since. True if it was removed."""
+        collecting.collect(topic, now_ns)
+        if topic.last_used_at_ns > unused_since_ns or topic.gate.is_blocked or not collecting.is_unused(topic):
             return False
         topic.remove()
         del self.topics[topic.destination.key]
@@ -274,8 +266,9 @@ class Registry:
             worked_on = consumer.oldest_in_flight() if leaving is Leaving.LOST else None
             consumer.close(is_answerable=leaving is Leaving.UNSUBSCRIBED)
             subscription.leave(consumer)
-            for run in consumer.sent:
-                run.reading.note_sent_before(run.first_offset, run.first_offset + run.count, run.sent_at_ns)
+            for run in consumer.sent:  # so that whoever gets it next is told when it was first sent
+                for start, stop in run.reading.cursor.unsettled(run.first_offset, run.first_offset + run.count):
+                    run.reading.remembered.note_first_sent(map(Offset, range(start, stop)), run.sent_at_ns)
             for reading in consumer.served():
                 reading.release_in_flight_of(consumer)
                 subscription.offer(reading)

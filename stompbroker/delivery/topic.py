@@ -1,12 +1,8 @@
 """One topic: its log, who reads it, and whether its publishers are held back.
 
-Law: appends to its log, and leaves what is dropped from it to its window. All mutation is synchronous, so it is atomic
-between checkpoints; `async` only waits.
-
-A topic is *stored* while somebody could need its messages later: then everything published to it goes through the
-journal. It is *in the store* from the first time it was, until it is removed; what it holds in memory only is known.
-
-It is long because everything that happens to a topic passes here, in mostly short methods.
+Law: appends to its log; its window drops from it. A topic is *stored* while somebody could need its messages later:
+then everything published to it goes through the journal. It is *in the store* from the first time on until it is
+removed. It has many methods since the log, the window, the readings and the store all meet here.
 """
 
 from __future__ import annotations
@@ -47,10 +43,6 @@ _body_bytes_of: Final = attrgetter("body_bytes")
 
 #: A blocked topic takes messages again when its window is this far from full, so that it does not flutter.
 UNBLOCK_SHARE: Final = 0.75
-#: Settled messages above the ack floor from which on it is worth a look whether everybody has settled them; and the
-#: most ranges that are looked at: where there are more, the floors have to move first.
-MIN_BETWEEN_HOLES: Final = 100
-MAX_HOLES: Final = 20_000
 
 
 @final
@@ -122,15 +114,16 @@ class Topic:
         self,
         destination: Pattern,
         policy: TopicPolicy,
-        around: TopicContext,
+        context: TopicContext,
         now_ns: int,
         *,
         next_offset: Offset = FIRST_OFFSET,
     ) -> None:
+        self.context = context
         self.destination = destination
         self.name = destination.name
         self.policy = policy
-        self.budget = around.budget
+        self.budget = context.budget
         self.log = Log(next_offset)
         self.readings: dict[Subscription, Reading] = {}
         self.window = Window(self.log, self.readings, policy, self.budget)
@@ -160,11 +153,10 @@ class Topic:
         self.between_holes: list[tuple[int, int]] = []
         #: What is kept for later subscribers; None if nothing is.
         self.retained: Retained | None = None
-        if policy.retention and around.can_store:
+        if policy.retention and context.can_store:
             self.retained = Retained(policy.retention)
         #: Units on their way through the journal that publish here.
         self.pending_units = 0
-        self.context = around
         self._pinned_at = Offset(0)
         #: The version of the patterns up to which new ones have been noticed, and closed ones.
         self._matched_version = -1
@@ -226,11 +218,6 @@ class Topic:
         """Everything below it is settled by everybody."""
         return min([reading.cursor.ack_floor for reading in self.readings.values()], default=self.log.end_offset)
 
-    def collectable_up_to(self, now_ns: int) -> Offset:
-        """Nobody needs what is below it, now or later."""
-        floor = self.settled_floor
-        return floor if self.retained is None else min(floor, self.retained.floor(now_ns))
-
     def note_collected(self, start: int, stop: int) -> None:
         """The store has nothing at these offsets, from the batch on that is being formed."""
         if start <= self.collected_up_to:
@@ -240,28 +227,6 @@ class Topic:
             self.collected.add(start, stop)
         if self.retained is not None:
             self.retained.forget_below(self.collected_up_to)
-
-    def find_between_holes(self) -> None:
-        """Drop from the log, and name for the store, what everybody has settled although something before it is not."""
-        self.between_holes = []
-        if self.is_retaining:
-            return  # whoever replays may want it, and takes a gap in the log for one in the store
-        if all(reading.cursor.settled_above < MIN_BETWEEN_HOLES for reading in self.readings.values()):
-            return
-        if sum(reading.cursor.hole_count for reading in self.readings.values()) > MAX_HOLES:
-            return
-        needed = OffsetRanges()
-        for reading in self.readings.values():
-            for start, stop in reading.unsettled_ranges():
-                needed.add(start, stop)
-        floor, end = self.settled_floor, self.log.end_offset
-        self.window.drop_ranges(needed.gaps(max(floor, self.log.start_offset), end))
-        if self.is_in_store:
-            for start, stop in self.collected:
-                needed.add(start, stop)
-            self.between_holes = needed.gaps(max(floor, self.collected_up_to), end)
-            if self.between_holes:
-                self.note_collectable()
 
     def keep_between_holes(self) -> None:
         """What was found there is needed again, and the log has it no more: whoever reads it asks the store."""
@@ -363,21 +328,6 @@ class Topic:
         """Perhaps nobody needs any more what the store has."""
         if self.is_in_store and self.collected_up_to < self.log.end_offset:
             self.context.unsaved.collectable[self] = None
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether it can go: nothing kept, in memory or in the store, or on its way, and nobody here who asked for this
-        very topic or has something unsettled."""
-        is_gone = self.log.message_count == 0 and (not self.is_in_store or self.collected_up_to == self.log.end_offset)
-        return (
-            is_gone
-            and not self.pending_units
-            and all(
-                not subscription.pattern.is_exact and reading.is_idle for subscription, reading in self.readings.items()
-            )
-            # One that is only just being made has no reading yet, and a batch may be giving the topic its number.
-            and not any(subscription.pattern.is_exact for subscription in self.context.durable.match(self.destination))
-        )
 
     def remove(self) -> None:
         """It is gone: nobody reads it or is known to publish to it any more, and nothing refers to it for that."""

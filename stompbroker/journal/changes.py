@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from stompbroker.delivery import collecting
 from stompbroker.journal.rows import add_topic, cursor_row, redelivery_key, redelivery_row, subscription_row
 from stompbroker.storage import CursorRow, Deletion, Gap
 
@@ -140,7 +141,7 @@ def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, i
             yield
         if topic not in registry.unsaved.collectable:
             continue  # it was removed between two steps
-        floor = topic.collectable_up_to(now_ns)
+        floor = collecting.collectable_up_to(topic, now_ns)
         for start, stop in _to_delete(topic, floor, ranges_left, is_idle=is_idle):
             stop = min(stop, start + left)
             assert topic.store_id is not None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from structlog.testing import capture_logs
 
+from stompbroker.delivery import collecting
 from tests.management.asker import asking
 from tests.support.broker_under_test import running_broker
 
@@ -123,7 +124,7 @@ async def test_gaps_of_our_own_making_are_no_damage_over_a_restart(store_directo
         received = await subscriber.next_messages(400)
         await subscriber.acknowledge(*received[100:300])
         await subscriber.sync()
-        broker.registry.topics["a"].find_between_holes()
+        collecting.find_between_holes(broker.registry.topics["a"])
         await broker.settle()
         await subscriber.vanish()
         await broker.settle()
