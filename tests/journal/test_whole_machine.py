@@ -342,7 +342,7 @@ class WholeMachine(RuleBasedStateMachine):
 def test_every_message_takes_its_course(migrated_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stompbroker.changes.dead_letters.REFUSED_RETRY_NS", 5 * MS)
     # What is worth it only for many is done for few.
-    monkeypatch.setattr("stompbroker.delivery.topic.MIN_BETWEEN_HOLES", 1)
+    monkeypatch.setattr("stompbroker.delivery.collecting.MIN_BETWEEN_HOLES", 1)
     monkeypatch.setattr("stompbroker.journal.changes.MIN_DELETED", 4)
     monkeypatch.setattr("stompbroker.journal.changes.MIN_BETWEEN_HOLES", 2)
     WholeMachine.template = migrated_store
