@@ -6,6 +6,8 @@ so its answer is of one moment. None is on a hot path; each says what it costs.
 
 from __future__ import annotations
 
+import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from sqlalchemy import BigInteger, Integer, LargeBinary, bindparam, func, literal, or_, select, tuple_
@@ -19,7 +21,7 @@ from stompbroker.storage.schema import messages
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import BindParameter, ColumnElement, Connection
+    from sqlalchemy import BindParameter, ColumnElement, Connection, Row
 
     from stompbroker.storage.backend import Backend
 
@@ -114,15 +116,14 @@ class Surveys:
         """
         columns = messages.c
         place = columns.expires_at_ns, columns.topic_id, columns.offset
-        about = columns.published_at_ns, columns.publisher, columns.body_bytes, columns.tail, columns.only_for
         wanted = (
-            select(*place, *about, columns.checksum)
+            select(messages)
             .where(columns.expires_at_ns <= now_ns, tuple_(*place) > tuple_(*(after or _BEFORE_ALL)))
             .order_by(*place)
             .limit(limit)
         )
         with translated_reading(self._backend) as connection:
-            return [_expired(*row) for row in connection.execute(wanted)]
+            return list(map(_expired, connection.execute(wanted)))
 
     def stretches(self, topic_id: int, size: int, stop: int) -> list[Stretch]:
         """What is stored of a topic below `stop` between multiples of `size` offsets, where there is something; sorted.
@@ -154,29 +155,24 @@ class Surveys:
             return Extent(*connection.execute(wanted).one())
 
 
-def _expired(
-    expires_at_ns: int,
-    topic_id: int,
-    offset: int,
-    published_at_ns: int,
-    publisher: str,
-    body_bytes: int,
-    tail: bytes,
-    only_for: int | None,
-    checksum: int | None,
-) -> Expired:
-    """Whole, although only its first line is needed: an altered time must not make it expire."""
-    begins_with = origin_checksum(publisher, only_for)
-    is_sound = checksum is None or checksum == message_checksum(
-        begins_with, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail
-    )
-    message = Message(
-        body_bytes,
-        bytes(tail[: tail.index(b"\n") + 1]),
-        Origin(publisher, is_plain=True, expires_at_ns=expires_at_ns, only_for=only_for),
-        published_at_ns,
-    )
-    return Expired(expires_at_ns, topic_id, Offset(offset), message if is_sound else None)
+def _expired(row: Row[Any]) -> Expired:
+    """Reads the whole tail although only its first line is needed: an altered time must not make a message expire."""
+    message = None
+    with suppress(TypeError, ValueError, struct.error):  # an altered value may have any type and any length
+        expected = message_checksum(
+            origin_checksum(row.publisher, row.only_for),
+            row.topic_id,
+            row.offset,
+            row.published_at_ns,
+            row.body_bytes,
+            row.expires_at_ns,
+            row.tail,
+        )
+        if row.checksum is None or row.checksum == expected:
+            origin = Origin(row.publisher, is_plain=True, expires_at_ns=row.expires_at_ns, only_for=row.only_for)
+            first_line = bytes(row.tail[: row.tail.index(b"\n") + 1])
+            message = Message(row.body_bytes, first_line, origin, row.published_at_ns)
+    return Expired(row.expires_at_ns, row.topic_id, Offset(row.offset), message)
 
 
 def _position(connection: Connection, part: bytes) -> ColumnElement[int]:

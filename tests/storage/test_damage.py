@@ -120,6 +120,16 @@ def test_an_altered_time_does_not_make_a_message_expire(store: Store, place: Pla
     assert expired.message is not None
 
 
+def test_an_expired_message_that_was_cut_short_is_damage_and_nothing_worse(store: Store, place: Place) -> None:
+    store.commit(Batch(number=2, messages=[MessageRun(1, Offset(10), [expiring(b"body", lifetime_ns=10)])]))
+    place.query('UPDATE messages SET tail = substr(tail, 1, 2) WHERE "offset" = 10')
+
+    (altered,) = store.surveys.expired(100, None, 10)
+
+    assert (altered.offset, altered.message) == (10, None)
+
+
+
 @pytest.mark.parametrize(
     ("table", "change"),
     [

@@ -280,12 +280,13 @@ def test_a_system_that_lets_us_have_no_process_leaves_no_descriptors_behind(monk
 
     monkeypatch.setattr(os, "fork", refuse)
     monkeypatch.setattr(threading, "active_count", lambda: 1)
-    before = os.listdir("/proc/self/fd")
+    before = set(os.listdir("/proc/self/fd"))
 
     with forked_writing_process() as process:
         assert process is None
 
-    assert os.listdir("/proc/self/fd") == before
+    # Fewer is right as well: what other tests left open may be closed meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_what_the_broker_has_loaded_is_not_searched_for_reference_cycles() -> None:
