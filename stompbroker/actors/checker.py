@@ -50,11 +50,11 @@ async def run(
     health.check = "running"
     task_status.started()
     log.info("the store was not closed by its last broker; it is checked beside everything else")
-    for table in store.checks.tables:
-        await _step(partial(store.checks.check_table, table), health)
+    for table in store.checked_tables:
+        await _step(partial(store.check_table, table), health)
     last_batch: int | None = 0
     while last_batch is not None:
-        last_batch = await _step(partial(store.checks.check_ledger, last_batch), health)
+        last_batch = await _step(partial(store.check_ledger, last_batch), health)
     messages = 0
     for topic in list(registry.topics.values()):
         messages = await _check(topic, store, health, messages)

@@ -183,7 +183,7 @@ class ProcessWriter:
             return
         try:
             if not self._writes.is_lost:
-                await self._asked(self._writes, question(Question.CLOSE, is_sound=self._store.checks.is_sound))
+                await self._asked(self._writes, question(Question.CLOSE, is_sound=self._store.is_sound))
         except StoreFailing as failure:
             log.error("the process that writes to the store was lost at its end", reason=str(failure))
         except trio.Cancelled:

@@ -1,11 +1,8 @@
-"""What outlives the process: SQL tables, written in batches and read in pages.
+"""The durable store: SQL tables, written in batches and read in pages.
 
-Law: the only importer of SQLAlchemy, Alembic and psycopg. Synchronous: it waits for disks and networks, so its caller
-runs it in threads, or has an embedded file written to by a process of its own (`sqlite/writing_process.py`). It knows
-rows, and nothing of clients or of who decides what is kept.
-
-A reader starts with `batch.py` (what is written), `schema.py` (where it goes) and `store.py` (in which order things
-happen); `sqlite/` and `postgres/` hold what only one engine needs.
+The only importer of SQLAlchemy, Alembic and psycopg. Knows rows, not clients or who decides what is kept. Synchronous:
+its callers use threads, or the process that writes to an embedded file (`sqlite/writing_process.py`). Start reading
+with `batch.py` (what is written), `schema.py` (where it goes) and `store.py` (in which order things happen).
 """
 
 from stompbroker.storage.batch import (
@@ -25,8 +22,7 @@ from stompbroker.storage.batch import (
     TopicRow,
 )
 from stompbroker.storage.failures import REMEDY, StoreDamaged, StoreFailing, StoreRefused, StoreTaken
-from stompbroker.storage.ledger_reading import read_ledger
-from stompbroker.storage.opening import current_revision, head_revision, migrate, open_store, recognise
+from stompbroker.storage.opening import current_revision, migrate, open_store, read_ledger, recognise
 from stompbroker.storage.ownership import Ownership
 from stompbroker.storage.sqlite import (
     HEAD,
@@ -74,7 +70,6 @@ __all__ = [
     "current_revision",
     "encode",
     "forked_writing_process",
-    "head_revision",
     "migrate",
     "open_store",
     "question",

@@ -1,98 +1,90 @@
-"""What a store needs of a database engine.
+"""A database as `Store` needs it: what both engines share, and what each supplies.
 
-Law: the interface between `store.py`, which knows what happens, and the two engines (`sqlite/`, `postgres/`), which
-know how. Whatever an implementation raises is its driver's; `failures` says what that means.
+`store.py` knows what happens in which order, `sqlite/` and `postgres.py` know how. Unless a method says otherwise, it
+raises its driver's errors, which `failures` translates.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from stompbroker.storage.failures import Failures, StoreDamaged, StoreRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Collection, Iterator, Sequence
 
-    from sqlalchemy import Connection, Dialect
-    from sqlalchemy.engine.interfaces import DBAPICursor
+    from sqlalchemy import Connection, Engine
 
-    from stompbroker.storage.batch import Batch
     from stompbroker.storage.batch_writing import BatchWriter
-    from stompbroker.storage.failures import Failures
-    from stompbroker.storage.paging import PageReader
+    from stompbroker.storage.paging import PageLimits, Rows
+    from stompbroker.storage.sqlite.checkpoints import Checkpoints
 
-__all__ = ["Backend", "Upkeep", "translated_reading"]
+__all__ = ["Backend", "discard"]
 
 
-class Upkeep(Protocol):
-    """The size of a database, and what it needs besides being written."""
+class Backend(ABC):
+    """`where` names the database for people, without password. The defaults are those of a file without a lock."""
 
-    @property
-    def is_due(self) -> bool: ...
+    #: The statement that begins a writing transaction; empty if the driver begins one by itself.
+    begin = ""
+    #: Tables whose structure can be checked, beyond their rows. A server does that itself.
+    checked_tables: Sequence[str] = ()
+    #: Keeps the size of an embedded file in bounds. A server does that itself.
+    upkeep: Checkpoints | None = None
+    batch_writer: BatchWriter
 
-    @property
-    def is_overdue(self) -> bool:
-        """It was not run for long: then the writer does it, so that the log does not grow for ever."""
+    def __init__(self, where: str, writers: Engine, readers: Engine, passwords: Collection[str] = ()) -> None:
+        self.where = where
+        self._writers = writers
+        #: For errors that are to be translated otherwise than `reading` does.
+        self.readers = readers
+        self.dialect = writers.dialect
+        self.failures = Failures(writers, where, passwords)
+        #: False once damage was found.
+        self.is_sound = True
 
-    def run(self, *, truncate: bool) -> None: ...
-
-    def note_written(self, cursor: DBAPICursor, batch: Batch) -> None:
-        """The batch stands in the transaction, about to be committed."""
-
-    def free_bytes(self) -> int | None: ...
-
+    @abstractmethod
     def stored_bytes(self) -> int: ...
 
-
-class Backend(Protocol):
-    @property
-    def where(self) -> str:
-        """The database, for people."""
-
-    @property
-    def begin(self) -> str:
-        """What begins a transaction that writes; empty if the driver does that by itself."""
-
-    @property
-    def dialect(self) -> Dialect: ...
-
-    @property
-    def failures(self) -> Failures: ...
-
-    @property
-    def batch_writer(self) -> BatchWriter: ...
-
-    @property
-    def read_rows(self) -> PageReader: ...
+    @abstractmethod
+    def read_rows(self, connection: Connection, topic_id: int, start: int, stop: int, limits: PageLimits) -> Rows:
+        """The messages of a topic at offsets start <= o < stop."""
 
     def connect(self) -> Connection:
         """A new connection for writing."""
+        return self._writers.connect()
 
-    def reading(self) -> AbstractContextManager[Connection]:
-        """A connection for reading, in a transaction, for the length of the block. For any thread."""
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection for reading, in a transaction, from any thread. Raises StoreFailing or StoreDamaged."""
+        try:
+            with self.failures.translated(), self.readers.begin() as connection:
+                yield connection
+        except StoreDamaged:
+            self.is_sound = False
+            raise
+        except StoreRefused as refusal:  # our question is right, so the stored values are not
+            self.is_sound = False
+            raise StoreDamaged(str(refusal)) from refusal
 
     def writing(self) -> AbstractContextManager[object]:
-        """Held while something is written; keeps upkeep out."""
+        """Held during a write; keeps upkeep out."""
+        return nullcontext()
 
-    def lock(self) -> bool:
-        """Keep all others out, or make sure that they still are; false if another one is in."""
-
-    def lock_holder(self) -> str:
-        """What is known of the holder of the lock, beside what `journal_state` says."""
-
-    @property
-    def checked_tables(self) -> list[str]:
-        """Those whose structure can be checked, beyond the rows themselves."""
-
-    @property
-    def upkeep(self) -> Upkeep: ...
+    def lock(self) -> str | None:
+        """Take the lock that keeps other brokers out, or check that we still hold it. Returns another holder's
+        description, or None if the lock is ours."""
+        return None
 
     def close(self) -> None:
-        """Give back the lock and close everything but connections from `connect`. Raises nothing."""
+        """Release the lock, and close everything but connections from `connect`. Raises nothing."""
+        self.readers.dispose()
+        self._writers.dispose()
 
 
-@contextmanager
-def translated_reading(backend: Backend) -> Iterator[Connection]:
-    """A connection for reading, for the length of the block. Raises StoreFailing or StoreRefused for its errors."""
-    with backend.failures.translated(), backend.reading() as connection:
-        yield connection
+def discard(connection: Connection) -> None:
+    """Close it without asking a server that may be gone."""
+    connection.invalidate()
+    connection.close()

@@ -22,7 +22,7 @@ from stompbroker.storage.schema import (
     subscriptions,
     topics,
 )
-from stompbroker.storage.statements import deletion, insertion, upsert
+from stompbroker.storage.statements import IN_RANGE, deletion, insertion, upsert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchWriter", "message_insertion", "message_rows"]
 
-_IN_RANGE: Final = (
-    messages.c.topic_id == bindparam("topic_id"),
-    messages.c.offset >= bindparam("start"),
-    messages.c.offset < bindparam("stop"),
-)
 _NOT_NEEDED: Final = (gaps.c.topic_id == bindparam("topic_id"), gaps.c.stop <= bindparam("whole_from"))
 _EXPORTED: Final = (
     ledger_batches.c.kind == bindparam("kind"),
@@ -61,7 +56,7 @@ class BatchWriter:
         self._cursors = upsert(cursors, dialect)
         self._redeliveries = upsert(redeliveries, dialect)
         self._settled_redeliveries = deletion(redeliveries, _equal(*redeliveries.primary_key), dialect)
-        self._deletions = deletion(messages, _IN_RANGE, dialect)
+        self._deletions = deletion(messages, IN_RANGE, dialect)
         self._gaps = upsert(gaps, dialect)
         self._closed_gaps = deletion(gaps, _NOT_NEEDED, dialect)
         self._ledger = insertion(ledger_batches, dialect)

@@ -1,7 +1,7 @@
-"""What a start reads.
+"""What a start reads: all topics, subscriptions, cursors and redeliveries.
 
-Law: topics, subscriptions, cursors and redeliveries, all of them; of the messages only the first offset of each topic,
-by the index, and of the ledger how much there is. So a start does not take longer because there is more to deliver.
+Of the messages it reads only each topic's first offset, by the index, and of the ledger only sums, so that a start does
+not take longer with a larger backlog.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select, Table
 
-__all__ = ["first_offsets_of_topics", "load"]
+__all__ = ["load"]
 
-#: Batches of the ledger that are told of as one, of which there may be a hundred thousand.
+#: Batches of the ledger, of which there may be a hundred thousand, are summed up in groups of this many.
 GATHERED_BATCHES: Final = 16
 
 
 def load(connection: Connection) -> Kept:
-    """Raises StoreDamaged if anything is not as it was written, or rows contradict each other: with a cursor ahead of
-    its topic messages to come would be taken for settled."""
+    """Raises StoreDamaged if a row is not as it was written, or rows contradict each other: with a cursor ahead of its
+    topic, messages to come would count as settled."""
     if connection.dialect.name == "sqlite":
         for table in (topics, subscriptions, cursors, redeliveries, ledger_exports):
             check_structure(connection, table.name)
-    first_offsets = {row[0]: row[1] for row in connection.execute(first_offsets_of_topics())}
+    first_offset = select(func.min(messages.c.offset)).where(messages.c.topic_id == topics.c.id).scalar_subquery()
+    first_offsets = {row[0]: row[1] for row in connection.execute(select(topics.c.id, first_offset))}
     kept = Kept(
         topics=[(TopicRow(*row), first_offsets.get(row[0])) for row in _rows(connection, topics)],
         subscriptions=[SubscriptionRow(*row) for row in _rows(connection, subscriptions)],
         cursors=[CursorRow._make((*row[:3], unpack_ranges(row[3]), *row[4:])) for row in _rows(connection, cursors)],
         redeliveries=[RedeliveryRow(*row) for row in _rows(connection, redeliveries)],
         exports=[ExportRow(*row) for row in _rows(connection, ledger_exports)],
-        gathered=[Gathered(*row) for row in connection.execute(gathered_batches())],
+        gathered=[Gathered(*row) for row in connection.execute(_gathered_batches())],
     )
     _check_cursors(kept)
     return kept
@@ -58,40 +59,30 @@ def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
     return checked(table.name, connection.execute(select(table).order_by(*table.primary_key.columns)))
 
 
-def first_offsets_of_topics() -> Select[Any]:
-    first_offset = select(func.min(messages.c.offset)).where(messages.c.topic_id == topics.c.id).scalar_subquery()
-    return select(topics.c.id, first_offset)
-
-
-def gathered_batches() -> Select[Any]:
-    """What the ledger has, a few batches at a time. Looks at every row, but not at payloads."""
-    # The ranges of exports of one kind and day share no batch, so each is met once.
+def _gathered_batches() -> Select[Any]:
+    """The batches of the ledger in small groups. Reads every row, but no payloads."""
+    batches, exports = ledger_batches.c, ledger_exports.c
+    # The exports of one kind and day share no batch, so the join meets each batch once.
     in_export = and_(
-        ledger_exports.c.kind == ledger_batches.c.kind,
-        ledger_exports.c.day == ledger_batches.c.day,
-        ledger_exports.c.after_batch < ledger_batches.c.id,
-        ledger_exports.c.last_batch >= ledger_batches.c.id,
+        exports.kind == batches.kind,
+        exports.day == batches.day,
+        exports.after_batch < batches.id,
+        exports.last_batch >= batches.id,
     )
-    export = func.coalesce(ledger_exports.c.id, 0)
-    last_batch = func.max(ledger_batches.c.id)
+    last_batch = func.max(batches.id)
     return (
         select(
-            ledger_batches.c.kind,
-            ledger_batches.c.day,
-            export,
+            batches.kind,
+            batches.day,
+            func.coalesce(exports.id, 0),
             last_batch,
-            # Sums of BIGINT are of a type of their own in PostgreSQL.
-            cast(func.sum(ledger_batches.c.records), BigInteger),
-            func.sum(func.length(ledger_batches.c.payload), type_=BigInteger),
-            func.min(ledger_batches.c.made_at_ns),
+            # Sums of BIGINT have a type of their own in PostgreSQL.
+            cast(func.sum(batches.records), BigInteger),
+            func.sum(func.length(batches.payload), type_=BigInteger),
+            func.min(batches.made_at_ns),
         )
         .select_from(ledger_batches.outerjoin(ledger_exports, in_export))
-        .group_by(
-            ledger_batches.c.kind,
-            ledger_batches.c.day,
-            ledger_batches.c.id // GATHERED_BATCHES,
-            ledger_exports.c.id,
-        )
+        .group_by(batches.kind, batches.day, batches.id // GATHERED_BATCHES, exports.id)
         .order_by(last_batch)
     )
 

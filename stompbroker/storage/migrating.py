@@ -1,10 +1,7 @@
 """Where a database stands in the schema's history, and the steps from one schema to the next.
 
-Law: the only one who runs Alembic. A migration happens as a whole or not at all, on either engine. The scripts lie in
-the package (`_migrations`, where the wheel puts them) or, in a checkout, beside it.
-
-Alembic is imported only when something is to be migrated, or when the revision found is not ours and the history must
-say which is the later one: importing it takes 0.15 s, and most starts find everything as they left it.
+The only module that runs Alembic. A migration happens as a whole or not at all, on either engine. Alembic is imported
+only if the database has another revision than this release: importing it takes 0.15 s, and most starts need none of it.
 """
 
 from __future__ import annotations
@@ -23,18 +20,18 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
     from sqlalchemy import Connection
 
-__all__ = ["Standing", "bring_up_to_date", "current_revision", "head_revision", "standing_of"]
+__all__ = ["Standing", "bring_up_to_date", "current_revision", "standing_of"]
 
-#: Two who migrate one server database at once wait for each other; any number that nobody else uses.
+#: Two processes that migrate one server database wait for each other. Any number that nobody else uses.
 _MIGRATION_LOCK: Final = 0x53544F4D_4D494752
 
-#: Alembic's own table, which is not among ours.
+#: Alembic's own table.
 _alembic_version: Final = table("alembic_version", column("version_num"))
 
 
 @final
 class Standing(Enum):
-    """A database beside this release."""
+    """A database compared with this release."""
 
     EMPTY = "has no tables yet"
     BEHIND = "was last migrated by an older release"
@@ -42,14 +39,9 @@ class Standing(Enum):
     AHEAD = "was migrated by a newer release"
 
 
-def head_revision() -> str:
-    """The revision this release wants."""
-    return REVISION
-
-
 def current_revision(connection: Connection) -> str | None:
     """The revision the database is at; None when it is empty."""
-    # Asked first: on a server a statement that fails takes the caller's transaction with it.
+    # Asked first: on a server a failing statement would abort the caller's transaction.
     if not inspect(connection).has_table(_alembic_version.name):
         return None
     revision: str | None = connection.execute(select(_alembic_version.c.version_num)).scalar_one_or_none()
@@ -67,9 +59,9 @@ def standing_of(connection: Connection) -> Standing:
 
 
 def bring_up_to_date(connection: Connection) -> list[str]:
-    """Bring the database to this release's revision, within the caller's transaction.
+    """Bring a database that is not ahead to this release's revision, within the caller's transaction.
 
-    Returns the revisions applied, oldest first. The caller has made sure that the database is not ahead.
+    Returns the revisions applied, oldest first.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
@@ -88,8 +80,11 @@ def _config() -> Config:
     from alembic.config import Config
 
     config = Config()
-    # Alembic reads it as a template; a path with a per cent sign must survive that.
-    config.set_main_option("script_location", str(_script_folder()).replace("%", "%%"))
+    package = Path(stompbroker.__file__).parent
+    packaged = package / "_migrations"  # where the wheel puts them
+    scripts = packaged if packaged.is_dir() else package.parent / "migrations"
+    # Alembic reads the path as a template, so a per cent sign must be doubled.
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
     return config
 
 
@@ -97,9 +92,3 @@ def _scripts(config: Config) -> ScriptDirectory:
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory.from_config(config)
-
-
-def _script_folder() -> Path:
-    package = Path(stompbroker.__file__).parent
-    packaged = package / "_migrations"
-    return packaged if packaged.is_dir() else package.parent / "migrations"

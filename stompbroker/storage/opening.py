@@ -1,33 +1,32 @@
-"""From what the operator wrote to an open store.
+"""From the database the operator named to an open, migrated one.
 
-Law: opening an embedded file migrates it. A server database, which others may be using, is migrated only by the command
-that says so. A database that a newer release has changed is never opened.
+Opening an embedded file migrates it. A server database, which others may be using, is migrated only by the command for
+that. A database that a newer release has changed is never opened.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import migrating, postgres, sqlite
+from stompbroker.storage import checking, migrating, postgres, sqlite
 from stompbroker.storage.failures import RESTORE, Failures
 from stompbroker.storage.migrating import Standing
-from stompbroker.storage.postgres import PostgresBackend, passwords_in, server_url, shown
-from stompbroker.storage.sqlite import SqliteBackend, database_file
+from stompbroker.storage.schema import ledger_batches
 from stompbroker.storage.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from sqlalchemy import Connection, Engine
 
-__all__ = ["current_revision", "head_revision", "migrate", "open_store", "recognise"]
+    from stompbroker.storage.batch import ExportRow
 
-#: Says which store a data directory has, so that one that is lost is not mistaken for the first start.
+__all__ = ["current_revision", "migrate", "open_store", "read_ledger", "recognise"]
+
+#: Names the store of a data directory, so that a lost one is not mistaken for a first start.
 MARKER_NAME: Final = "store.id"
-
-head_revision = migrating.head_revision
 
 
 def open_store(database: str, directory: Path) -> Store:
@@ -35,37 +34,42 @@ def open_store(database: str, directory: Path) -> Store:
 
     The caller holds the directory. Raises OperatorError.
     """
+    engine, failures = _engine(database, directory, migrates=True)
     if not database:
         migrate(database, directory)
-        file = database_file(directory)
-        with Failures(sqlite3, str(file)).translated_for_operator("Cannot open"):
-            return Store(SqliteBackend(file))
-    url = server_url(database)
-    engine, failures = _migrating_engine(database, directory)
+        with failures.translated_for_operator("Cannot open"):
+            return Store(sqlite.SqliteBackend(sqlite.database_file(directory)))
     with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        found = _usable_standing(connection, shown(url))
+        found = _usable_standing(connection, failures.where)
         if found is not Standing.CURRENT:
             raise OperatorError(
-                f"The database {shown(url)} {found.value}. Bring it up to date first: "
-                f"stompbroker migrate --database {shown(url)}"
+                f"The database {failures.where} {found.value}. Bring it up to date first: "
+                f"stompbroker migrate --database {failures.where}"
             )
-    return Store(PostgresBackend(url))
+    return Store(postgres.PostgresBackend(postgres.server_url(database)))
 
 
 def migrate(database: str, directory: Path) -> list[str]:
     """Bring a database up to date; returns the revisions applied, oldest first. Raises OperatorError."""
-    if not database and not database_file(directory).exists():
+    if not database and not sqlite.database_file(directory).exists():
         _refuse_lost(directory, "is gone")
-    engine, failures = _migrating_engine(database, directory)
+    engine, failures = _engine(database, directory, migrates=True)
     with failures.translated_for_operator("Cannot migrate the database"), engine.begin() as connection:
-        found = _usable_standing(connection, _shown(database, directory))
+        found = _usable_standing(connection, failures.where)
         if not database and found is Standing.EMPTY:
             _refuse_lost(directory, "is empty")
         return migrating.bring_up_to_date(connection)
 
 
+def current_revision(database: str, directory: Path) -> str | None:
+    """The revision a database is at; None when it is empty. Raises OperatorError."""
+    engine, failures = _engine(database, directory, migrates=True)
+    with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
+        return migrating.current_revision(connection)
+
+
 def recognise(directory: Path, store_id: str) -> None:
-    """Remember which store the directory has, or make sure that it is still that one. Raises OperatorError."""
+    """Remember which store the directory has, or check that it is still that one. Raises OperatorError."""
     marker = directory / MARKER_NAME
     try:
         if not marker.exists():
@@ -80,10 +84,45 @@ def recognise(directory: Path, store_id: str) -> None:
         )
 
 
+def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[tuple[int, bytes]]:
+    """Id and payload of each ledger batch of an export, in order. For a process that knows only where the database is.
+
+    Many short transactions: a long one would keep the write-ahead log from being shortened. Batches never change, and
+    stay until their file is written. Raises OperatorError, or StoreDamaged for a batch that is not as it was written.
+    """
+    engine, failures = _engine(database, directory, migrates=False)
+    columns = ledger_batches.c
+    in_export = columns.kind == export.kind, columns.day == export.day, columns.id <= export.last_batch
+    after = export.after_batch
+    try:
+        while True:
+            with failures.translated_for_operator("Cannot read the ledger in"), engine.begin() as connection:
+                found = checking.ledger_page(connection, after, *in_export)
+            for row in found:
+                checking.check_batch(row)
+                yield row.id, bytes(row.payload)
+            if len(found) < checking.PAGE:
+                return
+            after = found[-1].id
+    finally:
+        engine.dispose()
+
+
+def _engine(database: str, directory: Path, *, migrates: bool) -> tuple[Engine, Failures]:
+    """For migrating, or else only for reading."""
+    if not database:
+        file = sqlite.database_file(directory)
+        engine = sqlite.writing_engine(file, may_create=True) if migrates else sqlite.reading_engine(file)
+        return engine, Failures(engine, str(file))
+    url = postgres.server_url(database)
+    engine = postgres.migrating_engine(url) if migrates else postgres.reading_engine(url)
+    return engine, Failures(engine, postgres.shown(url), postgres.passwords_in(url))
+
+
 def _refuse_lost(directory: Path, what: str) -> None:
-    """There is nothing in the file, or no file, as at the first start. SQLite takes one that was cut within its first
-    page for empty too. Raises OperatorError if there was a store before."""
-    file, marker = database_file(directory), directory / MARKER_NAME
+    """Raises OperatorError if the directory had a store. SQLite also finds a file empty that was cut within its first
+    page."""
+    file, marker = sqlite.database_file(directory), directory / MARKER_NAME
     if marker.exists():
         raise OperatorError(
             f"The database file {file} {what}, although the directory had a store. {RESTORE} "
@@ -91,28 +130,8 @@ def _refuse_lost(directory: Path, what: str) -> None:
         )
 
 
-def current_revision(database: str, directory: Path) -> str | None:
-    """The revision a database is at; None when it is empty. Raises OperatorError."""
-    engine, failures = _migrating_engine(database, directory)
-    with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        return migrating.current_revision(connection)
-
-
-def _migrating_engine(database: str, directory: Path) -> tuple[Engine, Failures]:
-    where = _shown(database, directory)
-    if not database:
-        return sqlite.writing_engine(database_file(directory), may_create=True), Failures(sqlite3, where)
-    url = server_url(database)
-    engine = postgres.migrating_engine(url)
-    return engine, Failures(engine.dialect.loaded_dbapi, where, passwords_in(url))
-
-
-def _shown(database: str, directory: Path) -> str:
-    return shown(server_url(database)) if database else str(database_file(directory))
-
-
 def _usable_standing(connection: Connection, where: str) -> Standing:
-    """Where the database stands. Raises OperatorError if it is of no use to us, whatever is done to it."""
+    """Where the database stands. Raises OperatorError if no migration can make it usable."""
     if connection.dialect.name == "postgresql":
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
         if encoding != "UTF8":

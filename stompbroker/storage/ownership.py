@@ -1,15 +1,14 @@
-"""Whose store it is, and which batch was the last.
+"""The one row of `journal_state`: who owns the store, and which batch was the last.
 
-Law: the one row of `journal_state`. A broker that starts writes its token there. The first statement of every batch
-increments the batch number, and only matches the row of the owner: the fence. So a batch is written once, even if it is
-repeated, and only by the owner, even if locks were lost.
+A starting broker writes its token there. The first statement of every batch, the fence, increments the batch number in
+the owner's row. So a batch is written once, even if it is repeated, and only by the owner, even if locks were lost.
 """
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import bindparam, insert, select, update
 
@@ -27,44 +26,41 @@ if TYPE_CHECKING:
 __all__ = ["Fence", "Ownership", "holder_of", "note_closed", "take"]
 
 
+_LOOK: Final = select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch)
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """What a start needs to know of the starts before it."""
+    """What a start learns about earlier starts."""
 
-    #: Eight hexadecimal digits, the same for ever.
+    #: Eight hexadecimal digits that never change.
     store_id: str
     #: 1 for the first start of this store.
     start_number: int
-    #: The number of the last batch that was written; 0 before the first.
+    #: Number of the last batch; 0 before the first.
     batch: int
-    #: Whether the last owner has closed it; true if there was none.
+    #: Whether the last owner closed the store; true if there was none.
     was_closed: bool = True
 
 
 def holder_of(connection: Connection) -> str | None:
-    """The last owner, for people; None before the first start."""
+    """A description of the last owner; None before the first start."""
     return connection.execute(select(journal_state.c.owner_description)).scalar()
 
 
 def take(connection: Connection, owner: str, description: str) -> Ownership:
     """Write `owner` in as the owner. The caller holds the lock and a transaction."""
     row = connection.execute(select(journal_state).with_for_update()).one_or_none()
-    if (
-        row is not None
-        and row.checksum is not None
-        and row.checksum != checksum((row.store_id, row.owner, row.owner_description, row.start_number))
-    ):
-        raise StoreDamaged("the row that says whose store it is is not as it was written")
     if row is None:
         ownership = Ownership(store_id=secrets.token_hex(4), start_number=1, batch=0)
         statement: Insert | Update = insert(journal_state).values(id=1, store_id=ownership.store_id, batch=0)
     else:
+        expected = checksum((row.store_id, row.owner, row.owner_description, row.start_number))
+        if row.checksum is not None and row.checksum != expected:
+            raise StoreDamaged("the row that says whose store it is is not as it was written")
         ownership = Ownership(
-            store_id=row.store_id,
-            start_number=row.start_number + 1,
-            batch=row.batch,
-            was_closed=row.was_closed,
+            store_id=row.store_id, start_number=row.start_number + 1, batch=row.batch, was_closed=row.was_closed
         )
         statement = update(journal_state)
     connection.execute(
@@ -80,15 +76,13 @@ def take(connection: Connection, owner: str, description: str) -> Ownership:
 
 
 def note_closed(connection: Connection, owner: str) -> None:
-    """`owner` has nothing more to write. The caller holds a transaction."""
+    """Note that `owner` has closed the store. The caller holds a transaction."""
     connection.execute(update(journal_state).values(was_closed=True).where(journal_state.c.owner == owner))
 
 
 @final
 class Fence:
-    """The row, as its owner sees it."""
-
-    __slots__ = ("_advance", "_look", "_owner", "_where")
+    """The row, as `owner` sees it."""
 
     def __init__(self, owner: str, where: str, dialect: Dialect) -> None:
         self._owner = owner
@@ -100,9 +94,7 @@ class Fence:
             dialect,
         )
         assert names == ("next", "me", "last")
-        self._look, _ = text_of(
-            select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch), dialect
-        )
+        self._look, _ = text_of(_LOOK, dialect)
 
     def advance(self, cursor: DBAPICursor, number: int) -> None:
         """Begin batch `number`. Raises StoreTaken, or StoreFailing if the batch before it is not the last one."""
@@ -118,10 +110,9 @@ class Fence:
     def last_batch(self, connection: Connection) -> int:
         """The number of the last batch written. Raises StoreTaken.
 
-        On a server it waits for a transaction that is under way: it may be the COMMIT of a lost connection.
+        On a server it waits for a transaction under way, which may be the COMMIT of a lost connection.
         """
-        found = select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch)
-        return self._checked(connection.execute(found.with_for_update()).one_or_none())
+        return self._checked(connection.execute(_LOOK.with_for_update()).one_or_none())
 
     def _checked(self, row: Sequence[Any] | None) -> int:
         """The batch in the row, if it is ours."""

@@ -1,15 +1,14 @@
-"""Pages: stored messages for those who lag behind memory.
+"""Pages: stored messages for subscribers who are behind the window.
 
-Law: turns the rows that a page reader found into a log that says up to which offset it is complete. Each must fit its
-checksum, and what is missing in between must be explained: by `whole_from`, or a gap that was written down. How
-rows are read quickly differs per engine (`sqlite/paging.py`, `postgres/backend.py`).
+Turns rows, which each backend reads in its own way, into a log that says up to which offset it is complete. Each row
+must fit its checksum, and `whole_from` or a recorded gap must explain each missing offset.
 
 Hot path: a returning subscriber reads all it missed this way.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import select
 
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-__all__ = ["MAX_PAGE_BYTES", "MAX_PAGE_ROWS", "PageLimits", "PageReader", "Rows", "lost_of", "page_of"]
+__all__ = ["MAX_PAGE_BYTES", "MAX_PAGE_ROWS", "PageLimits", "Rows", "lost_of", "page_of"]
 
-#: A page is the unit that is read, shared and charged to the memory budget.
+#: A page is the unit of reading, sharing and the memory budget.
 MAX_PAGE_ROWS: Final = 1000
 MAX_PAGE_BYTES: Final = 1024 * 1024
 
 
 class PageLimits(NamedTuple):
-    """A page ends with the row that reaches either; so it has one row at least, if there is one."""
+    """A page ends with the row that reaches either limit, so it has at least one row, if there is one."""
 
     rows: int
     bytes: int
@@ -46,17 +45,12 @@ class Rows(NamedTuple):
     is_cut: bool
 
 
-class PageReader(Protocol):
-    def __call__(self, connection: Connection, topic_id: int, start: int, stop: int, limits: PageLimits) -> Rows:
-        """The messages of a topic at offsets start <= o < stop."""
-
-
 def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, list[tuple[int, int]]]:
-    """The page, and the ranges of it where no message was found. Raises StoreDamaged if one is not as it was written,
-    or TypeError, ValueError or struct.error if it is of no use at all."""
+    """The page, and its ranges without messages. Raises StoreDamaged for a message that is not as it was written, or
+    TypeError, ValueError or struct.error for values of the wrong type or format."""
     log = Log(Offset(start))
     absent: list[tuple[int, int]] = []
-    #: What the checksums of one publisher's messages to one reader begin with: mostly the same as the one before.
+    #: Checksums of messages from one source begin alike, and neighbours mostly have one source.
     source: tuple[str, int | None] | None = None
     begins_with = 0
     origins: dict[tuple[str, bool, int | None, int | None], Origin] = {}
@@ -78,7 +72,7 @@ def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, lis
                 begins_with, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail
             ):
                 raise StoreDamaged(f"the message at offset {offset} is not as it was written")
-        # The two characters \r: a carriage return in a header, which STOMP 1.1 cannot escape.
+        # The two characters \r stand for a carriage return in a header, which STOMP 1.1 cannot escape.
         is_plain = tail.find(b"\\r", 0, -1 - body_bytes) < 0
         lifetime_ns = None if expires_at_ns is None else expires_at_ns - published_at_ns
         key = publisher, is_plain, lifetime_ns, only_for
@@ -96,15 +90,15 @@ def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, lis
 
 
 def lost_of(connection: Connection, topic_id: int, absent: list[tuple[int, int]]) -> int | None:
-    """The lowest of these offsets that has no message although it should; None if all are explained.
+    """The lowest of these offsets that should have a message; None if all are explained.
 
-    To be asked after the page was read, and of the same database: what was deleted since is explained by then.
+    Asked after the page was read, so that messages deleted meanwhile are explained.
     """
     first, last = absent[0][0], absent[-1][1]
     bounds = select(topics.c.whole_from, topics.c.next_offset).where(topics.c.id == topic_id)
     whole_from, next_offset = connection.execute(bounds).one_or_none() or (None, 0)
     if whole_from is None:
-        return None  # a topic from before this was written down, or one that is gone
+        return None  # an older release wrote the topic, or it is gone
     explained = OffsetRanges()
     if whole_from > 0:
         explained.add(0, whole_from)

@@ -14,9 +14,9 @@ from sqlalchemy import BigInteger, Integer, LargeBinary, bindparam, func, litera
 
 from stompbroker.ids import Offset
 from stompbroker.message import Message, Origin
-from stompbroker.storage.backend import translated_reading
 from stompbroker.storage.row_format import message_checksum, origin_checksum
 from stompbroker.storage.schema import messages
+from stompbroker.storage.statements import IN_RANGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ class Surveys:
             return []  # it would be more than the line that an id is
         beginning = _NUMBER + written + b"\n"
         has_id = func.substr(messages.c.tail, 1, len(beginning)) == literal(beginning, LargeBinary)
-        with translated_reading(self._backend) as connection:
+        with self._backend.reading() as connection:
             if connection.dialect.name == "postgresql":
                 # Readers are told to go by an index, which leads through the whole table in its own order here.
                 connection.execute(select(func.set_config("enable_seqscan", "on", True)))
@@ -122,7 +122,7 @@ class Surveys:
             .order_by(*place)
             .limit(limit)
         )
-        with translated_reading(self._backend) as connection:
+        with self._backend.reading() as connection:
             return list(map(_expired, connection.execute(wanted)))
 
     def stretches(self, topic_id: int, size: int, stop: int) -> list[Stretch]:
@@ -141,18 +141,17 @@ class Surveys:
             .where(messages.c.topic_id == topic_id, messages.c.offset < stop)
             .group_by(messages.c.offset // size)
         )
-        with translated_reading(self._backend) as connection:
+        with self._backend.reading() as connection:
             return sorted(Stretch(*row) for row in connection.execute(wanted))
 
     def extent(self, topic_id: int, start: int, stop: int) -> Extent:
         """What is stored of a topic at offsets start <= o < stop. Looks at every row there, but not at long tails."""
-        in_range = (messages.c.topic_id == topic_id, messages.c.offset >= start, messages.c.offset < stop)
         first_published_at_ns = (
-            select(messages.c.published_at_ns).where(*in_range).order_by(messages.c.offset).limit(1).scalar_subquery()
+            select(messages.c.published_at_ns).where(*IN_RANGE).order_by(messages.c.offset).limit(1).scalar_subquery()
         )
-        wanted = select(func.count(), _TAIL_BYTES, func.min(messages.c.offset), first_published_at_ns).where(*in_range)
-        with translated_reading(self._backend) as connection:
-            return Extent(*connection.execute(wanted).one())
+        wanted = select(func.count(), _TAIL_BYTES, func.min(messages.c.offset), first_published_at_ns).where(*IN_RANGE)
+        with self._backend.reading() as connection:
+            return Extent(*connection.execute(wanted, {"topic_id": topic_id, "start": start, "stop": stop}).one())
 
 
 def _expired(row: Row[Any]) -> Expired:

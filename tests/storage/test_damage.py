@@ -42,7 +42,7 @@ def test_what_was_never_stored_and_what_is_below_the_mark_is_no_damage(store: St
 
     assert [offset for offset, _ in bodies(page)] == [2, 3, 4, 6, 7, 8, 9]
     assert page.end_offset == 10
-    assert store.checks.is_sound
+    assert store.is_sound
 
 
 def test_what_is_behind_the_end_of_a_topic_is_no_damage(store: Store) -> None:
@@ -58,7 +58,7 @@ def test_a_page_ends_before_an_altered_message_which_is_damage_itself(store: Sto
     with pytest.raises(StoreDamaged, match="the message at offset 7 is not as it was written"):
         store.read_page(1, 7, 10)
     assert [offset for offset, _ in bodies(store.read_page(1, 8, 10))] == [8, 9]
-    assert not store.checks.is_sound
+    assert not store.is_sound
 
 
 @pytest.mark.parametrize("change", ["publisher = 'p'", "tail = tail || tail", 'topic_id = 2, "offset" = 3'])
@@ -129,7 +129,6 @@ def test_an_expired_message_that_was_cut_short_is_damage_and_nothing_worse(store
     assert (altered.offset, altered.message) == (10, None)
 
 
-
 @pytest.mark.parametrize(
     ("table", "change"),
     [
@@ -168,13 +167,13 @@ def test_a_broker_does_not_start_with_an_altered_identity(store: Store, place: P
 
 def test_an_altered_batch_of_the_ledger_is_found_by_the_check(store: Store, place: Place) -> None:
     store.commit(Batch(number=2, ledger=[ledger(1), ledger(2)]))
-    assert store.checks.check_ledger(0) == 2
-    assert store.checks.check_ledger(2) is None
+    assert store.check_ledger(0) == 2
+    assert store.check_ledger(2) is None
 
     place.query("UPDATE ledger_batches SET records = 4 WHERE id = 2")
 
-    with pytest.raises(StoreDamaged, match="batch 2 is not as it was written"):
-        store.checks.check_ledger(0)
+    with pytest.raises(StoreDamaged, match="batch 2 of the ledger cannot be read"):
+        store.check_ledger(0)
 
 
 def test_the_next_owner_knows_whether_the_last_one_closed_the_store(place: Place) -> None:
@@ -183,8 +182,7 @@ def test_the_next_owner_knows_whether_the_last_one_closed_the_store(place: Place
     first.close()
     second = place.open()
     assert second.take_ownership("second").was_closed
-    second.checks.is_sound = False
-    second.close()
+    second.close(is_sound=False)
 
     assert not place.open().take_ownership("third").was_closed
 
@@ -203,9 +201,9 @@ def test_damage_that_the_database_itself_tells_is_remembered(sqlite_place: Place
     sqlite_place.query("DROP TABLE ledger_batches")
 
     with pytest.raises(StoreDamaged, match="no such table"):
-        store.checks.check_ledger(0)
+        store.check_ledger(0)
 
-    assert not store.checks.is_sound
+    assert not store.is_sound
 
 
 def test_a_table_whose_pages_are_zeroed_is_damaged_and_a_write_to_it_says_so(sqlite_place: Place) -> None:
@@ -226,7 +224,7 @@ def test_a_table_whose_pages_are_zeroed_is_damaged_and_a_write_to_it_says_so(sql
     with pytest.raises(StoreDamaged, match="malformed"):
         store.read_page(1, 0, 1000)
     with pytest.raises(StoreDamaged, match=r"malformed|corrupt"):
-        store.checks.check_table("messages")
+        store.check_table("messages")
     with pytest.raises(StoreDamaged):
         store.commit(Batch(number=2, deletions=[Deletion(1, 0, 1000)]))
 

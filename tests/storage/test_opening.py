@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import current_revision, head_revision, migrate, open_store
+from stompbroker.storage import current_revision, migrate, open_store
+from stompbroker.storage.schema import REVISION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +91,7 @@ def test_a_server_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
 def test_the_embedded_file_is_made_and_migrated_by_opening_it(tmp_path: Path) -> None:
     open_store("", tmp_path).close()
 
-    assert current_revision("", tmp_path) == head_revision()
+    assert current_revision("", tmp_path) == REVISION
 
 
 def test_an_embedded_file_of_a_newer_release_is_refused(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_a_server_database_of_a_newer_release_is_refused(postgres_url: str, tmp_
 
 
 def test_migrating_says_what_was_done_and_does_it_once(postgres_url: str, tmp_path: Path) -> None:
-    assert migrate(postgres_url, tmp_path)[-1] == head_revision()
+    assert migrate(postgres_url, tmp_path)[-1] == REVISION
     assert migrate(postgres_url, tmp_path) == []
 
     store = open_store(postgres_url, tmp_path)

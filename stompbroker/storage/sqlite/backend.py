@@ -1,66 +1,110 @@
 """A store in an SQLite file.
 
-Law: one broker at a time opens the file: the caller holds the lock on the data directory, so there is none here. One
-thread writes, in the broker or in the process that it has handed writing to; others read at the same time.
+One broker at a time opens the file: the caller holds the lock on the data directory, so there is none here. One thread
+writes, in the broker or in its writing process; others read at the same time.
+
+Hot path: a page costs two steps of SQLite and 2.8 µs a message. The first step reads lengths, which decide where the
+page ends; the second joins the tails to one blob. Python releases its interpreter lock at every step, and beside a busy
+event loop may wait for it each time: row by row, a page of a thousand rows took 200 ms instead of 10.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from typing import TYPE_CHECKING, Final, final
+import json
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, final
 
+from sqlalchemy import LargeBinary, bindparam, cast, func, literal_column, select
+
+from stompbroker.storage.backend import Backend
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
-from stompbroker.storage.failures import Failures
+from stompbroker.storage.paging import Rows
 from stompbroker.storage.schema import gaps, ledger_batches, messages
 from stompbroker.storage.sqlite.checkpoints import Checkpoints, FairLock
 from stompbroker.storage.sqlite.engine import BEGIN_WRITING, reading_engine, writing_engine
-from stompbroker.storage.sqlite.paging import SqlitePageReader
+from stompbroker.storage.statements import IN_RANGE, text_of
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection, Select
+
+    from stompbroker.storage.paging import PageLimits
 
 __all__ = ["SqliteBackend"]
 
+#: Tails with this many bytes on average are read one by one: a page has at most 256 of them, and joining them would
+#: copy too much.
+LONG_TAIL_BYTES: Final = 4096
+
 
 @final
-class SqliteBackend:
+class SqliteBackend(Backend):
     """Opens the file, which must exist and be migrated."""
 
     begin = BEGIN_WRITING
-    checked_tables: Final = [messages.name, gaps.name, ledger_batches.name]
+    checked_tables = messages.name, gaps.name, ledger_batches.name
 
     def __init__(self, file: Path) -> None:
-        self.where = str(file)
-        self.failures = Failures(sqlite3, self.where)
-        self._writers = writing_engine(file)
-        self._readers = reading_engine(file)
-        self.dialect = self._writers.dialect
+        super().__init__(str(file), writing_engine(file), reading_engine(file))
         self.batch_writer = BatchWriter(self.dialect, message_insertion(self.dialect))
-        self.read_rows = SqlitePageReader(self.dialect)
+        self._prepare_pages()
         self._writing = FairLock()
-        self.upkeep = Checkpoints(file, self._writing)
+        self.upkeep: Checkpoints = Checkpoints(file, self._writing)
+
+    def _prepare_pages(self) -> None:
+        """Compile the statements of `read_rows`."""
+        columns = messages.c
+        tail_bytes = func.length(columns.tail).label("tail_bytes")
+        heads = _rows(columns.offset, columns.published_at_ns, columns.publisher, columns.body_bytes, tail_bytes)
+        listed = heads.limit(bindparam("rows")).offset(literal_column("0")).subquery()
+        self._heads, names = text_of(select(*map(func.json_group_array, listed.columns)), self.dialect)
+        assert names == ("topic_id", "start", "stop", "rows")
+        tails = _rows(columns.tail, columns.expires_at_ns, columns.only_for, columns.checksum)
+        tail, *numbers = tails.subquery().columns
+        joined = cast(func.group_concat(tail, literal_column("''")), LargeBinary)
+        self._joined_tails, _ = text_of(select(joined, *map(func.json_group_array, numbers)), self.dialect)
+        self._single_tails, _ = text_of(tails, self.dialect)
 
     def connect(self) -> Connection:
-        # A new connection would begin a new log where there is none, beside those that still use the old one.
+        # If the log was deleted, a new connection would begin another one beside those that still use the old one.
         self.upkeep.check_log()
-        return self._writers.connect()
+        return super().connect()
 
-    def reading(self) -> AbstractContextManager[Connection]:
-        return self._readers.begin()
-
-    def writing(self) -> AbstractContextManager[object]:
+    def writing(self) -> FairLock:
         return self._writing
 
-    def lock(self) -> bool:
-        return True
-
-    def lock_holder(self) -> str:
-        return "nobody"
+    def stored_bytes(self) -> int:
+        return self.upkeep.stored_bytes()
 
     def close(self) -> None:
-        self._readers.dispose()
-        self._writers.dispose()
+        super().close()
         self.upkeep.close()
+
+    def read_rows(self, connection: Connection, topic_id: int, start: int, stop: int, limits: PageLimits) -> Rows:
+        columns = connection.exec_driver_sql(self._heads, (topic_id, start, stop, limits.rows)).one()
+        offsets, published_at_ns, publishers, body_bytes, tail_bytes = map(json.loads, columns)
+        if not offsets:
+            return Rows((), is_cut=False)
+        ends = list(accumulate(tail_bytes))
+        del ends[bisect_left(ends, limits.bytes) + 1 :]
+        tails = self._tails(connection, (topic_id, offsets[0], offsets[len(ends) - 1] + 1), ends)
+        is_cut = len(offsets) == limits.rows or ends[-1] >= limits.bytes
+        # There are as many tails as rows in the page, so they decide where the other columns end.
+        return Rows(zip(offsets, published_at_ns, publishers, body_bytes, *tails, strict=False), is_cut)
+
+    def _tails(self, connection: Connection, rows: tuple[int, int, int], ends: list[int]) -> Iterable[Iterable[Any]]:
+        """Tails, expires_at_ns, only_for and checksums of the rows; `ends` are those of the tails when joined."""
+        if ends[-1] < LONG_TAIL_BYTES * len(ends):
+            joined, *numbers = connection.exec_driver_sql(self._joined_tails, rows).one()
+            # SQLite joins texts, and does not say what becomes of a NUL among them. Before 3.39 it was the end.
+            if len(joined) == ends[-1]:
+                tails = [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+                return tails, *map(json.loads, numbers)
+        return zip(*connection.exec_driver_sql(self._single_tails, rows), strict=True)
+
+
+def _rows(*columns: ColumnElement[Any]) -> Select[Any]:
+    return select(*columns).where(*IN_RANGE).order_by(messages.c.offset)

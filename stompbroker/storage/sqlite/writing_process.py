@@ -281,8 +281,7 @@ class _Writer:
             case Question.FREE_BYTES:
                 return store.free_bytes()
             case Question.CLOSE:
-                store.checks.is_sound = store.checks.is_sound and rest.get("is_sound", True)
-                return store.close()
+                return store.close(is_sound=rest.get("is_sound", True))
 
     def _adopt(self, file: str, token: str) -> None:
         """Raises StoreFailing or OperatorError."""
