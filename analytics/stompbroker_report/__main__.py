@@ -1,6 +1,6 @@
 """The report as a plain program: `python -m stompbroker_report …` or `spark-submit …/stompbroker_report/__main__.py …`.
 
-Law: arguments in, an exit code out; `stompbroker report` is the comfortable way to the same.
+Takes arguments, returns an exit code. `stompbroker report` does the same with more comfort.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):
-    # As a file: Python looks for modules in this folder, and must look in the one above.
+    # Run as a file, Python searches this folder for modules; it has to search the one above.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from stompbroker_report.errors import Cause, ReportError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-#: 2 is a mistake in the arguments, as everywhere.
+#: 2 is also argparse's code for wrong arguments.
 EXIT_CODES = {
     Cause.NO_SPARK: 2,
     Cause.NO_JAVA: 2,
@@ -34,7 +34,7 @@ EXIT_CODES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Computes the report that the arguments ask for; returns the exit code."""
+    """Compute the report that the arguments ask for; returns the exit code."""
     asked = _parser().parse_args(arguments)
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     first: date = asked.first or asked.date or yesterday
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="stompbroker_report", description="What became of every delivery.")
     parser.add_argument("--lake", required=True, help="directory or URI that the broker exports to")
     parser.add_argument("--out", required=True, help="directory or URI for marts and reports")
-    parser.add_argument("--date", type=date.fromisoformat, help="YYYY-MM-DD, UTC; without any, yesterday")
+    parser.add_argument("--date", type=date.fromisoformat, help="YYYY-MM-DD, UTC (default: yesterday)")
     parser.add_argument("--from", dest="first", type=date.fromisoformat, help="first date, instead of --date")
     parser.add_argument("--to", dest="last", type=date.fromisoformat, help="last date; with --from")
     parser.add_argument("--master", default=DEFAULT_MASTER, help="local[N] or spark://HOST:PORT (default %(default)s)")

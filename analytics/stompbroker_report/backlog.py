@@ -1,8 +1,7 @@
 """What durable subscriptions had not settled, over a day and at its end.
 
-Law: snapshots of the lake in. A snapshot belongs to the hour in which it was taken; the closing one, taken when the day
-had ended, is hour 24. Of several in one hour the last counts. The end of a day is its closing snapshot, or, where
-there is none, the last hour that has one.
+Takes the lake's backlog snapshots. A snapshot belongs to the hour in which it was taken, and the last one of an hour
+counts. The closing snapshot is hour 24. The end of a day is the last hour that has a snapshot.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def reading_backlog(snapshots: DataFrame) -> DataFrame:
     hour = F.when(F.col("is_closing"), F.lit(CLOSING_HOUR)).otherwise(F.hour("taken_at"))
     latest = Window.partitionBy("dt", "topic", "subscription", "hour_utc").orderBy(F.desc("taken_at"))
     return (
-        # Neither NaN nor infinity is an age.
+        # NaN and infinity are not ages.
         snapshots.withColumn("lag_s", F.when(F.abs("lag_s") < float("inf"), F.col("lag_s")))
         .withColumn("hour_utc", hour)
         .withColumn("place", F.row_number().over(latest))
@@ -37,7 +36,7 @@ def reading_backlog(snapshots: DataFrame) -> DataFrame:
 
 
 def unsettled(by_reading: DataFrame) -> DataFrame:
-    """One row per date and reading, as it was at the end of the date; also those that had settled everything."""
+    """One row per date and reading at the end of the date, including those with nothing unsettled."""
     of_date = Window.partitionBy("dt")
     return (
         by_reading.withColumn("last_hour", F.max("hour_utc").over(of_date))
@@ -47,14 +46,14 @@ def unsettled(by_reading: DataFrame) -> DataFrame:
 
 
 def backlog(by_reading: DataFrame) -> DataFrame:
-    """One row per date, subscription and hour: its topics together."""
+    """One row per date, subscription and hour, over all its topics."""
     together = by_reading.groupBy("dt", "subscription", "hour_utc").agg(*_together())
     peak = F.max("lag_messages").over(Window.partitionBy("dt", "subscription"))
     return together.withColumn("peak_lag_messages", peak).select(*MARTS["backlog"].names)
 
 
 def backlog_hours(by_reading: DataFrame) -> DataFrame:
-    """One row per date and hour: all readings together."""
+    """One row per date and hour, over all readings."""
     times = F.max("taken_at").alias("taken_at"), F.max("is_closing").alias("is_closing")
     return by_reading.groupBy("dt", "hour_utc").agg(*times, *_together()).select(*MARTS["backlog_hours"].names)
 

@@ -1,19 +1,17 @@
-"""What is different from the seven days before.
+"""What differs from the seven days before: figures of days, topics and subscriptions in, unusual values out.
 
-Law: figures of days, topics and subscriptions in, the values that stand out.
-
-The rule. A value of a date stands out when all of these hold:
+A value of a date stands out if all of these hold:
 
 1. at least four of the seven days before have a value of the same measure and thing;
-2. it is farther from their median than three times their usual spread: 3 × 1.4826 × MAD, MAD being the median of the
-   distances from the median (for normal noise, three standard deviations), which one odd day does not move;
-3. it lies outside of everything that these days have seen, and by more than the measure's least change, and by more
-   than a fifth of the median. So a weekend is compared with the last one, and what is small stays unsaid.
+2. it is further from their median than three times their usual spread: 3 × 1.4826 × MAD, the median distance from the
+   median (for normal noise, three standard deviations), which one odd day does not move;
+3. it is outside the range of these days by more than the measure's least change, and by more than a fifth of the
+   median. So a Sunday is compared with the last Sunday, and small changes are not reported.
 
-Sums (deliveries, dead, closing lag) are 0 on a day that the lake has, once the thing was seen; rates and percentiles of
-fewer than 100 deliveries are no values. A topic or durable subscription with no value on any earlier day is new, if
-there are four earlier days and it has enough deliveries. Transient subscriptions are not compared: their names are
-new with every connection. Of a date that is not complete no sum counts as low.
+Sums (deliveries, dead, closing lag) are 0 on days in the lake, once the thing was seen. Rates and percentiles of fewer
+than 100 deliveries do not count. A topic or durable subscription without a value on any earlier day is new, if it has
+enough deliveries and there are four earlier days. Transient subscriptions are not compared, since their names change
+with every connection. On an incomplete date no sum counts as low.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from pyspark.sql import functions as F
 
-from stompbroker_report.content import Direction, Measure, Scope
 from stompbroker_report.levels import Level, aggregated
+from stompbroker_report.measures import Direction, Measure, Scope
 from stompbroker_report.schemas import MARTS
 
 if TYPE_CHECKING:
@@ -37,12 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["EARLIER_DAYS", "Calendar", "changes", "earlier_dates", "measures"]
 
 EARLIER_DAYS: Final = 7
-#: With fewer, the median is somebody's accident.
+#: With fewer, the median is arbitrary.
 FEWEST_DAYS: Final = 4
-#: A rate or p99 over fewer moves by whole percents with each single delivery.
+#: With fewer, every single delivery moves a rate or p99 by whole percents.
 FEWEST_DELIVERIES: Final = 100
 SPREADS: Final = 3.0
-#: Makes a MAD the standard deviation, if what is measured is distributed normally.
+#: Turns a MAD into a standard deviation, for a normal distribution.
 MAD_TO_DEVIATION: Final = 1.4826
 LEAST_PART_OF_MEDIAN: Final = 0.2
 
@@ -59,7 +57,7 @@ _RULES: Final = {
     Measure.DELIVERIES: _Rule(least_change=100.0, is_sum=True),
     Measure.REDELIVERY_RATE: _Rule(least_change=0.01, is_sum=False),
     Measure.DEAD: _Rule(least_change=5.0, is_sum=True),
-    # Below what a person notices; a p99 on a busy machine moves by as much.
+    # A p99 on a busy machine moves by that much, and nobody notices.
     Measure.P99_TO_ACK_S: _Rule(least_change=0.05, is_sum=False),
     Measure.CLOSING_LAG: _Rule(least_change=100.0, is_sum=True),
 }
@@ -68,11 +66,10 @@ _RULES: Final = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """Which dates there are."""
+    """Which dates the lake has, and which are reported."""
 
-    #: To be judged.
     reported: Collection[date]
-    #: In the lake at all; with snapshots of the backlog; and with nothing missing.
+    #: Dates with any data, with backlog snapshots, and with nothing missing.
     in_lake: Collection[date]
     with_backlog: Collection[date]
     complete: Collection[date]
@@ -82,7 +79,7 @@ _SCOPES: Final = {Level.DAY: Scope.DAY, Level.TOPIC: Scope.TOPIC, Level.SUBSCRIP
 
 
 def measures(figures: DataFrame, unsettled: DataFrame) -> DataFrame:
-    """One row per date, scope, name (null for the day) and measure; of `figures.figures`, and the mart `unsettled`."""
+    """One row per date, scope, name (null for the day) and measure, from `figures.figures` and the mart `unsettled`."""
     enough_sent = F.col("sent_deliveries") >= FEWEST_DELIVERIES
     enough_acked = F.col("time_to_ack_deliveries") >= FEWEST_DELIVERIES
     values = {
@@ -118,7 +115,7 @@ def _name() -> Column:
 
 
 def changes(measured: DataFrame, calendar: Calendar) -> DataFrame:
-    """One row per reported date and value that stands out; `measured` is what `measures` gives, earlier days too."""
+    """One row per reported date and unusual value; `measured` comes from `measures`, with earlier days."""
     series = measured.groupBy("scope", "name", "measure").agg(
         F.map_from_entries(F.collect_list(F.struct("dt", "value"))).alias("values")
     )
@@ -153,7 +150,7 @@ def changes(measured: DataFrame, calendar: Calendar) -> DataFrame:
 
 
 def _direction(calendar: Calendar) -> Column:
-    """How the value stands out; null where it does not."""
+    """How the value stands out; null if it does not."""
     value, median = F.col("value"), F.col("median")
     is_unusual = (F.col("days") >= FEWEST_DAYS) & (F.abs(value - median) > SPREADS * F.col("spread"))
     may_be_low = ~_is_sum() | _is_among(F.col("dt"), calendar.complete)
@@ -172,7 +169,7 @@ def _direction(calendar: Calendar) -> Column:
 
 
 def _value_on(day: Column, calendar: Calendar) -> Column:
-    """0 for a sum of something that was seen before, on a day that the lake has; null where nothing is known."""
+    """The value, 0 for a sum of something seen before on a day in the lake, or null."""
     is_closing_lag = F.col("measure") == Measure.CLOSING_LAG.value
     is_known_day = F.when(is_closing_lag, _is_among(day, calendar.with_backlog)).otherwise(
         _is_among(day, calendar.in_lake)
@@ -182,7 +179,7 @@ def _value_on(day: Column, calendar: Calendar) -> Column:
 
 
 def _first_seen() -> Column:
-    """The first of the earlier days that has a value; null where none has."""
+    """The first earlier day that has a value; null if none has."""
     return F.array_min(F.filter(F.map_keys("values"), lambda day: F.array_contains("earlier", day)))
 
 
@@ -192,7 +189,7 @@ def _distances() -> Column:
 
 
 def _median(ordered: Column) -> Column:
-    """Of a sorted array; null where it is empty."""
+    """Of a sorted array; null if it is empty."""
     size = F.size(ordered)
     below = F.try_element_at(ordered, F.floor((size + 1) / 2).cast("int"))
     above = F.try_element_at(ordered, F.floor(size / 2).cast("int") + 1)

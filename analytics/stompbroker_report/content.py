@@ -1,45 +1,40 @@
 """Everything that a report says: the shape of `report.json`, and what the HTML is drawn from.
 
-Law: frozen values alone; no Spark, no files, no words for people. One `ReportContent` is one date (UTC, by
-`settled_at`). Every tuple is bounded, whatever the day's size: a table holds its first rows in the order that its
-comment names, and `Table.other` sums up the rest.
+Frozen values only: no Spark, no files, no wording. One `ReportContent` is one date (UTC, by `settled_at`). Every tuple
+is bounded: a table holds its first rows in the order its docstring names, and `Table.other` adds up the rest.
 
-Units are in the names: `_s` seconds, `_bytes`, `_rate` 0 to 1, `_at` an instant in UTC, `hour_utc` 0 to 23. Numbers of
-deliveries are weighted: a record that stands for several counts as several. None means that it is not known, or that
-there is nothing to compute it from; it never stands for 0.
-
-It is long because it has a value for each part of a report, and nothing else.
+Names carry the unit: `_s` seconds, `_bytes`, `_rate` 0 to 1, `_at` an instant in UTC, `hour_utc` 0 to 23. Numbers of
+deliveries are weighted: a record that stands for several counts as several. None means unknown or not computable,
+never 0.
 """
 
 from __future__ import annotations
 
 import datetime  # noqa: TC003 - read at run time, when a report is read back
 from dataclasses import dataclass
-from enum import Enum
 from typing import Generic, TypeVar, final
+
+from stompbroker_report.measures import Change, DayMeasures  # noqa: TC001 - likewise
 
 __all__ = [
     "AttemptsBucket",
     "Backlog",
     "BacklogPoint",
     "BacklogSeries",
-    "Change",
-    "DayMeasures",
+    "Counts",
     "DeadLetter",
     "DeadLetterGroup",
     "DeadLetters",
-    "Direction",
     "Durations",
     "Figures",
     "Head",
     "HourFigures",
-    "Measure",
+    "Lag",
     "Outcomes",
     "Reading",
     "ReadingFigures",
     "Reason",
     "ReportContent",
-    "Scope",
     "SlowSubscription",
     "SubscriptionFigures",
     "Table",
@@ -54,7 +49,7 @@ RowT = TypeVar("RowT")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """How long something took, over `deliveries` of them; all None if there were none."""
+    """How long something took for so many deliveries; all None if there were none."""
 
     deliveries: int
     p50_s: float | None
@@ -77,7 +72,7 @@ class Outcomes:
     dropped: int
     unsubscribed: int
     skipped: int
-    #: With a word that this report does not know: written by a newer broker.
+    #: Outcomes this report does not know: a newer broker wrote them.
     unknown: int
 
 
@@ -91,25 +86,16 @@ class AttemptsBucket:
     deliveries: int
 
 
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """What is said of a day, a topic, a subscription or a reading alike."""
+class Counts:
+    """What is said of an hour and of everything longer."""
 
     deliveries: int
-    #: How many records the ledger has of them; fewer than `deliveries` where it keeps a sample.
-    records: int
     outcomes: Outcomes
-    #: Sent at least once; and of those, more than once.
-    sent_deliveries: int
+    #: Sent more than once.
     redelivered: int
-    #: redelivered / sent_deliveries; None where nothing was sent.
-    redelivery_rate: float | None
-    #: NACK frames, and all sends together.
+    #: NACK frames.
     nacks: int
-    attempts: int
-    #: Always the same buckets, from 0 attempts up.
-    attempts_distribution: tuple[AttemptsBucket, ...]
     #: Bodies, each counted once per delivery, however often it was sent.
     body_bytes: int
     #: published_at to first_sent_at, of everything that was sent.
@@ -120,13 +106,30 @@ class Figures:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Figures(Counts):
+    """What is said of a day, a topic, a subscription or a reading."""
+
+    #: Records of these deliveries in the ledger; fewer than `deliveries` where it keeps a sample.
+    records: int
+    #: Sent at least once.
+    sent_deliveries: int
+    #: redelivered / sent_deliveries; None if nothing was sent.
+    redelivery_rate: float | None
+    #: All sends together.
+    attempts: int
+    #: Always the same buckets, from 0 attempts up.
+    attempts_distribution: tuple[AttemptsBucket, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Generic[RowT]):
-    """The first rows of something, and the sum of the rest."""
+    """The first rows of a mart, and the sum of the rest."""
 
     rows: tuple[RowT, ...]
-    #: How many rows there are in the mart, those in `rows` included.
+    #: Rows in the mart, including those in `rows`.
     total_rows: int
-    #: What the rows that are left out say together; None if none is. Its durations are unknown.
+    #: The omitted rows together, without durations; None if there are none.
     other: Figures | None
 
 
@@ -136,7 +139,7 @@ class TopicFigures:
     """One topic; most deliveries first."""
 
     topic: str
-    #: How many subscriptions had deliveries from it.
+    #: Subscriptions that had deliveries from it.
     subscriptions: int
     figures: Figures
 
@@ -173,25 +176,18 @@ class ReadingFigures:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HourFigures:
-    """One hour of the day; always 24 of them, the first is 0."""
+class HourFigures(Counts):
+    """One hour of the day; always 24 of them, from hour 0."""
 
     hour_utc: int
-    deliveries: int
-    outcomes: Outcomes
-    redelivered: int
-    nacks: int
-    body_bytes: int
-    time_to_first_delivery: Durations
-    time_to_ack: Durations
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicHours:
-    """One topic's deliveries in each of the 24 hours; the topics with most deliveries, most first."""
+    """One topic's deliveries in each of the 24 hours; most deliveries first."""
 
-    #: None: all other topics together, last.
+    #: None: all other topics together; comes last.
     topic: str | None
     deliveries: tuple[int, ...]
 
@@ -199,15 +195,15 @@ class TopicHours:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why deliveries failed; most deliveries first. Of each delivery its last reason is known."""
+    """Why deliveries failed, by the last reason of each; most deliveries first."""
 
-    #: None: all other reasons together, last.
+    #: None: all other reasons together; comes last.
     reason: str | None
     deliveries: int
     nacks: int
-    #: Of the deliveries: how many ended dead.
+    #: Of these deliveries, how many were dead-lettered.
     dead: int
-    #: How many readings it happened to, and the one it happened to most; None and 0 for all others together.
+    #: How many readings had this reason, and which had it most; 0 and None for the other reasons together.
     readings: int
     most_in: Reading | None
 
@@ -215,7 +211,7 @@ class Reason:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterGroup:
-    """Deliveries of one reading that ended dead for one reason; most deliveries first."""
+    """Deliveries of one reading that were dead-lettered for one reason; most deliveries first."""
 
     reading: Reading
     reason: str | None
@@ -227,9 +223,9 @@ class DeadLetterGroup:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One delivery that ended dead."""
+    """One dead-lettered delivery."""
 
-    #: None where the record stands for a stretch.
+    #: None if the record stands for a range of messages.
     message_id: str | None
     reading: Reading
     offset: int
@@ -242,11 +238,11 @@ class DeadLetter:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters:
-    """What ended dead that day."""
+    """What was dead-lettered that day."""
 
     deliveries: int
     groups: tuple[DeadLetterGroup, ...]
-    #: How many groups there are, those in `groups` included; and deliveries in those that are left out.
+    #: Groups in the mart, including those in `groups`; and the deliveries of the omitted ones.
     total_groups: int
     other_deliveries: int
     #: The latest first.
@@ -256,7 +252,7 @@ class DeadLetters:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowSubscription:
-    """One of the subscriptions with the longest p99 to ack; the slowest first. Few deliveries make no ranking."""
+    """One of the subscriptions with the longest p99 to ack, slowest first; only those with enough acks are ranked."""
 
     subscription: str
     deliveries: int
@@ -264,13 +260,10 @@ class SlowSubscription:
     time_to_ack: Durations
 
 
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BacklogPoint:
-    """What was unsettled at one time of the day: the last snapshot of an hour, or the day's end."""
+class Lag:
+    """What was unsettled at one time."""
 
-    #: 0 to 23; 24 is the end of the day.
-    hour_utc: int
     lag_messages: int
     #: Age of the oldest unsettled message.
     lag_s: float | None
@@ -281,8 +274,16 @@ class BacklogPoint:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogPoint(Lag):
+    """The last snapshot of an hour; hour 24 is the end of the day."""
+
+    hour_utc: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogSeries:
-    """One durable subscription over the day, in all its topics; the greatest peak of `lag_messages` first."""
+    """One durable subscription over the day, all its topics together; highest peak of `lag_messages` first."""
 
     subscription: str
     #: By hour; an hour without a snapshot is missing.
@@ -291,15 +292,10 @@ class BacklogSeries:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unsettled:
-    """What one reading left unsettled at the end of the day; most messages first, and only those that left some."""
+class Unsettled(Lag):
+    """What one reading left unsettled at the end of the day, if anything; most messages first."""
 
     reading: Reading
-    lag_messages: int
-    lag_s: float | None
-    in_flight: int
-    waiting: int
-    pinned_bytes: int | None
 
 
 @final
@@ -307,105 +303,39 @@ class Unsettled:
 class Backlog:
     """What durable subscriptions had not settled, over the day and at its end."""
 
-    #: All subscriptions together; an hour without a snapshot is missing. `pinned_bytes` is a sum over subscriptions,
-    #: so what two of them pin counts twice.
+    #: All subscriptions together; an hour without a snapshot is missing. Bytes pinned by two subscriptions count
+    #: twice.
     points: tuple[BacklogPoint, ...]
     series: tuple[BacklogSeries, ...]
-    #: When the snapshot was taken that `unsettled` is from; None: there is none.
+    #: When the snapshot behind `unsettled` was taken; None: there is none.
     unsettled_at: datetime.datetime | None
-    #: False: the day has no closing snapshot, and its last one is taken instead.
+    #: False: the day has no closing snapshot, so its last one stands in.
     is_closing: bool
     unsettled: tuple[Unsettled, ...]
-    #: How many readings left something, those in `unsettled` included; and the messages of those that are left out.
+    #: Readings that left something, including those in `unsettled`; and the messages of the omitted ones.
     total_unsettled_readings: int
     other_lag_messages: int
 
 
 @final
-class Measure(Enum):
-    """What is compared with earlier days."""
-
-    DELIVERIES = "deliveries"
-    REDELIVERY_RATE = "redelivery_rate"
-    DEAD = "dead"
-    #: Seconds.
-    P99_TO_ACK_S = "p99_to_ack_s"
-    #: Messages unsettled at the end of the day.
-    CLOSING_LAG = "closing_lag_messages"
-
-
-@final
-class Scope(Enum):
-    """What a measure is taken of."""
-
-    DAY = "day"
-    TOPIC = "topic"
-    SUBSCRIPTION = "subscription"
-
-
-@final
-class Direction(Enum):
-    """How a value stands out."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
-    #: Had no deliveries on any of the earlier days.
-    NEW = "new"
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DayMeasures:
-    """The measures of one whole day; None where a day has no deliveries, no acks or no snapshot."""
-
-    date: datetime.date
-    deliveries: int | None
-    redelivery_rate: float | None
-    dead: int | None
-    p99_to_ack_s: float | None
-    closing_lag_messages: int | None
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A value that stands out against the earlier days, by the rule of `changes.py`; what stands out most is first."""
-
-    scope: Scope
-    #: Name of the topic or subscription; None for the day.
-    name: str | None
-    measure: Measure
-    direction: Direction
-    value: float
-    #: Of the earlier days that have a value; None for what is new.
-    median: float | None
-    lowest: float | None
-    highest: float | None
-    #: The seven days before, oldest first; None where there is no value.
-    previous: tuple[float | None, ...]
-    #: How far from the median, in units of the usual spread; only for the order.
-    score: float
-
-
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What the reader has to know before the numbers."""
+    """What the reader has to know before reading any number."""
 
     date: datetime.date
-    #: Given by whoever asked for the report; the only time of the run in it.
+    #: Given by the caller: the only trace of when the report was made.
     generated_at: datetime.datetime
     lake: str
-    #: Up to when everything is in the lake; None: the lake does not say.
+    #: Until when the lake is complete; None: it does not say.
     complete_until: datetime.datetime | None
-    #: Whether the whole date is. If not, later deliveries are missing here.
+    #: Whether that covers the whole date. If not, later deliveries are missing.
     is_complete: bool
-    #: Records that stand for more than one delivery, because the ledger keeps a sample or a stretch; and for how many.
+    #: Records that stand for several deliveries (a sample or a range), and for how many.
     weighted_records: int
     weighted_deliveries: int
-    #: Records that have the same key as another one. There must be none; their deliveries are counted each time.
+    #: Records with the key of another one. There must be none; each is counted.
     duplicate_records: int
-    #: Those of the seven dates before that the lake has.
+    #: Those of the seven dates before that are in the lake.
     previous_dates: tuple[datetime.date, ...]
 
 
@@ -419,7 +349,7 @@ class ReportContent:
     #: The seven days before that are in the lake, and this one, last.
     history: tuple[DayMeasures, ...]
     changes: tuple[Change, ...]
-    #: How many values stood out, those in `changes` included.
+    #: Values that stood out, including those in `changes`.
     total_changes: int
     hours: tuple[HourFigures, ...]
     topics: Table[TopicFigures]
@@ -430,3 +360,8 @@ class ReportContent:
     reasons: tuple[Reason, ...]
     dead_letters: DeadLetters
     backlog: Backlog
+
+    @property
+    def closing_lag(self) -> int | None:
+        """Messages unsettled at the end of the day; None if there is no snapshot."""
+        return self.history[-1].closing_lag_messages if self.history else None

@@ -1,8 +1,7 @@
-"""From a figure to a picture inside a page.
+"""Turns a matplotlib figure into an `<svg>` inside a page.
 
-Law: knows matplotlib and nothing of the report. The picture has no size of its own but its proportions, no outside
-resource and no colour but the page's names for them, so it follows the page into the dark; text stays text. The same
-figure gives the same bytes.
+Knows nothing of the report. The picture scales with the page, refers to nothing outside, and takes its colours from the
+page's variables, so it follows dark mode. Text stays text. The same figure gives the same bytes.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ __all__ = ["HEIGHT", "WIDTH", "inline_svg", "new_axes", "styled"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: In inches of 72 units. Narrow, so that text is still legible where a phone shrinks it, and not too large where a
-#: wide screen enlarges it.
+#: In inches of 72 units. Narrow, so that text stays legible on a phone and does not get too large on a wide screen.
 WIDTH: Final = 5.0
 HEIGHT: Final = 2.9
 
@@ -63,7 +61,7 @@ _STYLE: Final[dict[Any, Any]] = {
     "ytick.minor.size": 0,
 }
 
-#: No time and no version of ours or theirs: they would make two pictures of the same numbers differ.
+#: No time and no version: pictures of the same numbers must not differ.
 _NO_METADATA: Final = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 _VARIABLES: Final = {value: f"var(--{name})" for name, value in DAY.items()}
@@ -76,7 +74,7 @@ _FONT: Final = re.compile(r" ?font-family: [^;\"]*;?")
 
 
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Whatever `draw` puts into its figure looks like ours, and figures of others do not."""
+    """Apply our style while `draw` runs, and only then."""
 
     @wraps(draw)
     def drawing(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -87,7 +85,7 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def new_axes(*, height: float = HEIGHT) -> Axes:
-    """Empty axes in a figure of their own, which pyplot and so every other drawing knows nothing of."""
+    """Empty axes in a new figure, unknown to pyplot."""
     axes: Axes = Figure(figsize=(WIDTH, height), layout="constrained").subplots()
     return axes
 
@@ -95,13 +93,13 @@ def new_axes(*, height: float = HEIGHT) -> Axes:
 def inline_svg(axes: Axes, *, name: str, described: str) -> str:
     """The figure of these `styled` axes as an `<svg>` element.
 
-    `name` keeps its inner references apart from those of other pictures on the page.
+    `name` keeps its internal ids apart from those of other pictures on the page.
     """
     drawn = io.StringIO()
     figure = axes.figure
     assert isinstance(figure, Figure)
     with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
-        # Text stays text: the browser's fonts have it, if only matplotlib's own lack it.
+        # The browser draws the text, so missing glyphs in matplotlib's own font do not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(drawn, format="svg", metadata=_NO_METADATA)
     picture = _BEFORE_IMAGE.sub("<svg ", drawn.getvalue(), count=1).strip()
@@ -109,7 +107,7 @@ def inline_svg(axes: Axes, *, name: str, described: str) -> str:
     used = set(_USED.findall(rest))
     rest = re.sub(r"\s*<metadata>.*?</metadata>", "", rest, flags=re.DOTALL)
     rest = _ID.sub(lambda found: found[0] if found[1] in used else "", rest)
-    # The sheet of the page says which font.
+    # The page's style sheet sets the font.
     rest = _FONT.sub("", rest)
     rest = _COLOUR.sub(lambda found: _VARIABLES[found[0]], rest)
     head = _SIZES.sub("", head) + f' role="img" aria-label="{html.escape(described)}"'

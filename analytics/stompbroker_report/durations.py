@@ -1,10 +1,9 @@
-"""Percentiles of durations, exact and in bounded memory.
+"""Percentiles of durations in bounded memory: columns of µs in, aggregates in seconds out.
 
-Law: columns of µs in, aggregates in seconds out. A percentile is Spark's `percentile`: linear between the two nearest
-of all deliveries, a record that stands for several counted as several. It keeps every distinct value with its
-count, so long durations are cut to a coarser unit first: µs below a second, ms below a thousand seconds, seconds above.
-That is 2 million values at most, and some for whatever takes longer than a quarter of an hour, however many deliveries
-there are; and never more than a thousandth away. The maximum is as it was measured.
+Spark's `percentile` interpolates between the two nearest deliveries and counts a record by its weight. It keeps every
+distinct value, so durations are rounded down first: to µs below a second, ms below a thousand seconds, seconds above.
+That bounds it to 2 million values and a few for longer durations, with an error of at most a thousandth. The maximum is
+not rounded.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _SECOND_US: Final = 1_000_000
 
 _PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
-#: By duration, the column that says how many deliveries have it: a sum, like others.
+#: By duration, the column with the number of deliveries that have it.
 DURATION_SUMS: Final = {name: f"{name}_deliveries" for name in DURATIONS}
 
 
 def duration_aggregates() -> list[Column]:
-    """What to aggregate over rows of `records.measured`; `duration_columns` makes the contracted columns of it."""
+    """Aggregates over rows of `records.measured`; `duration_columns` turns them into columns of the marts."""
     return [aggregate for name in DURATIONS for aggregate in _aggregates(F.col(f"{name}_us"), name)]
 
 
@@ -40,7 +39,7 @@ def _aggregates(value_us: Column, name: str) -> list[Column]:
 
 
 def duration_columns() -> list[Column]:
-    """In seconds, all but the numbers of deliveries."""
+    """Percentiles and maxima in seconds."""
     return [column for name in DURATIONS for column in _columns(name)]
 
 
@@ -53,7 +52,7 @@ def _columns(name: str) -> list[Column]:
 
 
 def _cut(value_us: Column) -> Column:
-    """Downwards, so that no percentile is above the maximum."""
+    """Rounds down, so that no percentile exceeds the maximum."""
     return (
         F.when(value_us < _SECOND_US, value_us)
         .when(value_us < 1_000 * _SECOND_US, value_us - value_us % _MILLISECOND_US)
@@ -62,5 +61,5 @@ def _cut(value_us: Column) -> Column:
 
 
 def _seconds(value_us: Column) -> Column:
-    # Between two µs there is nothing that was measured.
+    # Times are measured in whole µs.
     return F.round(value_us / _SECOND_US, 6)

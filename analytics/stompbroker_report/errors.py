@@ -1,7 +1,7 @@
-"""Why there is no report: always a sentence for whoever asked for it.
+"""Why there is no report, as a sentence for the person who asked for it.
 
-Law: one exception, and the causes that a caller may want to tell apart. What is not in here is our own mistake, and
-keeps its traceback.
+One exception, with the causes that a caller may want to tell apart. Any other exception is a bug, and keeps its
+traceback.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import final
 
-__all__ = ["Cause", "ReportError"]
+__all__ = ["Cause", "ReportError", "first_line"]
 
 
 @final
 class Cause(Enum):
-    """What stands in the way."""
+    """Why there is no report."""
 
     NO_SPARK = "pyspark is not installed"
     NO_JAVA = "no Java that Spark can run on"
@@ -27,8 +27,13 @@ class Cause(Enum):
 
 @final
 class ReportError(Exception):
-    """There is no report; `str()` is a sentence that names the thing and says what to do."""
+    """There is no report; `str()` says why, and what to do."""
 
     def __init__(self, cause: Cause, sentence: str) -> None:
         super().__init__(sentence)
         self.cause = cause
+
+
+def first_line(error: object) -> str:
+    """What a library's exception says, without the full stop: the middle of our own sentence."""
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")

@@ -1,8 +1,7 @@
 """The rows of the marts that a report shows.
 
-Law: marts in, as files; rows out. No Spark: what the report says is what the marts say. Files are read piece by piece,
-and what is held is bounded by the constants below, however many topics, subscriptions or reasons there are. Order is
-total, so that the same marts give the same rows.
+Reads marts from their files, without Spark, so the report says what the marts say. Memory is bounded by the constants
+below, however many topics, subscriptions or reasons there are. Orders are total: the same marts give the same rows.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from datetime import date
 
     from stompbroker_report.sinks import Results
@@ -24,7 +22,7 @@ __all__ = ["Excerpt", "Row", "excerpts_of"]
 #: A row, by column. Times have a timezone.
 Row = dict[str, Any]
 
-#: A page that is read over coffee; who wants all has the marts.
+#: What one page has room for; the marts have everything.
 TABLE_ROWS: Final = 50
 SLOWEST_ROWS: Final = 10
 REASON_ROWS: Final = 20
@@ -33,113 +31,97 @@ UNSETTLED_ROWS: Final = 30
 CHANGE_ROWS: Final = 40
 #: As many lines as can be told apart in one plot.
 SERIES: Final = 8
-#: Fewer deliveries make no ranking by p99.
+#: With fewer deliveries a p99 is no basis for a ranking.
 FEWEST_TO_RANK: Final = 100
 
 _HOURS: Final = 24
-#: Rows of a file that are looked at together.
+#: Rows of a file that are sorted together.
 _PIECE_ROWS: Final = 16 * 1024
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """The first rows of a mart, of how many, and the sums over all of them."""
+    """The first rows of a mart, the number of all rows, and sums over all of them."""
 
     rows: list[Row]
     total_rows: int
     totals: dict[str, int]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Which rows of which mart."""
+
+    mart: str
+    rows: int
+    #: Columns to sort by; a minus means descending.
+    order: str
+    where: pc.Expression | None = None
+    totals: tuple[str, ...] = ()
+
+
+_SELECTIONS: Final = {
+    "days": _Selection("days", 1, "-deliveries"),
+    "hours": _Selection("hours", _HOURS, "hour_utc"),
+    "topics": _Selection("topics", TABLE_ROWS, "-deliveries topic"),
+    "subscriptions": _Selection("subscriptions", TABLE_ROWS, "-deliveries subscription"),
+    "slowest": _Selection(
+        "subscriptions",
+        SLOWEST_ROWS,
+        "-time_to_ack_p99_s subscription",
+        where=pc.field("time_to_ack_deliveries") >= FEWEST_TO_RANK,
+    ),
+    "readings": _Selection("readings", TABLE_ROWS, "-deliveries topic subscription"),
+    "reasons": _Selection("reasons", REASON_ROWS, "-deliveries reason", totals=("deliveries", "nacks", "dead")),
+    "dead_letters": _Selection(
+        "dead_letters", DEAD_LETTER_ROWS, "-deliveries topic subscription reason", totals=("deliveries",)
+    ),
+    "latest_dead_letters": _Selection(
+        "latest_dead_letters", DEAD_LETTER_ROWS, "-settled_at topic subscription -offset"
+    ),
+    "backlog_hours": _Selection("backlog_hours", _HOURS + 1, "hour_utc"),
+    "backlog": _Selection(
+        "backlog",
+        SERIES * (_HOURS + 1),
+        "-peak_lag_messages subscription hour_utc",
+        where=pc.field("peak_lag_messages") > 0,
+    ),
+    "unsettled": _Selection(
+        "unsettled",
+        UNSETTLED_ROWS,
+        "-lag_messages topic subscription",
+        where=pc.field("lag_messages") > 0,
+        totals=("lag_messages",),
+    ),
+    "changes": _Selection("changes", CHANGE_ROWS, "-score -value scope name measure"),
+}
+
+
 def excerpts_of(results: Results, day: date) -> dict[str, Excerpt]:
     """By name, what the report of one date is made of."""
-
-    def read(
-        mart: str,
-        number: int,
-        order: Sequence[tuple[str, str]],
-        *,
-        where: pc.Expression | None = None,
-        totals: Sequence[str] = (),
-    ) -> Excerpt:
-        return _first(results.read_mart(mart, day, _PIECE_ROWS), number, order, where, totals)
-
-    most = [("deliveries", "descending")]
-    topics = read("topics", TABLE_ROWS, [*most, ("topic", "ascending")])
-    shown_in_hours = pc.field("topic").isin([row["topic"] for row in topics.rows[:SERIES]])
-    reading = [("topic", "ascending"), ("subscription", "ascending")]
-    ranked = pc.field("time_to_ack_deliveries") >= FEWEST_TO_RANK
-    return {
-        "days": read("days", 1, most),
-        "hours": read("hours", _HOURS, [("hour_utc", "ascending")]),
-        "topics": topics,
-        "topic_hours": read(
-            "topic_hours", SERIES * _HOURS, [("topic", "ascending"), ("hour_utc", "ascending")], where=shown_in_hours
-        ),
-        "subscriptions": read("subscriptions", TABLE_ROWS, [*most, ("subscription", "ascending")]),
-        "slowest": read(
-            "subscriptions",
-            SLOWEST_ROWS,
-            [("time_to_ack_p99_s", "descending"), ("subscription", "ascending")],
-            where=ranked,
-        ),
-        "readings": read("readings", TABLE_ROWS, [*most, *reading]),
-        "reasons": read(
-            "reasons", REASON_ROWS, [*most, ("reason", "ascending")], totals=("deliveries", "nacks", "dead")
-        ),
-        "dead_letters": read(
-            "dead_letters", DEAD_LETTER_ROWS, [*most, *reading, ("reason", "ascending")], totals=("deliveries",)
-        ),
-        "latest_dead_letters": read(
-            "latest_dead_letters",
-            DEAD_LETTER_ROWS,
-            [("settled_at", "descending"), *reading, ("offset", "descending")],
-        ),
-        "backlog_hours": read("backlog_hours", _HOURS + 1, [("hour_utc", "ascending")]),
-        "backlog": read(
-            "backlog",
-            SERIES * (_HOURS + 1),
-            [("peak_lag_messages", "descending"), ("subscription", "ascending"), ("hour_utc", "ascending")],
-            where=pc.field("peak_lag_messages") > 0,
-        ),
-        "unsettled": read(
-            "unsettled",
-            UNSETTLED_ROWS,
-            [("lag_messages", "descending"), *reading],
-            where=pc.field("lag_messages") > 0,
-            totals=("lag_messages",),
-        ),
-        "changes": read(
-            "changes",
-            CHANGE_ROWS,
-            [
-                ("score", "descending"),
-                ("value", "descending"),
-                ("scope", "ascending"),
-                ("name", "ascending"),
-                ("measure", "ascending"),
-            ],
-        ),
-    }
+    excerpts = {name: _excerpt(results, day, selection) for name, selection in _SELECTIONS.items()}
+    plotted = pc.field("topic").isin([row["topic"] for row in excerpts["topics"].rows[:SERIES]])
+    selection = _Selection("topic_hours", SERIES * _HOURS, "topic hour_utc", where=plotted)
+    return {**excerpts, "topic_hours": _excerpt(results, day, selection)}
 
 
-def _first(
-    pieces: Iterator[pa.RecordBatch],
-    number: int,
-    order: Sequence[tuple[str, str]],
-    where: pc.Expression | None,
-    totals: Sequence[str],
-) -> Excerpt:
+def _excerpt(results: Results, day: date, selection: _Selection) -> Excerpt:
+    order = [
+        (column.removeprefix("-"), "descending" if column.startswith("-") else "ascending")
+        for column in selection.order.split()
+    ]
     kept: pa.Table | None = None
     total_rows = 0
-    sums = dict.fromkeys(totals, 0)
-    for piece in pieces:
+    sums = dict.fromkeys(selection.totals, 0)
+    for piece in results.read_mart(selection.mart, day, _PIECE_ROWS):
         table = pa.Table.from_batches([piece])
-        if where is not None:
-            table = table.filter(where)
+        if selection.where is not None:
+            table = table.filter(selection.where)
         total_rows += table.num_rows
-        for name in totals:
+        for name in sums:
             sums[name] += pc.sum(table[name]).as_py() or 0
         kept = table if kept is None else pa.concat_tables([kept, table])
-        kept = kept.sort_by(list(order)).slice(0, number)
+        kept = kept.sort_by(order).slice(0, selection.rows)
     return Excerpt(rows=[] if kept is None else kept.to_pylist(), total_rows=total_rows, totals=sums)

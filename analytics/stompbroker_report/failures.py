@@ -1,7 +1,6 @@
-"""Why deliveries failed, and which of them ended dead.
+"""Why deliveries failed, and which of them were dead-lettered.
 
-Law: the lake's deliveries in. The ledger knows the last reason of each delivery, in the words of whoever gave it; a
-reason is compared as it was written.
+Takes the lake's deliveries. The ledger has the last reason of each, as the client wrote it, and compares it literally.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LATEST", "dead_letters", "latest_dead_letters", "reading_reasons", "reasons"]
 
-#: So many dead letters of a date are kept one by one; the lake has them all.
+#: Dead letters of a date that are listed one by one; the lake has all.
 LATEST: Final = 20
 
 
 def reading_reasons(deliveries: DataFrame) -> DataFrame:
-    """One row per date, reading and reason, of all deliveries that failed at least once and say why."""
+    """One row per date, reading and reason, of deliveries that failed at least once with a reason."""
     failed = deliveries.where(F.col("last_reason").isNotNull())
     by_reason = failed.groupBy("dt", "topic", "subscription", F.col("last_reason").alias("reason")).agg(
         F.sum("weight").alias("deliveries"),
@@ -35,8 +34,8 @@ def reading_reasons(deliveries: DataFrame) -> DataFrame:
 
 
 def reasons(by_reading: DataFrame) -> DataFrame:
-    """One row per date and reason, with how many readings it happened to, and the one it happened to most."""
-    # Of equal ones the last in the alphabet: any would do, but always the same.
+    """One row per date and reason, with how many readings had it and which had it most."""
+    # Ties go to the last in the alphabet: any would do, as long as it is always the same.
     most = F.max(F.struct("deliveries", "topic", "subscription")).alias("most")
     over_all = by_reading.groupBy("dt", "reason").agg(
         F.sum("deliveries").alias("deliveries"),
@@ -51,7 +50,7 @@ def reasons(by_reading: DataFrame) -> DataFrame:
 
 
 def dead_letters(deliveries: DataFrame) -> DataFrame:
-    """One row per date, reading and reason, of what ended dead."""
+    """One row per date, reading and reason, of dead-lettered deliveries."""
     dead = deliveries.where(F.col("outcome") == "dead")
     groups = dead.groupBy("dt", "topic", "subscription", F.col("last_reason").alias("reason")).agg(
         F.sum("weight").alias("deliveries"),
@@ -62,7 +61,7 @@ def dead_letters(deliveries: DataFrame) -> DataFrame:
 
 
 def latest_dead_letters(deliveries: DataFrame) -> DataFrame:
-    """One row per record that ended dead, of the last few of each date."""
+    """One row per dead-lettered record, the last few of each date."""
     latest = Window.partitionBy("dt").orderBy(F.desc("settled_at"), "topic", F.desc("offset"), "subscription")
     return (
         deliveries.where(F.col("outcome") == "dead")

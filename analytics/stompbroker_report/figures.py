@@ -1,7 +1,7 @@
 """Deliveries, outcomes, attempts and durations of days, topics, subscriptions, readings and hours, all in one frame.
 
-Law: rows of `records.measured` in, one row per level and combination of keys out, with the columns of the marts. Sums
-are made once per reading and hour and added up from there; percentiles do not add up, and are taken on every level.
+Rows of `records.measured` in, one row per level and combination of keys out, with the columns of the marts. Sums are
+made once per reading and hour and added up from there; percentiles cannot be added, so each level computes its own.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["durations", "figures", "figures_of", "sums", "weighted_when"]
 
-#: Those that have durations.
+#: Levels that have durations.
 _MEASURED: Final = (Level.DAY, Level.TOPIC, Level.SUBSCRIPTION, Level.READING, Level.HOUR)
 
 
 def weighted_when(condition: Column) -> Column:
-    """Deliveries for which it holds."""
+    """The number of deliveries for which the condition holds."""
     return F.sum(F.when(condition, F.col("weight")).otherwise(0))
 
 
 def sums(records: DataFrame) -> DataFrame:
-    """One row per date, topic, subscription and hour: everything that can be added up further."""
+    """One row per date, topic, subscription and hour: everything that can be added up."""
     weight, attempts, outcome = F.col("weight"), F.col("attempts"), F.col("outcome")
     hourly = records.groupBy(*KEYS).agg(
         F.max("is_durable").alias("is_durable"),
@@ -52,7 +52,7 @@ def sums(records: DataFrame) -> DataFrame:
         F.sum(F.coalesce("body_bytes", F.lit(0)) * weight).alias("body_bytes"),
         *(weighted_when(F.col(f"{name}_us").isNotNull()).alias(column) for name, column in DURATION_SUMS.items()),
     )
-    # 1 in its first hour: added up, the number of readings that a day, topic or subscription has.
+    # 1 in a reading's first hour: the sum is the number of readings of a day, topic or subscription.
     first_hour = F.min("hour_utc").over(Window.partitionBy(*Level.READING.keys))
     return hourly.withColumn("readings", F.when(F.col("hour_utc") == first_hour, 1).otherwise(0).cast("bigint"))
 
@@ -63,7 +63,7 @@ def durations(records: DataFrame, levels: Collection[Level] = _MEASURED) -> Data
 
 
 def figures(hourly: DataFrame, measured_durations: DataFrame) -> DataFrame:
-    """Everything, on every level; `hourly` is what `sums` gives."""
+    """All figures on every level; `hourly` comes from `sums`."""
     added = [name for name in hourly.columns if name not in (*KEYS, "is_durable")]
     together = aggregated(
         hourly, tuple(Level), F.max("is_durable").alias("is_durable"), *(F.sum(name).alias(name) for name in added)
@@ -83,7 +83,7 @@ def figures(hourly: DataFrame, measured_durations: DataFrame) -> DataFrame:
 
 
 def figures_of(level: Level, all_figures: DataFrame) -> DataFrame:
-    """The mart of a level; the only column it may lack is one that another step knows."""
+    """The mart of a level, without the columns that another step adds."""
     own = all_figures.where(F.col("level") == int(level)).withColumns(
         {"subscriptions": F.col("readings"), "topics": F.col("readings")}
     )

@@ -1,6 +1,6 @@
 """What is wrong with one Parquet file, in words.
 
-Law: knows a file and the columns it should have, and no lake. Whoever asks says which file it is, and what to do.
+Knows a file and the columns it should have. The caller names the file and says what to do.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 __all__ = ["broken_texts", "difference"]
 
-#: The years 1 to 9999, in microseconds since 1970: neither Python nor a reader knows others.
+#: The years 1 to 9999 in microseconds since 1970: Python has no others.
 _FIRST_US: Final = -62_135_596_800_000_000
 _LAST_US: Final = 253_402_300_799_999_999
-#: Rows that are looked through at once.
+#: Rows checked at once.
 _PIECE_ROWS: Final = 64 * 1024
 
 
 def difference(footer: pq.FileMetaData, expected: pa.Schema) -> str | None:
-    """None if Spark can read what is there as what is expected, as far as the footer says.
+    """Why Spark cannot read this file as `expected`, as far as the footer says; None if it can.
 
-    A column may be missing if it may be null (the file is older), and there may be more (the file is newer).
+    A nullable column may be missing (the file is older), and there may be others (the file is newer).
     """
     return _in_columns(footer.schema.to_arrow_schema(), expected) or _in_values(footer, expected)
 
 
 def broken_texts(path: str, filesystem: fs.FileSystem, expected: pa.Schema) -> str | None:
-    """Which column has texts that are not UTF-8. Spark passes them on as they are; this reads all of them.
+    """Which column has texts that are not UTF-8, if any; reads all texts, since Spark does not check them.
 
     Raises OSError or ArrowException if the file cannot be read.
     """
@@ -80,7 +80,7 @@ def _in_values(footer: pq.FileMetaData, expected: pa.Schema) -> str | None:
 
 
 def _chunks(footer: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
-    """Every column of every row group."""
+    """Every column chunk of every row group."""
     for group in range(footer.num_row_groups):
         for index in range(footer.num_columns):
             yield footer.row_group(group).column(index)

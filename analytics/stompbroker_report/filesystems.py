@@ -1,7 +1,4 @@
-"""Where lake and results are: a path of this machine, or an address that pyarrow and Spark both understand.
-
-Law: the difference between the two ways of writing a place ends here.
-"""
+"""Where the lake and the results are: a path on this machine, or a URI that pyarrow and Spark both understand."""
 
 from __future__ import annotations
 
@@ -20,22 +17,22 @@ class Place:
     """A directory."""
 
     filesystem: fs.FileSystem
-    #: As the filesystem wants it.
+    #: As `filesystem` expects it.
     path: str
-    #: What stands before a path to make it an address for Spark, such as `file://`.
+    #: What turns a path into a URI for Spark, such as `file://`.
     scheme: str
 
     def uri_of(self, path: str) -> str:
-        """An address for Spark of a path in this filesystem."""
+        """Spark's URI of a path in this filesystem."""
         return f"{self.scheme}{path}"
 
     def listing(self, inside: str) -> list[fs.FileInfo]:
-        """What is in a directory, by name; nothing if there is no such directory."""
+        """The entries of a directory, sorted; none if there is no such directory."""
         selector = fs.FileSelector(f"{self.path}/{inside}", allow_not_found=True)
         return sorted(self.filesystem.get_file_info(selector), key=lambda entry: str(entry.path))
 
     def read_text(self, name: str) -> str | None:
-        """None: there is no such file."""
+        """The file's content; None if there is no such file."""
         path = f"{self.path}/{name}"
         if self.filesystem.get_file_info(path).type == fs.FileType.NotFound:
             return None

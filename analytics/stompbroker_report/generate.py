@@ -1,9 +1,8 @@
-"""A lake with made-up deliveries, as many as wanted: for a first look, for tests, and to see how the report grows.
+"""Writes a lake of made-up deliveries, of any size: for a first look, for tests, and to measure the report.
 
-Law: the same arguments give the same files, byte for byte. It writes the schema of `lake_schema.py` and the layout of
-the broker, and needs no Spark. Time passes in it as in a broker: what is published late in a day is settled on the
-next, what is settled after the last day is the backlog at its end, and every snapshot counts what was unsettled then.
-On the last date the mail server of the sample's shop has a bad day.
+The same arguments give the same bytes; no Spark is needed. Time passes as in a broker: messages published late in a day
+are settled on the next, what is settled after the last day is its backlog, and every snapshot counts what was unsettled
+at that time. On the last date the shop's mail server has a bad day.
 
 `python -m stompbroker_report.generate --lake DIR` writes one.
 """
@@ -39,17 +38,17 @@ __all__ = ["generate_lake"]
 _SECOND_US: Final = 1_000_000
 _HOUR_US: Final = 3_600 * _SECOND_US
 _DAY_US: Final = 24 * _HOUR_US
-#: Of a day's messages, hour by hour: few at night, most at noon and in the evening.
+#: Relative number of messages by hour: few at night, most at noon and in the evening.
 _HOURS: Final = (8, 6, 5, 5, 6, 9, 16, 28, 45, 60, 70, 76, 80, 72, 66, 64, 66, 72, 82, 78, 60, 40, 24, 14)
 _MOST_ATTEMPTS: Final = 5
-#: Rows in a group of a file: what one task of Spark has to hold at least.
+#: Rows in a row group: the least that a Spark task has to hold.
 _GROUP_ROWS: Final = 128 * 1024
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Messages:
-    """What was published on one topic on one day, by offset."""
+    """The messages of one topic on one day, by offset."""
 
     topic: SampleTopic
     first_offset: int
@@ -60,7 +59,7 @@ class _Messages:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settled:
-    """What became of messages for one reading: columns of the lake, and the times that snapshots need."""
+    """The deliveries of one reading: columns of the lake, and the times that snapshots need."""
 
     rows: pa.Table
     published_us: Integers
@@ -68,9 +67,9 @@ class _Settled:
 
 
 def generate_lake(where: Path, *, last_date: date, days: int, deliveries: int, seed: int = 1) -> int:
-    """Writes a lake of so many days, replacing what is there; returns how many records it has.
+    """Write a lake of so many days, replacing what is there; returns the number of records.
 
-    That is about `deliveries`: days differ a little, and what is not settled in the end has no record.
+    That is about `deliveries`: days differ a little, and unsettled messages have no record.
     """
     for table in ("deliveries", "backlog"):
         shutil.rmtree(where / table, ignore_errors=True)
@@ -108,7 +107,7 @@ def generate_lake(where: Path, *, last_date: date, days: int, deliveries: int, s
 
 
 def _records_per_message(topic: SampleTopic, day: date) -> float:
-    """Of one message of a usual day, in any topic."""
+    """Expected records per message of a usual day, over all topics."""
     return topic.share * _of_usual(topic, day) * sum(1 / reading.weight for reading in topic.readings)
 
 
@@ -134,9 +133,9 @@ def _publish(
 def _settle(
     random: np.random.Generator, messages: _Messages, reading: SampleReading, day: date, free_at_us: int
 ) -> tuple[_Settled, int]:
-    """What becomes of all of them, and when the subscriber has done with the last."""
+    """The deliveries of all messages to one reading, and when the subscriber is done with the last."""
     if reading.weight > 1:
-        # The ledger keeps every so many-th.
+        # The ledger keeps a sample.
         kept = np.arange(0, len(messages.published_us), reading.weight)
     else:
         kept = np.arange(len(messages.published_us))
@@ -147,13 +146,13 @@ def _settle(
 
     first_sent = published + _scattered(random, 0.002, 0.8, count)
     if reading.busy_s:
-        # At the sample's usual size of a day; with more messages it is as much faster.
+        # The subscriber's speed scales with the number of messages.
         busy_us = reading.busy_s * _SECOND_US * _usual_gap(published)
         turns = np.arange(count) * busy_us
         began = np.maximum.accumulate(np.maximum(first_sent, free_at_us) - turns) + turns
         first_sent = began.astype(np.int64)
         free_at_us = int(began[-1] + busy_us)
-    # A second after the first failure, twice as long after each further one.
+    # Back-off: a second after the first failure, doubled after each one.
     last_sent = first_sent + (2 ** (tries - 1) - 1) * _SECOND_US
     taken = (
         np.zeros(count, dtype=np.int64) if is_auto else _scattered(random, reading.ack_s, reading.ack_scatter, count)
@@ -182,7 +181,7 @@ def _settle(
         "last_sent_at": _times(last_sent, is_expired),
         "settled_at": _times(settled),
         "attempts": np.where(is_expired, 0, tries).astype(np.int32),
-        # Nearly every failure is a refusal; now and then a connection is lost instead.
+        # Nearly every failure is a NACK; sometimes a connection is lost instead.
         "nacks": np.where(is_expired, 0, tries - 1 + is_dead - (has_failed & (offsets % 7 == 0))).astype(np.int32),
         "last_reason": pc.if_else(pa.array(has_failed), reasons, pa.scalar(None, pa.string())),
         "outcome": outcome,
@@ -194,7 +193,7 @@ def _settle(
 
 
 def _fates(random: np.random.Generator, reading: SampleReading, count: int) -> tuple[Integers, Any, Any]:
-    """How often each is sent; and whether it ends dead, or expires before it is sent."""
+    """How often each is sent, whether it is dead-lettered, and whether it expires unsent."""
     if reading.ack_mode == "auto":
         never = np.zeros(count, dtype=np.bool_)
         return np.ones(count, dtype=np.int64), never, never
@@ -211,20 +210,20 @@ def _on_a_bad_day(reading: SampleReading) -> SampleReading:
 
 
 def _usual_gap(published: Integers) -> float:
-    """How much of the time between two messages of a usual day a busy second is, for this many messages.
+    """The real length of one second of `busy_s`, for this many messages.
 
-    One busy second fills the sample's day: then a subscriber with `busy_s` 1 falls behind at noon and catches up.
+    A subscriber with `busy_s` 1 is busy for 80 % of the day: it falls behind at noon and catches up in the evening.
     """
     return 0.8 * 86_400 / len(published)
 
 
 def _snapshots(topic: SampleTopic, reading: SampleReading, day: date, known: _Settled) -> pa.Table:
-    """Every hour, and the closing one."""
+    """A snapshot every hour, and the closing one."""
     start = _microseconds(day)
     moments = start + np.arange(25, dtype=np.int64) * _HOUR_US
     settled = np.sort(known.settled_us)
     lag = np.searchsorted(np.sort(known.published_us), moments) - np.searchsorted(settled, moments)
-    # Published in order, and nearly settled in order: the oldest unsettled one is near the number of settled ones.
+    # Messages are settled nearly in order, so the oldest unsettled one is about the n-th, n being the settled ones.
     oldest = np.minimum(np.searchsorted(settled, moments), len(known.published_us) - 1)
     age_s = np.maximum(0, moments - np.sort(known.published_us)[oldest]) / _SECOND_US
     waiting = np.minimum(lag, np.round(lag * reading.failing)).astype(np.int64)
@@ -251,7 +250,7 @@ def _subscription(reading: SampleReading, day: date) -> str:
 
 
 def _name(reading: SampleReading, day: date) -> str:
-    """A transient subscription is another one with each connection, here once a day."""
+    """Transient subscriptions get a new name with each connection, here once a day."""
     return reading.name if reading.is_durable else f"{reading.name}-{day.toordinal() % 1000}"
 
 
@@ -276,7 +275,7 @@ def _scattered(random: np.random.Generator, median_s: float, scatter: float, cou
 
 
 def _choices(random: np.random.Generator, number: int, count: int) -> Integers:
-    """The first most often, each further one half as often."""
+    """Indexes; each one is half as frequent as the one before."""
     return np.minimum(random.geometric(0.5, size=count) - 1, number - 1).astype(np.int64)
 
 
@@ -303,13 +302,15 @@ def _write(table: Path, day: date, rows: pa.Table) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes what the arguments ask for, and says how much it was."""
-    parser = argparse.ArgumentParser(prog="python -m stompbroker_report.generate", description="Makes up a lake.")
+    """Write the lake that the arguments ask for, and print its size."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stompbroker_report.generate", description="Write a lake of made-up deliveries."
+    )
     parser.add_argument("--lake", type=Path, required=True, help="directory to write; tables in it are replaced")
     parser.add_argument("--date", type=date.fromisoformat, required=True, help="the last date, YYYY-MM-DD")
     parser.add_argument("--days", type=int, default=8, help="how many, the last one included (default %(default)s)")
     parser.add_argument("--deliveries", type=int, default=200_000, help="on all days (default about %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="another one makes up others (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default %(default)s)")
     asked = parser.parse_args(arguments)
     records = generate_lake(
         asked.lake, last_date=asked.date, days=asked.days, deliveries=asked.deliveries, seed=asked.seed

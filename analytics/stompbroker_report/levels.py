@@ -1,6 +1,6 @@
-"""What figures are taken of: one pass over the rows gives them all.
+"""The levels that figures are computed on (day, topic, hour, …), all in one pass over the rows.
 
-Law: names for combinations of keys, as Spark numbers them when it groups by several at once.
+Each level is a combination of keys, numbered as Spark's `grouping_id` does.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["KEYS", "Level", "aggregated"]
 
-#: A key that a level has not is null in its rows.
+#: A key that a level does not have is null in its rows.
 KEYS: Final = ("dt", "topic", "subscription", "hour_utc")
 
 
 @final
 class Level(IntEnum):
-    """The keys that each row stands for; as a number, a bit for each of `KEYS` that it has *not*."""
+    """A combination of keys; the number has a bit for each of `KEYS` that the level does *not* have."""
 
     DAY = 0b0111
     TOPIC = 0b0011
@@ -34,7 +34,7 @@ class Level(IntEnum):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """By name."""
+        """Their names."""
         bits = range(len(KEYS) - 1, -1, -1)
         return tuple(key for key, bit in zip(KEYS, bits, strict=True) if not self >> bit & 1)
 

@@ -1,8 +1,7 @@
-"""`report.html`: what became of a day's deliveries, on one page; and the list of such pages.
+"""`report.html`: what became of a day's deliveries, on one page; and the list of all such pages.
 
-Law: pure; from the content to the text of a page that needs nothing else, neither script nor file nor network. First
-comes what is read over coffee: whether the date is complete, the numbers that matter, what stands out, what died, who
-is slow, what was left; then pictures and tables. Every number is the content's; here it only gets a unit.
+Pure functions from content to a page that needs no script, no other file and no network. First come completeness, key
+numbers, changes, dead letters, slow subscribers and backlog; then plots and tables to look things up in.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from stompbroker_report import page_summary, page_tables, page_troubles
-from stompbroker_report.measures import closing_lag
 from stompbroker_report.page_parts import (
     NOTHING,
-    Column,
     banner,
     chip,
     document,
     joined,
     name,
+    names,
+    numbers,
     panel,
     section,
     table,
@@ -48,7 +47,7 @@ def _sections(content: ReportContent) -> Iterator[Markup]:
     if content.day.deliveries:
         yield section("Dead letters", *page_troubles.dead_letters(content))
         yield section("Slowest subscribers", page_troubles.slowest(content))
-    # A day on which nobody settled anything can have a backlog all the more.
+    # A day without any settled delivery may well have a backlog.
     yield section("Backlog", page_troubles.backlog(content))
     if content.day.deliveries:
         yield section("The day in hours", page_tables.hours(content))
@@ -60,16 +59,11 @@ def _sections(content: ReportContent) -> Iterator[Markup]:
 
 
 def index(contents: Iterable[ReportContent]) -> str:
-    """The list of all reports that lie beside it, each in `dt=DATE/report.html`; the newest first."""
+    """The list of all reports, each in `dt=DATE/report.html` beside it; newest first."""
     newest_first = sorted(contents, key=lambda content: content.head.date, reverse=True)
     columns = (
-        Column(title="date", is_number=False, is_name=True),
-        Column(title="stands out"),
-        Column(title="deliveries"),
-        Column(title="redelivered"),
-        Column(title="dead letters"),
-        Column(title="p99 time to ack"),
-        Column(title="unsettled at the end"),
+        *names("date"),
+        *numbers("stands out", "deliveries", "redelivered", "dead letters", "p99 time to ack", "unsettled at the end"),
     )
     rows = [
         (
@@ -83,7 +77,7 @@ def index(contents: Iterable[ReportContent]) -> str:
             share(content.day.redelivery_rate),
             count(content.day.outcomes.dead),
             duration(content.day.time_to_ack.p99_s),
-            count(closing_lag(content)),
+            count(content.closing_lag),
         )
         for content in newest_first
     ]
@@ -103,14 +97,12 @@ def _head(head: Head) -> Markup:
 
 
 def _banners(content: ReportContent) -> Iterator[Markup]:
-    """Whether the date is complete, and everything else that makes the numbers less than certain."""
+    """Whether the date is complete, and everything else that makes the numbers uncertain."""
     head = content.head
     if head.is_complete:
-        yield banner("good", "This date is complete: everything that was settled on it is in the report.")
+        yield banner("good", "This date is complete: the report has everything that was settled on it.")
     elif head.complete_until is None:
-        yield banner(
-            "warn", "Whether this date is complete is not known: the lake does not say up to when everything is in it."
-        )
+        yield banner("warn", "It is not known whether this date is complete: the lake does not say until when it is.")
     else:
         yield banner(
             "warn",
@@ -120,8 +112,8 @@ def _banners(content: ReportContent) -> Iterator[Markup]:
     if head.duplicate_records:
         yield banner(
             "bad",
-            f"{count(head.duplicate_records)} records are in the lake more than once, and are counted each time. That "
-            "must not happen: somebody has copied files in the lake, or it is a bug.",
+            f"{count(head.duplicate_records)} records are in the lake more than once, and each copy is counted. "
+            "Somebody has copied files within the lake, or it is a bug.",
         )
     if content.day.outcomes.unknown:
         yield banner(
@@ -133,7 +125,7 @@ def _banners(content: ReportContent) -> Iterator[Markup]:
 
 def _foot(head: Head) -> Markup:
     return Markup(
-        "<footer>Redelivered: of what was sent, the part that was sent more than once. Time to ack: from the last send "
-        "to the acknowledgement. A dash: not known. The same as data: <code>report.json</code> beside this page, "
+        "<footer>Redelivered: the share of sent deliveries that were sent more than once. Time to ack: from the last "
+        "send to the acknowledgement. A dash: not known. The same as data: <code>report.json</code> beside this page, "
         "and the marts of {}.</footer>"
     ).format(head.date.isoformat())

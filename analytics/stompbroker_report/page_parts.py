@@ -1,12 +1,13 @@
-"""What a page of the report is made of: tables, tiles, banners, pictures.
+"""The building blocks of a report's page: tables, tiles, banners, pictures.
 
-Law: knows HTML and nothing of the report. Text becomes HTML only by `Markup.format`, which escapes it; strangers' text
-only by `name` and `quoted`, which also make visible what is in it.
+Knows HTML and nothing of the report. Text becomes HTML only through `Markup.format`, which escapes it. Text chosen by
+clients also passes `name` or `quoted`, which make invisible characters visible.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, final
 
@@ -30,6 +31,8 @@ __all__ = [
     "document",
     "joined",
     "name",
+    "names",
+    "numbers",
     "panel",
     "picture",
     "quoted",
@@ -38,13 +41,14 @@ __all__ = [
     "side_by_side",
     "spark_bars",
     "table",
+    "texts",
     "tile",
     "to_the_second",
 ]
 
 NOTHING: Final = Markup("")
 
-# The policy: nothing is fetched and nothing runs, whatever should have slipped into the text.
+# The policy lets the page fetch and run nothing, even if markup slips through the escaping.
 _DOCUMENT: Final = Markup("""\
 <!doctype html>
 <html lang="en">
@@ -64,24 +68,47 @@ _DOCUMENT: Final = Markup("""\
 </html>
 """)
 
-#: Columns that have room on a phone; rows of wider tables become boxes there.
+#: Columns that fit on a phone; there, rows of wider tables become boxes.
 MAX_NARROW: Final = 3
 
-#: Width and height of small bars, and what lies between two. The sheet says how large such a unit is.
+#: Size of a row of small bars and the gap between two, in units that the style sheet scales.
 _SPARK_WIDTH: Final = 104
 _SPARK_HEIGHT: Final = 32
 _SPARK_GAP: Final = 3
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell(Enum):
+    """What a column holds: the class of its cells in the style sheet."""
+
+    #: On a phone a name has a line of its own, without the title that other values have.
+    NAME = "name"
+    TEXT = "text"
+    NUMBER = "number"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table; on a phone its title stands above each value, and a name has a line of its own."""
+    """One column of a table."""
 
     title: str
-    is_number: bool = True
-    #: What a name is needs no title.
-    is_name: bool = False
+    holds: Cell = Cell.NUMBER
+
+
+def numbers(*titles: str) -> tuple[Column, ...]:
+    """Columns of numbers."""
+    return tuple(map(Column, titles))
+
+
+def names(*titles: str) -> tuple[Column, ...]:
+    """Columns of names."""
+    return tuple(Column(title, Cell.NAME) for title in titles)
+
+
+def texts(*titles: str) -> tuple[Column, ...]:
+    """Columns of other texts."""
+    return tuple(Column(title, Cell.TEXT) for title in titles)
 
 
 def joined(parts: Iterable[Markup]) -> Markup:
@@ -89,7 +116,7 @@ def joined(parts: Iterable[Markup]) -> Markup:
 
 
 def name(text: str) -> Markup:
-    """What a stranger chose, apart from the direction and the breaks of the text around it."""
+    """A name that a client chose, isolated from the direction of the text around it."""
     whole = visible(text)
     short = shortened(whole)
     if short == whole:
@@ -98,7 +125,7 @@ def name(text: str) -> Markup:
 
 
 def quoted(text: str | None) -> Markup:
-    """What a stranger said, which may be nothing."""
+    """A reason that a client gave, which may be missing or empty."""
     if text is None:
         return Markup('<span class="muted">not said</span>')
     if not text.strip():
@@ -107,12 +134,12 @@ def quoted(text: str | None) -> Markup:
 
 
 def document(*, title: str, body: Markup) -> str:
-    """A whole page, which needs nothing beside itself."""
+    """A whole page that needs no other file."""
     return str(_DOCUMENT.format(title=title, style=_style(), body=body))
 
 
 def banner(kind: str, text: str | Markup) -> Markup:
-    """A sentence that is not to be missed: `good`, `warn` or `bad`."""
+    """A sentence nobody should miss; `kind` is `good`, `warn` or `bad`."""
     return Markup('<p class="banner {}">{}</p>').format(kind, text)
 
 
@@ -121,7 +148,7 @@ def chip(text: str, kind: str = "") -> Markup:
 
 
 def tile(label: str, value: str, note: str = "", *, kind: str = "") -> Markup:
-    """One number that matters, and what it is to be compared with."""
+    """A key number, with a note on what it usually is."""
     return Markup(
         '<div class="tile {}"><div class="label">{}</div><div class="value">{}</div><div class="note">{}</div></div>'
     ).format(kind, label, value, note)
@@ -132,7 +159,7 @@ def panel(title: str, *parts: Markup) -> Markup:
 
 
 def picture(title: str, plot: Plot | None, *, otherwise: str) -> Markup:
-    """A picture under its title and legend, or a sentence that says why there is none."""
+    """A picture with its title and legend, or `otherwise`, which says why there is none."""
     if plot is None:
         return panel(title, Markup('<p class="muted">{}</p>').format(otherwise))
     keys = joined(
@@ -142,7 +169,7 @@ def picture(title: str, plot: Plot | None, *, otherwise: str) -> Markup:
         for key in plot.legend
     )
     legend = Markup('<ul class="legend">\n{}\n</ul>').format(keys) if keys else NOTHING
-    # `drawing` has escaped what is text in it.
+    # `drawing.inline_svg` has escaped the texts in it.
     return panel(title, legend, Markup("<figure>{}</figure>").format(Markup(plot.svg)))
 
 
@@ -156,7 +183,7 @@ def side_by_side(*pictures: Markup) -> Markup:
 
 
 def beside(drawn: Markup, numbers: Markup) -> Markup:
-    """A picture, and a table that needs more room than it."""
+    """A picture and a wider table."""
     return Markup('<div class="columns beside">\n{}\n{}\n</div>').format(drawn, numbers)
 
 
@@ -169,9 +196,9 @@ def to_the_second(instant: datetime) -> str:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str | Markup]], *, rest: Sequence[str] = ()) -> Markup:
-    """Rows as wide as `columns`; `rest` is a last row about what is left out."""
+    """`rest` is a last row that adds up the omitted ones."""
     head = joined(
-        Markup('<th class="{}">{}</th>').format("number" if column.is_number else "", column.title)
+        Markup('<th class="{}">{}</th>').format("number" if column.holds is Cell.NUMBER else "", column.title)
         for column in columns
     )
     body = [Markup("<tr>{}</tr>").format(_cells(columns, row)) for row in rows]
@@ -184,14 +211,14 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str | Markup]], *, 
 
 
 def spark_bars(values: Sequence[float | None], *, last: str, described: str) -> Markup:
-    """A few values as small bars, the last of them in a colour of its own; None leaves its place empty."""
+    """A few values as small bars, the last one in the colour `last`; None leaves a gap."""
     greatest = max((value for value in values if value is not None), default=0.0) or 1.0
     step = (_SPARK_WIDTH + _SPARK_GAP) / len(values)
     bars = []
     for number, value in enumerate(values):
         if value is None:
             continue
-        # What is not nothing can be seen.
+        # Any value above zero stays visible.
         height = max(value / greatest * (_SPARK_HEIGHT - 2), 1.0 if value else 0.0)
         colour = last if number == len(values) - 1 else "slate"
         bars.append(
@@ -211,8 +238,8 @@ def spark_bars(values: Sequence[float | None], *, last: str, described: str) -> 
 def _cells(columns: Sequence[Column], row: Sequence[str | Markup]) -> Markup:
     return NOTHING.join(
         Markup('<td class="{}"{}>{}</td>').format(
-            "name" if column.is_name else "number" if column.is_number else "text",
-            NOTHING if column.is_name else Markup(' data-label="{}"').format(column.title),
+            column.holds.value,
+            NOTHING if column.holds is Cell.NAME else Markup(' data-label="{}"').format(column.title),
             cell,
         )
         for column, cell in zip(columns, row, strict=True)
@@ -220,9 +247,9 @@ def _cells(columns: Sequence[Column], row: Sequence[str | Markup]) -> Markup:
 
 
 def _style() -> Markup:
-    """The sheet; a browser takes what is in it as it is, so there is nothing to escape."""
+    """The style sheet; browsers do not unescape it, so it is not escaped."""
     sheet = files("stompbroker_report").joinpath("report.css").read_text(encoding="utf-8")
     day = f":root {{ color-scheme: light dark; {custom_properties(DAY)} }}"
-    # Not for print: paper is white, also where a browser is in the dark.
+    # Not for print: paper is white even if the browser is in dark mode.
     night = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {custom_properties(NIGHT)} }} }}"
     return Markup(f"{day}\n{night}\n{sheet}")

@@ -1,6 +1,6 @@
-"""The first part of a report's page: the few numbers that matter, and what stands out against the days before.
+"""The first part of a report's page: key numbers, and what stands out against the days before.
 
-Law: pure; from the content to HTML.
+Pure functions from content to HTML.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
-from stompbroker_report.content import Direction, Measure, Scope
-from stompbroker_report.measures import MEASURES, closing_lag, is_worse
+from stompbroker_report.measures import MEASURES, Direction, Measure, Scope
 from stompbroker_report.page_parts import NOTHING, joined, name, panel, sentence, spark_bars, tile
 from stompbroker_report.readable_numbers import UNKNOWN, count, duration, factor, share
 
 if TYPE_CHECKING:
-    from stompbroker_report.content import Change, ReportContent
+    from stompbroker_report.content import ReportContent
+    from stompbroker_report.measures import Change
 
 __all__ = ["changes", "tiles"]
 
-#: As the rule of `changes.py` has it; a page is made without Spark, which that needs.
+#: As in `changes.py`, which cannot be imported here: it needs Spark.
 FEWEST_DAYS: Final = 4
 
-#: Changes that a person reads before breakfast is over.
+#: As many changes as a person reads.
 MAX_CHANGES: Final = 12
 
 
@@ -67,7 +67,7 @@ def tiles(content: ReportContent) -> Markup:
         ),
         tile(
             "Unsettled at the end",
-            count(closing_lag(content)),
+            count(content.closing_lag),
             usually(Measure.CLOSING_LAG),
             kind=kind(Measure.CLOSING_LAG),
         ),
@@ -88,7 +88,7 @@ def changes(content: ReportContent) -> Markup:
         said = "Nothing stands out." if is_enough else f"Too few to compare with: that takes {FEWEST_DAYS} days."
         return panel(title, sentence(said))
     shown = content.changes[:MAX_CHANGES]
-    # What is known of one topic or subscription stands together, at the place of what stands out most of it.
+    # Changes of one topic or subscription stand together, at the place of the most unusual one.
     grouped: dict[tuple[Scope, str | None], list[Change]] = {}
     for change in shown:
         grouped.setdefault((change.scope, change.name), []).append(change)
@@ -126,4 +126,4 @@ def _change(change: Change) -> Markup:
 
 
 def _colour(change: Change) -> str:
-    return "bad" if is_worse(change) else "accent"
+    return "bad" if change.is_worse else "accent"

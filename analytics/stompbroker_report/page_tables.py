@@ -1,11 +1,11 @@
-"""The part of a report's page to look things up in: hours, outcomes, topics, subscriptions, earlier days.
+"""The reference part of a report's page: hours, outcomes, topics, subscriptions, earlier days.
 
-Law: pure; from the content to HTML. A table has the rows with most deliveries, and says how many it leaves out.
+Pure functions from content to HTML. A table shows the rows with most deliveries and says how many it omits.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from markupsafe import Markup
 
@@ -13,10 +13,11 @@ from stompbroker_report import plots
 from stompbroker_report.measures import MEASURES
 from stompbroker_report.page_parts import (
     NOTHING,
-    Column,
     beside,
     chip,
     name,
+    names,
+    numbers,
     panel,
     picture,
     sentence,
@@ -27,21 +28,15 @@ from stompbroker_report.palette import OUTCOMES
 from stompbroker_report.readable_numbers import UNKNOWN, count, duration, share, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from stompbroker_report.content import (
-        DayMeasures,
-        Figures,
-        ReadingFigures,
-        ReportContent,
-        SubscriptionFigures,
-        Table,
-        TopicFigures,
-    )
+    from stompbroker_report.content import Figures, ReportContent, Table
+    from stompbroker_report.measures import DayMeasures
+    from stompbroker_report.page_parts import Column
 
 __all__ = ["endings", "history", "hours", "readings", "subscriptions", "topics"]
 
-#: Rows of a table that a person looks at. `report.json` has more, and the marts have all.
+#: Rows of a table on the page; `report.json` has more, and the marts have all.
 MAX_ROWS: Final = 20
 
 
@@ -63,7 +58,7 @@ def endings(content: ReportContent) -> Markup:
         if (number := getattr(day.outcomes, outcome))
     ]
     outcomes = table(
-        (Column(title="outcome", is_number=False, is_name=True), Column(title="deliveries"), Column(title="share")),
+        (*names("outcome"), *numbers("deliveries", "share")),
         by_outcome,
     )
     facts = sentence(
@@ -82,17 +77,17 @@ def endings(content: ReportContent) -> Markup:
     return beside(drawn, panel("Outcomes", outcomes, facts, scaled))
 
 
-_FIGURES: Final = (
-    Column(title="deliveries"),
-    Column(title="acked or sent"),
-    Column(title="dead"),
-    Column(title="ended otherwise"),
-    Column(title="redelivered"),
-    Column(title="first send p50"),
-    Column(title="first send p99"),
-    Column(title="ack p50"),
-    Column(title="ack p99"),
-    Column(title="bodies"),
+_FIGURES: Final = numbers(
+    "deliveries",
+    "acked or sent",
+    "dead",
+    "ended otherwise",
+    "redelivered",
+    "first send p50",
+    "first send p99",
+    "ack p50",
+    "ack p99",
+    "bodies",
 )
 
 
@@ -113,66 +108,61 @@ def _figures(figures: Figures) -> tuple[str, ...]:
 
 
 def topics(content: ReportContent) -> Markup:
-    rows = [
-        (name(row.topic), count(row.subscriptions), *_figures(row.figures)) for row in content.topics.rows[:MAX_ROWS]
-    ]
-    columns = (Column(title="topic", is_number=False, is_name=True), Column(title="subscriptions"), *_FIGURES)
-    left_out = [row.figures.deliveries for row in content.topics.rows[MAX_ROWS:]]
-    return _figures_panel(columns, rows, content.topics, left_out, nouns=("topic", "topics"))
+    columns = (*names("topic"), *numbers("subscriptions"))
+    return _figures_panel(
+        content.topics, columns, lambda row: (name(row.topic), count(row.subscriptions)), nouns=("topic", "topics")
+    )
 
 
 def subscriptions(content: ReportContent) -> Markup:
-    rows = [
-        (_with_durability(row.subscription, row.is_durable), count(row.topics), *_figures(row.figures))
-        for row in content.subscriptions.rows[:MAX_ROWS]
-    ]
-    columns = (Column(title="subscription", is_number=False, is_name=True), Column(title="topics"), *_FIGURES)
-    left_out = [row.figures.deliveries for row in content.subscriptions.rows[MAX_ROWS:]]
-    return _figures_panel(columns, rows, content.subscriptions, left_out, nouns=("subscription", "subscriptions"))
+    return _figures_panel(
+        content.subscriptions,
+        (*names("subscription"), *numbers("topics")),
+        lambda row: (_with_durability(row.subscription, row.is_durable), count(row.topics)),
+        nouns=("subscription", "subscriptions"),
+    )
 
 
 def readings(content: ReportContent) -> Markup:
-    rows = [
-        (name(row.reading.topic), name(row.reading.subscription), *_figures(row.figures))
-        for row in content.readings.rows[:MAX_ROWS]
-    ]
-    columns = (
-        Column(title="topic", is_number=False, is_name=True),
-        Column(title="subscription", is_number=False, is_name=True),
-        *_FIGURES,
+    return _figures_panel(
+        content.readings,
+        names("topic", "subscription"),
+        lambda row: (name(row.reading.topic), name(row.reading.subscription)),
+        nouns=("pair", "pairs"),
     )
-    left_out = [row.figures.deliveries for row in content.readings.rows[MAX_ROWS:]]
-    return _figures_panel(columns, rows, content.readings, left_out, nouns=("pair", "pairs"))
+
+
+class _HasFigures(Protocol):
+    @property
+    def figures(self) -> Figures: ...
+
+
+RowT = TypeVar("RowT", bound=_HasFigures)
 
 
 def _figures_panel(
+    source: Table[RowT],
     columns: Sequence[Column],
-    rows: Sequence[Sequence[str | Markup]],
-    source: Table[TopicFigures] | Table[SubscriptionFigures] | Table[ReadingFigures],
-    left_out: Sequence[int],
+    first_cells: Callable[[RowT], tuple[str | Markup, ...]],
     *,
     nouns: tuple[str, str],
 ) -> Markup:
-    if not rows:
+    """The first rows, each with `first_cells` before its figures, and a sentence about the others."""
+    if not source.rows:
         return panel("None", sentence("Nothing was settled on this day."))
-    missing = source.total_rows - len(rows)
-    noun = nouns[source.total_rows > 1]
-    title = f"The {count(len(rows))} with most deliveries, of " if missing else ""
-    title += f"{count(source.total_rows)} {noun}"
-    deliveries = sum(left_out) + (source.other.deliveries if source.other else 0)
-    more = (
-        sentence(f"The other {count(missing)} have {count(deliveries)} deliveries; the marts have all.")
-        if missing
-        else NOTHING
-    )
-    return panel(title, table(columns, rows), more)
+    shown, others = source.rows[:MAX_ROWS], source.rows[MAX_ROWS:]
+    title = f"{count(source.total_rows)} {nouns[source.total_rows > 1]}"
+    more = NOTHING
+    if missing := source.total_rows - len(shown):
+        title = f"The {count(len(shown))} with most deliveries, of {title}"
+        deliveries = sum(row.figures.deliveries for row in others) + (source.other.deliveries if source.other else 0)
+        more = sentence(f"The other {count(missing)} have {count(deliveries)} deliveries; the marts have all.")
+    cells = [(*first_cells(row), *_figures(row.figures)) for row in shown]
+    return panel(title, table((*columns, *_FIGURES), cells), more)
 
 
 def history(history: Sequence[DayMeasures]) -> Markup:
-    columns = (
-        Column(title="date", is_number=False, is_name=True),
-        *(Column(title=called) for called, _ in MEASURES.values()),
-    )
+    columns = (*names("date"), *numbers(*(called for called, _ in MEASURES.values())))
     rows = [
         (
             f"{one.date.isoformat()} {one.date:%a}",

@@ -1,6 +1,6 @@
-"""The part of a report's page about what went wrong: dead letters, slow subscribers, backlog, reasons.
+"""The part of a report's page about problems: dead letters, slow subscribers, backlog, reasons.
 
-Law: pure; from the content to HTML. What is not there is said, and what is left out is counted.
+Pure functions from content to HTML. A table says how many rows it omits, and a sentence replaces an empty one.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from markupsafe import Markup
 from stompbroker_report import plots
 from stompbroker_report.page_parts import (
     NOTHING,
-    Column,
     beside,
     name,
+    names,
+    numbers,
     panel,
     picture,
     quoted,
     sentence,
     table,
+    texts,
     to_the_second,
 )
 from stompbroker_report.readable_numbers import UNKNOWN, count, duration, size
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["backlog", "dead_letters", "reasons", "slowest"]
 
-#: Rows of a table that a person looks at. `report.json` has more, and the marts have all.
+#: Rows of a table on the page; `report.json` has more, and the marts have all.
 MAX_ROWS: Final = 20
 MAX_LATEST: Final = 6
 
@@ -42,13 +44,7 @@ def dead_letters(content: ReportContent) -> Iterator[Markup]:
     if not dead.deliveries:
         yield panel("None", sentence("No delivery used up its attempts."))
         return
-    columns = (
-        Column(title="subscription and topic", is_number=False, is_name=True),
-        Column(title="reason", is_number=False),
-        Column(title="dead letters"),
-        Column(title="first"),
-        Column(title="last"),
-    )
+    columns = (*names("subscription and topic"), *texts("reason"), *numbers("dead letters", "first", "last"))
     groups = dead.groups[:MAX_ROWS]
     rows = [
         (
@@ -67,13 +63,7 @@ def dead_letters(content: ReportContent) -> Iterator[Markup]:
 
 
 def _latest(content: ReportContent) -> Markup:
-    columns = (
-        Column(title="message id", is_number=False, is_name=True),
-        Column(title="for", is_number=False),
-        Column(title="times sent"),
-        Column(title="published"),
-        Column(title="died"),
-    )
+    columns = (*names("message id"), *texts("for"), *numbers("times sent", "published", "died"))
     rows = [
         (
             UNKNOWN if letter.message_id is None else Markup("<code>{}</code>").format(name(letter.message_id)),
@@ -91,14 +81,7 @@ def _latest(content: ReportContent) -> Markup:
 
 
 def slowest(content: ReportContent) -> Markup:
-    columns = (
-        Column(title="subscription", is_number=False, is_name=True),
-        Column(title="acks"),
-        Column(title="p50"),
-        Column(title="p95"),
-        Column(title="p99"),
-        Column(title="max"),
-    )
+    columns = (*names("subscription"), *numbers("acks", "p50", "p95", "p99", "max"))
     rows = [
         (
             name(one.subscription),
@@ -138,14 +121,7 @@ def _unsettled(kept: Backlog) -> Markup:
     left_out = kept.other_lag_messages + sum(one.lag_messages for one in kept.unsettled[MAX_ROWS:])
     missing = kept.total_unsettled_readings - len(shown)
     rest = (f"{count(missing)} more", count(left_out), "", "", "", "") if missing else ()
-    columns = (
-        Column(title="subscription and topic", is_number=False, is_name=True),
-        Column(title="messages"),
-        Column(title="oldest"),
-        Column(title="in flight"),
-        Column(title="waiting"),
-        Column(title="kept for it"),
-    )
+    columns = (*names("subscription and topic"), *numbers("messages", "oldest", "in flight", "waiting", "kept for it"))
     rows = [
         (
             _reading(one.reading),
@@ -163,13 +139,7 @@ def _unsettled(kept: Backlog) -> Markup:
 def reasons(content: ReportContent) -> Markup:
     if not content.reasons:
         return NOTHING
-    columns = (
-        Column(title="reason", is_number=False, is_name=True),
-        Column(title="deliveries"),
-        Column(title="NACKs"),
-        Column(title="dead"),
-        Column(title="most in", is_number=False),
-    )
+    columns = (*names("reason"), *numbers("deliveries", "NACKs", "dead"), *texts("most in"))
     rows = [
         (
             Markup('<span class="muted">all other reasons</span>') if one.reason is None else quoted(one.reason),
@@ -188,5 +158,5 @@ def _reading(reading: Reading) -> Markup:
 
 
 def _time_or_date(instant: datetime, day: date) -> str:
-    """The time alone, where it was on the day of the report."""
+    """Only the time if it was on the day of the report."""
     return f"{instant:%H:%M:%S}" if instant.date() == day else to_the_second(instant)

@@ -1,7 +1,7 @@
-"""The colours of the report, each with a name and one value for paper and day, one for the night.
+"""The colours of the report: names, each with a value for light and one for dark mode.
 
-Law: the only place with a colour in it. Text has a contrast of at least 4.5 to what it stands on, lines and areas of
-plots one of at least 3. Every value by day is another, because plots are drawn with it and take on the name afterwards.
+The only place with colours. Text has a contrast of at least 4.5 to its background, lines and areas of plots at least 3.
+No two values of `DAY` are equal: plots are drawn with the values, which are then replaced by the names.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ NIGHT: Final = {
     "teal": "#3fbccb",
 }
 
-#: How a delivery can end, in the order in which it is always listed, with its colour.
+#: The outcomes of a delivery in the order of every list, with their colours.
 OUTCOMES: Final = {
     "acked": "green",
     "sent": "blue",
@@ -74,10 +74,10 @@ OUTCOMES: Final = {
     "unknown": "ink",
 }
 
-#: For lines that are told apart by colour; the first is the most important one.
+#: Colours of lines; the most important line gets the first.
 LINES: Final = ("blue", "amber", "teal", "violet", "rose", "slate")
 
 
 def custom_properties(scheme: dict[str, str]) -> str:
-    """As declarations of a style sheet."""
+    """As CSS declarations."""
     return " ".join(f"--{name}: {value};" for name, value in scheme.items())

@@ -1,7 +1,7 @@
-"""The pictures of the report.
+"""The plots of the report.
 
-Law: pure; from parts of the content to pictures with their legends. Axes have a label and a unit; what is told apart
-by colour is named in the legend, in the order in which it is drawn. None where there is nothing to draw.
+Pure functions from parts of the content to plots with legends; None if there is nothing to draw. Axes have a label and
+a unit; the legend names every colour in drawing order.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = [
     "time_to_ack",
 ]
 
-#: Subscriptions with a line of their own, and with percentiles of their own: as many as can be told apart.
+#: Subscriptions with their own line, or their own percentiles: as many as can be told apart.
 MAX_LINES: Final = 5
 MAX_RANGES: Final = 8
 
-#: Characters of a name inside a picture.
+#: Characters of a name inside a plot.
 MAX_LABEL: Final = 44
 
 _HOURS: Final = range(24)
@@ -53,7 +53,7 @@ _HOURS: Final = range(24)
 #: The colour of a line that is the sum of others.
 _SUM: Final = "ink"
 
-#: Where an axis of times may have a mark, in seconds.
+#: Where a time axis may have a tick, in seconds.
 _TIME_MARKS: Final = (
     *(1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0),
     *(60.0, 600.0, 3_600.0, 36_000.0, 86_400.0, 864_000.0, 8_640_000.0),
@@ -72,7 +72,7 @@ class Key:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A picture, an `<svg>` element, and the legend that belongs to it."""
+    """A plot as an `<svg>` element, and its legend."""
 
     svg: str
     legend: tuple[Key, ...] = ()
@@ -80,7 +80,7 @@ class Plot:
 
 @styled
 def deliveries_by_outcome(hours: Sequence[HourFigures]) -> Plot | None:
-    """Settled deliveries per hour, in layers by how they ended."""
+    """Settled deliveries per hour, stacked by outcome."""
     layers = [
         (colour, outcome, [getattr(hour.outcomes, outcome) for hour in hours]) for outcome, colour in OUTCOMES.items()
     ]
@@ -89,7 +89,7 @@ def deliveries_by_outcome(hours: Sequence[HourFigures]) -> Plot | None:
 
 @styled
 def deliveries_by_topic(topics: Sequence[TopicHours]) -> Plot | None:
-    """The same in layers by topic; those beyond the first few, and what the content sums up already, are one layer."""
+    """The same, stacked by topic; all topics after the first few are one layer."""
     named = [one for one in topics if one.topic is not None][:MAX_LINES]
     rest = [one for one in topics if one not in named]
     layers = [
@@ -104,7 +104,7 @@ def deliveries_by_topic(topics: Sequence[TopicHours]) -> Plot | None:
 
 @styled
 def attempts(distribution: Sequence[AttemptsBucket]) -> Plot | None:
-    """How often deliveries were sent until they were settled. Most are sent once, so the axis is logarithmic."""
+    """How often deliveries were sent. Most are sent once, so the axis is logarithmic."""
     total = sum(bucket.deliveries for bucket in distribution)
     if not total:
         return None
@@ -135,7 +135,7 @@ def attempts(distribution: Sequence[AttemptsBucket]) -> Plot | None:
 
 @styled
 def time_to_ack(slowest: Sequence[SlowSubscription]) -> Plot | None:
-    """From the median to the 99th percentile, for the slowest subscriptions; the axis is logarithmic."""
+    """Median to 99th percentile of the slowest subscriptions, on a logarithmic axis."""
     shown = [
         (one.subscription, [one.time_to_ack.p50_s, one.time_to_ack.p95_s, one.time_to_ack.p99_s]) for one in slowest
     ]
@@ -144,7 +144,7 @@ def time_to_ack(slowest: Sequence[SlowSubscription]) -> Plot | None:
     positive = [time for _, times in ranges for time in times if time > 0]
     if not positive:
         return None
-    # Nothing can stand at 0 on this axis; what was quicker than all marks stands at its left end.
+    # This axis has no 0; a time of 0 is drawn at its left end.
     lowest = min(positive) / 2
     axes = new_axes(height=0.8 + 0.5 * len(ranges))
     for place, (name, times) in enumerate(ranges):
@@ -179,7 +179,7 @@ def time_to_ack(slowest: Sequence[SlowSubscription]) -> Plot | None:
 
 @styled
 def backlog_over_the_day(backlog: Backlog) -> Plot | None:
-    """What was unsettled in each hour and at the end, for the subscriptions that were furthest behind."""
+    """Unsettled messages by hour, for the subscriptions that were furthest behind."""
     drawn = [one for one in backlog.series[:MAX_LINES] if one.points]
     lines = [(colour, _label(one.subscription), one.points) for colour, one in zip(LINES, drawn, strict=False)]
     if len(backlog.series) > 1 and backlog.points:
@@ -205,7 +205,7 @@ def backlog_over_the_day(backlog: Backlog) -> Plot | None:
         peak = max(point.lag_messages for point in points)
         highest = max(highest, peak)
         legend.append(Key(colour=colour, text=f"{name} (peak {count(peak)}, last {count(points[-1].lag_messages)})"))
-    # A day without any backlog shows a flat line at 0, and not parts of a message.
+    # Without any backlog: a flat line at 0, not an axis with fractions of a message.
     axes.set_ylim(0, max(highest * 1.06, 4))
     axes.set_ylabel("unsettled messages")
     _count_axis(axes)
@@ -245,7 +245,7 @@ def _count_axis(axes: Axes) -> None:
 
 def _time_axis(axes: Axes, lowest: float, highest: float) -> None:
     axes.set_xscale("log")
-    # At least one mark lies on each side of what is shown, so that two can always be compared.
+    # At least one tick on each side of the values, so that a reader has two to compare.
     below = max((mark for mark in _TIME_MARKS if mark <= lowest), default=lowest)
     above = min((mark for mark in _TIME_MARKS if mark >= highest), default=highest)
     axes.set_xlim(below * 0.9, above * 1.1)
@@ -256,7 +256,7 @@ def _time_axis(axes: Axes, lowest: float, highest: float) -> None:
 
 
 def _with_gaps(points: Sequence[BacklogPoint]) -> tuple[list[float], list[float]]:
-    """Hours and values; an hour without a snapshot breaks the line."""
+    """Hours and values; a missing hour breaks the line."""
     hours: list[float] = []
     lags: list[float] = []
     for point in points:

@@ -1,7 +1,7 @@
-"""Numbers as a person reads them: counts, shares, times, sizes.
+"""Numbers for people: counts, shares, times, sizes.
 
-Law: pure. Three figures that count and a unit, never more; what is not known is a dash, and what is little but not
-nothing is never shown as nothing. A number and its unit stay in one line: blanks in them do not break.
+Pure functions. At most three significant figures and a unit; an unknown number is a dash, and a small one is never
+shown as zero. No-break spaces keep a number and its unit on one line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["UNKNOWN", "compact", "count", "duration", "factor", "share", "size"]
 
 NumberT = TypeVar("NumberT")
 
-#: Where there is no number.
+#: Shown for an unknown number.
 UNKNOWN: Final = "–"
 
 _MINUTE_S: Final = 60
@@ -42,7 +42,7 @@ def count(number: float | None) -> str:
 
 @_in_one_piece
 def compact(number: float) -> str:
-    """For axes, where there is little room: `950`, `1.2 k`, `35 M`."""
+    """Short, for axes: `950`, `1.2 k`, `35 M`."""
     for length, unit in _MULTIPLES:
         if number >= length * 0.9995:
             return f"{_three_figures(number / length)} {unit}"
@@ -51,7 +51,7 @@ def compact(number: float) -> str:
 
 @_in_one_piece
 def share(part: float | None) -> str:
-    """A part of one: `4.2 %`."""
+    """A part of 1 as a percentage: `4.2 %`."""
     if part is None:
         return UNKNOWN
     percent = part * 100
@@ -76,10 +76,10 @@ def duration(seconds: float | None) -> str:
     """`350 µs`, `35 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if seconds is None:
         return UNKNOWN
-    # Below nothing: the clock was set back between the two instants.
+    # Negative: the clock was set back between the two instants.
     if seconds <= 0:
         return "0 s"
-    # Bounds are where rounding would otherwise give a thousand of the smaller unit, or sixty.
+    # Beyond these bounds, rounding would give 1,000 (or 60) of the smaller unit.
     if seconds < 0.9995e-3:
         return f"{_three_figures(seconds * 1e6)} µs"
     if seconds < 0.9995:
@@ -89,7 +89,7 @@ def duration(seconds: float | None) -> str:
     whole = round(seconds)
     if whole < _HOUR_S:
         return _of_two(whole, _MINUTE_S, "min", 1, "s")
-    # Of hours only whole minutes count, of days whole hours.
+    # Hours are shown with whole minutes, days with whole hours.
     if (minutes := round(seconds / _MINUTE_S) * _MINUTE_S) < _DAY_S:
         return _of_two(minutes, _HOUR_S, "h", _MINUTE_S, "min")
     return _of_two(round(seconds / _HOUR_S) * _HOUR_S, _DAY_S, "d", _HOUR_S, "h")

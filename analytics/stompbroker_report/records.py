@@ -1,7 +1,6 @@
-"""What one record of the ledger says, in columns that can be summed up.
+"""The records of the ledger, as columns that can be summed up, and whether some are there twice.
 
-Law: a frame of the lake's deliveries in, the same rows out, narrower: text that no step looks at is gone before
-anything is shuffled.
+Takes a frame of the lake's deliveries. Text that no step needs is dropped before anything is shuffled.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["measured", "to_compare"]
+__all__ = ["duplicates", "measured", "to_compare"]
 
 
 def measured(deliveries: DataFrame) -> DataFrame:
-    """One row per record, with how long it took; a duration that does not apply to it is null."""
+    """One row per record, with its durations; one that does not apply is null."""
     return deliveries.select(
         "dt",
         "topic",
@@ -35,12 +34,27 @@ def measured(deliveries: DataFrame) -> DataFrame:
 
 
 def to_compare(records: DataFrame) -> DataFrame:
-    """Of days that are only compared with: without the duration that is not compared, which spares its percentiles."""
+    """Records of earlier days: without the duration that is not compared, which saves computing its percentiles."""
     return records.withColumn("time_to_first_delivery_us", F.lit(None).cast("bigint"))
 
 
+def duplicates(deliveries: DataFrame) -> DataFrame:
+    """One row per date that has duplicate records, and how many there are; it should be empty.
+
+    A record's key is (message id, subscription, generation, time of settling): a subscription that was deleted and
+    made again may get the same messages. A record of a range has no message id; topic and offset identify it. Two
+    64-bit hashes stand in for the key: they shuffle many times faster than the texts, and a collision is not to be
+    expected in the lifetime of a lake.
+    """
+    message = F.coalesce("message_id", F.concat_ws("@", F.col("offset"), F.col("topic")))
+    key = [message, F.col("subscription"), F.col("generation"), F.col("settled_at")]
+    keyed = deliveries.select("dt", F.xxhash64(*key).alias("one"), F.xxhash64(F.lit(1), *key).alias("other"))
+    repeated = keyed.groupBy("dt", "one", "other").agg(F.count("*").alias("records")).where(F.col("records") > 1)
+    return repeated.groupBy("dt").agg(F.sum(F.col("records") - 1).alias("duplicate_records"))
+
+
 def _between(start: str, end: str) -> Column:
-    """Whole µs; null if one of the two is not known. A clock that was set back makes it 0, not less."""
+    """Whole µs; null if one of the two is unknown. 0 if the clock was set back in between."""
     return F.when(
         F.col(start).isNotNull() & F.col(end).isNotNull(),
         F.greatest(F.lit(0), F.unix_micros(F.col(end)) - F.unix_micros(F.col(start))),

@@ -1,6 +1,6 @@
-"""Who publishes and who reads in the sample: a shop, with its usual troubles.
+"""The topics and subscribers of the sample lake: a shop with its usual problems.
 
-Law: a table of made-up facts, and no code. Shares are of all messages of a usual day.
+Data only. Shares are of all messages of a usual day.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ __all__ = ["TOPICS", "SampleReading", "SampleTopic"]
 class SampleReading:
     """One subscription of a topic, and how it behaves."""
 
-    #: Client id and name; a transient one has an id of each day's connection instead of the name.
+    #: Client id and name; the name of a transient one changes with each day's connection.
     client: str
     name: str
     is_durable: bool = True
     ack_mode: str = "client-individual"
     #: Deliveries per record: more than 1 where the ledger keeps a sample.
     weight: int = 1
-    #: Median time to ack, in seconds, and how far it scatters (sigma of the logarithm).
+    #: Median time to ack in seconds, and the sigma of its logarithm.
     ack_s: float = 0.02
     ack_scatter: float = 0.7
-    #: How long one message keeps it busy: messages wait for their turn where there are many.
+    #: How long one message keeps the subscriber busy; others wait meanwhile.
     busy_s: float = 0.0
-    #: Part of the attempts that fail, and of the messages that fail every time.
+    #: Share of attempts that fail, and of messages that always fail.
     failing: float = 0.0
     hopeless: float = 0.0
     reasons: tuple[str, ...] = ()
-    #: Part of the messages whose time is up before they are sent.
+    #: Share of messages that expire before they are sent.
     expiring: float = 0.0
 
 
@@ -43,9 +43,9 @@ class SampleTopic:
 
     name: str
     share: float
-    #: Median of the bodies' sizes.
+    #: Median body size.
     body_bytes: int
-    #: Part of what is published on a Saturday or Sunday.
+    #: Volume on a Saturday or Sunday, relative to a weekday.
     weekend: float
     readings: tuple[SampleReading, ...]
 
@@ -126,7 +126,7 @@ TOPICS: Final = (
         body_bytes=4_000,
         weekend=0.3,
         readings=(
-            # Slower than its topic at noon: it catches up in the evening.
+            # Too slow at noon; catches up in the evening.
             SampleReading(
                 client="search", name="indexer", ack_s=0.8, busy_s=1.0, failing=0.01, reasons=("index is read-only",)
             ),
@@ -150,7 +150,7 @@ TOPICS: Final = (
         weekend=0.7,
         readings=(SampleReading(client="archive", name="audit", ack_mode="client", ack_s=0.12, ack_scatter=0.3),),
     ),
-    # Names come from clients: whoever shows one has to expect anything.
+    # Clients choose names, so the page has to cope with anything.
     SampleTopic(
         name='notes.<b>"R&D"</b>',
         share=0.02,

@@ -1,14 +1,15 @@
-"""The contract of every table that Spark reads or writes here.
+"""The columns of every table that Spark reads or writes here.
 
-Law: names and types, no expressions. `dt` is the date in the folder's name, UTC. In the marts a name tells the unit:
-`_s` seconds, `_bytes`, `_rate` 0 to 1, `_at` an instant, `hour_utc` 0 to 23 (24 is the end of a day). Numbers of
-deliveries are weighted: a record that stands for several counts as several.
+Names and types, no expressions. `dt` is the date in the folder's name, UTC. In the marts the name tells the unit: `_s`
+seconds, `_bytes`, `_rate` 0 to 1, `_at` an instant, `hour_utc` 0 to 23 (24 is the end of a day). Numbers of deliveries
+are weighted: a record that stands for several counts as several.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -23,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from stompbroker_report.lake_schema import OUTCOMES
+from stompbroker_report.lake_schema import OUTCOMES, TABLES
 
 __all__ = ["ATTEMPTS_BUCKETS", "DURATIONS", "LAKE", "MARTS", "attempts_column"]
 
@@ -40,50 +41,14 @@ def _table(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
-#: Of the lake; explicit, so that a file with other types is an error and a missing newer column is null.
+#: The tables of the lake for Spark; explicit, so that a file with other types is an error and a missing newer column is
+#: null.
 LAKE: Final = {
-    "deliveries": _table(
-        message_id=_STRING,
-        topic=_STRING,
-        offset=_LONG,
-        subscription=_STRING,
-        client_id=_STRING,
-        subscription_name=_STRING,
-        is_durable=_BOOLEAN,
-        ack_mode=_STRING,
-        generation=_INTEGER,
-        body_bytes=_LONG,
-        publisher=_STRING,
-        published_at=_TIME,
-        first_sent_at=_TIME,
-        last_sent_at=_TIME,
-        settled_at=_TIME,
-        attempts=_INTEGER,
-        nacks=_INTEGER,
-        last_reason=_STRING,
-        outcome=_STRING,
-        weight=_LONG,
-        kind=_STRING,
-        dt=_DATE,
-    ),
-    "backlog": _table(
-        taken_at=_TIME,
-        is_closing=_BOOLEAN,
-        topic=_STRING,
-        subscription=_STRING,
-        client_id=_STRING,
-        subscription_name=_STRING,
-        lag_messages=_LONG,
-        lag_s=_DOUBLE,
-        in_flight=_LONG,
-        waiting=_LONG,
-        pinned_bytes=_LONG,
-        kind=_STRING,
-        dt=_DATE,
-    ),
+    name: _table(**{column.name: column.dataType for column in from_arrow_schema(schema)}, dt=_DATE)
+    for name, schema in TABLES.items()
 }
 
-#: At least and at most so many attempts; None: no upper bound.
+#: Fewest and most attempts; None: no upper bound.
 ATTEMPTS_BUCKETS: Final[tuple[tuple[int, int | None], ...]] = ((0, 0), (1, 1), (2, 2), (3, 3), (4, 9), (10, None))
 
 
@@ -132,7 +97,7 @@ _SNAPSHOT: Final[dict[str, DataType]] = {
     "pinned_bytes": _LONG,
 }
 
-#: By name; each is kept under `marts/<name>/dt=YYYY-MM-DD/`.
+#: By name; each is in `marts/<name>/dt=YYYY-MM-DD/`.
 MARTS: Final = {
     "days": _table(dt=_DATE, duplicate_records=_LONG, **_FIGURES),
     "topics": _table(dt=_DATE, topic=_STRING, subscriptions=_LONG, **_FIGURES),
@@ -161,7 +126,7 @@ MARTS: Final = {
     "reading_reasons": _table(
         dt=_DATE, topic=_STRING, subscription=_STRING, reason=_STRING, deliveries=_LONG, nacks=_LONG, dead=_LONG
     ),
-    # `topic` and `subscription` are those of the reading that it happened to most.
+    # `topic` and `subscription` name the reading that had the reason most often.
     "reasons": _table(
         dt=_DATE,
         reason=_STRING,
@@ -181,7 +146,7 @@ MARTS: Final = {
         first_at=_TIME,
         last_at=_TIME,
     ),
-    # The last few of a date, each as it was.
+    # The last few of a date, one row each.
     "latest_dead_letters": _table(
         dt=_DATE,
         message_id=_STRING,
@@ -202,7 +167,7 @@ MARTS: Final = {
         is_closing=_BOOLEAN,
         **_SNAPSHOT,
     ),
-    # `peak_lag_messages` is the subscription's greatest of the day.
+    # `peak_lag_messages` is the subscription's highest of the day.
     "backlog": _table(dt=_DATE, subscription=_STRING, hour_utc=_INTEGER, peak_lag_messages=_LONG, **_SNAPSHOT),
     "backlog_hours": _table(dt=_DATE, hour_utc=_INTEGER, taken_at=_TIME, is_closing=_BOOLEAN, **_SNAPSHOT),
     "unsettled": _table(

@@ -1,7 +1,7 @@
-"""The SparkSession that a report runs in; nobody else makes one.
+"""Starts the SparkSession that a report runs in: settings and their reasons.
 
-Law: knows settings and their reasons, and no table. Under `spark-submit` the Java process and its settings are there
-already, and only what the results depend on is set.
+Under `spark-submit` the Java process is already running with its own settings; then only those are set that the results
+depend on.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_MASTER", "DEFAULT_MEMORY", "spark_session"]
 
 DEFAULT_MASTER: Final = "local[*]"
-#: Heap of the one Java process in local mode. Ten million deliveries in a window of days need less
-#: (`benchmarks/report_scale.py`); a machine that also runs the broker can spare it.
+#: Heap of the one Java process in local mode. Ten million deliveries need less (`benchmarks/report_scale.py`), and a
+#: machine that also runs the broker can spare it.
 DEFAULT_MEMORY: Final = "2g"
 
-#: What the results depend on, wherever they are computed.
+#: Settings that the results depend on.
 _MEANING: Final = {
-    # A date is a date in UTC, in the lake's folders and in every hour of the report.
+    # Dates and hours are in UTC, in the lake and in the report.
     "spark.sql.session.timeZone": "UTC",
-    # An overflow, or a cast that loses something, ends the run instead of giving a number.
+    # An overflow or a lossy cast ends the run instead of giving a wrong number.
     "spark.sql.ansi.enabled": "true",
-    # Its default, INT96, has no timezone: readers of the marts, ours too, would take a time for one of their machine.
+    # The default, INT96, has no timezone: readers of the marts would assume their own.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _COMMON: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Asks Java three times as often while frames are put together, to say where in Python a column came from.
+    # Debugging triples the calls to Java while frames are built.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Adaptive execution joins what is too small, so this is an upper bound: it keeps the pieces of a big day small.
+    # An upper bound (adaptive execution merges small partitions) that keeps the partitions of a big day small.
     "spark.sql.shuffle.partitions": "8",
-    # A file of the lake has up to 64 MiB; pieces of 16 MiB keep all cores busy and what one of them holds small.
+    # Files of the lake have up to 64 MiB; splits of 16 MiB keep all cores busy and each one's memory small.
     "spark.sql.files.maxPartitionBytes": "16m",
     "spark.sql.files.openCostInBytes": "1m",
 }
@@ -55,7 +55,7 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 def spark_session(
     master: str = DEFAULT_MASTER, *, memory: str = DEFAULT_MEMORY, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session on `master`, stopped in the end. `settings` win over everything that is set here.
+    """A session on `master`, stopped at the end. `settings` override everything set here.
 
     Raises:
         ReportError: no pyspark, no Java, or Spark does not start.
@@ -65,7 +65,7 @@ def spark_session(
             Cause.NO_SPARK,
             "The report is computed by Spark, which is not installed: pip install 'stompbroker[analytics]'.",
         )
-    # Only now: it takes half a second, and may be missing.
+    # Imported late: it takes half a second, and may be missing.
     from pyspark.sql import SparkSession
 
     from stompbroker_report.spark_failures import spark_failures
@@ -92,7 +92,7 @@ def _all_settings(master: str, memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
     }
     if _is_local(master):
-        # Otherwise it listens on an outside address, and does not start where the host's name has none.
+        # By default it listens on an external address, and fails to start if the host name does not resolve.
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
     return settings
@@ -101,9 +101,9 @@ def _all_settings(master: str, memory: str) -> dict[str, str]:
 def _launch_environment(master: str) -> dict[str, str]:
     variables = {
         "JAVA_HOME": str(find_java_home()),
-        # Not the `python3` on PATH, which need not have our packages.
+        # The `python3` on PATH may lack our packages.
         "PYSPARK_PYTHON": sys.executable,
-        # Spark's own log settings are read before ours otherwise, and announce themselves.
+        # Otherwise Spark first reads its own log settings, and says so.
         "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     }
     if _is_local(master):
@@ -117,7 +117,7 @@ def _is_local(master: str) -> bool:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """These while Spark starts; what was there before comes back."""
+    """Set these variables while Spark starts, and restore the old values."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,7 +1,7 @@
-"""Where results go: the marts, and the files of each date's report.
+"""Where results are written and deleted: the marts, and the files of each date's report.
 
-Law: what is there is whole. Everything is written beside its place under a name that begins with a dot, which readers
-skip, and then put there; doing it again gives the same. Only the dates that were asked for are touched.
+Readers never see half a file: everything is written under a name that begins with a dot, which they skip, and then
+renamed. Writing again gives the same. Only the requested dates are touched.
 
     <out>/marts/<table>/dt=YYYY-MM-DD/*.parquet
     <out>/reports/dt=YYYY-MM-DD/<file>
@@ -9,7 +9,8 @@ skip, and then put there; doing it again gives the same. Only the dates that wer
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import date
 from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
@@ -17,17 +18,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import functions as F
 
-from stompbroker_report.errors import Cause, ReportError
+from stompbroker_report.errors import Cause, ReportError, first_line
 from stompbroker_report.filesystems import Place, place_of
 from stompbroker_report.schemas import MARTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from datetime import date
 
     from pyspark.sql import DataFrame
 
-__all__ = ["Results"]
+__all__ = ["Results", "delete_before"]
 
 _UNFINISHED: Final = ".unfinished"
 _REPLACED: Final = ".replaced"
@@ -54,14 +54,14 @@ class Results:
             self._place.filesystem.create_dir(self._place.path, recursive=True)
 
     def write_mart(self, table: str, frame: DataFrame, days: Collection[date]) -> None:
-        """Those of its rows that are of these dates; a date with no rows has no folder."""
+        """Write the rows of these dates; a date without rows gets no folder."""
         folder = f"{self._place.path}/marts/{table}"
         unfinished = f"{folder}/{_UNFINISHED}"
         keys = [field.name for field in MARTS[table] if field.dataType.typeName() in ("string", "integer")]
         rows = frame.select(*MARTS[table].names).where(F.col("dt").isin(*days))
         with self._writing():
             self._remove(unfinished)
-            # One file per date, in one order: marts are small, and a reader has one thing to open.
+            # One sorted file per date: marts are small, and readers have one file to open.
             in_order = rows.repartition("dt").sortWithinPartitions("dt", *keys)
             in_order.write.partitionBy("dt").parquet(self._place.uri_of(unfinished))
             for day in days:
@@ -69,7 +69,7 @@ class Results:
             self._remove(unfinished)
 
     def read_mart(self, table: str, day: date, piece_rows: int) -> Iterator[pa.RecordBatch]:
-        """What `write_mart` has written for a date, in pieces of at most so many rows."""
+        """What `write_mart` wrote for a date, at most `piece_rows` rows at a time."""
         with self._writing():
             for entry in self._place.listing(f"marts/{table}/dt={day}"):
                 if entry.extension == "parquet" and not entry.base_name.startswith("."):
@@ -77,15 +77,15 @@ class Results:
                         yield from file.iter_batches(piece_rows)
 
     def write_text(self, day: date, name: str, text: str) -> None:
-        """A file of a date's report."""
+        """Write a file of a date's report."""
         self._write(f"reports/dt={day}", name, text)
 
     def write_overview(self, name: str, text: str) -> None:
-        """A file about all reports."""
+        """Write a file about all reports."""
         self._write("reports", name, text)
 
     def reports(self, name: str) -> list[str]:
-        """The texts of a file, of every date that has one; the first date first."""
+        """The content of this file for every date that has one, oldest first."""
         with self._writing():
             texts = [
                 self._place.read_text(f"reports/{entry.base_name}/{name}") for entry in self._place.listing("reports")
@@ -101,7 +101,7 @@ class Results:
             self._place.filesystem.move(f"{path}/{_UNFINISHED}-{name}", f"{path}/{name}")
 
     def _swap(self, new: str, place: str, aside: str) -> None:
-        """A folder cannot be replaced in one step: for a moment there is none."""
+        """Replace a folder. That takes two renames; in between there is none."""
         self._remove(aside)
         if self._exists(place):
             self._place.filesystem.move(place, aside)
@@ -121,5 +121,33 @@ class Results:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            sentence = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
-            raise ReportError(Cause.UNWRITABLE, f"Results cannot be written to {self._where}: {sentence}.") from error
+            said = first_line(error)
+            raise ReportError(Cause.UNWRITABLE, f"Results cannot be written to {self._where}: {said}.") from error
+
+
+def delete_before(out: str, first_kept: date) -> list[date]:
+    """Delete reports and marts of older dates; returns the dates that had any, oldest first.
+
+    Only folders named after a date are deleted, where `Results` puts them.
+
+    Raises:
+        ReportError: something cannot be deleted.
+    """
+    deleted: set[date] = set()
+    try:
+        place = place_of(out)
+        for folder in ("reports", *(f"marts/{name}" for name in MARTS)):
+            for day, path in _dates(place, folder):
+                if day < first_kept:
+                    place.filesystem.delete_dir(path)
+                    deleted.add(day)
+    except (OSError, pa.ArrowException) as error:
+        raise ReportError(Cause.UNWRITABLE, f"Old results in {out} cannot be deleted: {first_line(error)}.") from error
+    return sorted(deleted)
+
+
+def _dates(place: Place, folder: str) -> Iterator[tuple[date, str]]:
+    for entry in place.listing(folder):
+        if entry.type == fs.FileType.Directory and entry.base_name.startswith("dt="):
+            with suppress(ValueError):
+                yield date.fromisoformat(entry.base_name.removeprefix("dt=")), entry.path

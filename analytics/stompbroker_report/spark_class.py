@@ -1,7 +1,7 @@
-"""`python -m stompbroker_report.spark_class CLASS …`: one of Spark's own programs, such as a master or a worker.
+"""`python -m stompbroker_report.spark_class CLASS …` runs one of Spark's own programs, such as a master or a worker.
 
-Law: sets what such a program has to find in its environment, and becomes it. The wheel of pyspark has no scripts that
-start a standalone cluster, only `spark-class`, which wants a Java.
+Sets its environment and becomes it. The pyspark wheel has no scripts for a standalone cluster, only `spark-class`,
+which needs a Java.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["environment", "program"]
 
 
 def program() -> Path:
-    """The script that starts a class.
+    """The `spark-class` script.
 
     Raises:
         ReportError: pyspark is not installed.
@@ -27,7 +27,7 @@ def program() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """What it has to be started with, beside what is there already.
+    """The variables to add to its environment.
 
     Raises:
         ReportError: pyspark or a Java is missing.

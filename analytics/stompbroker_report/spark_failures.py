@@ -1,7 +1,6 @@
-"""What Spark throws, as a sentence.
+"""Turns the exceptions of Spark and its bridge to Java into sentences.
 
-Law: knows how Spark and its bridge to Java report a failure, and nothing of what was computed. What is neither is our
-own mistake, and passes.
+Any other exception is our own bug and passes through.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from stompbroker_report.errors import Cause, ReportError
+from stompbroker_report.errors import Cause, ReportError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["spark_failures"]
 
-#: In the middle of what Spark says when the footer of a file is whole, and something before it is not.
+#: Part of Spark's message if a file's footer is intact and something before it is not.
 _UNREADABLE: Final = re.compile(r"Encountered error while reading file (?:file://)?(\S+?)\.?\s")
 
 
 @contextmanager
 def spark_failures(what: str) -> Iterator[None]:
-    """Turns a failure of Spark into a ReportError; `what` is what did not succeed, as the beginning of a sentence."""
+    """Turn a failure of Spark into a ReportError; `what` failed, as the beginning of a sentence."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -36,18 +35,17 @@ def spark_failures(what: str) -> Iterator[None]:
         if unreadable is not None:
             raise ReportError(
                 Cause.UNREADABLE_FILE,
-                f"{unquote(unreadable[1])} begins and ends as a Parquet file does, and cannot be read: move it out of "
-                "the lake, or restore it from a backup.",
+                f"{unquote(unreadable[1])} begins and ends like a Parquet file but cannot be read: move it out of the "
+                "lake, or restore it from a backup.",
             ) from error
         raise ReportError(Cause.SPARK_FAILED, f"{what}: {_root_cause(error)}.") from error
 
 
 def _root_cause(error: PySparkException | Py4JError) -> str:
-    """One line: what began it, rather than all that followed."""
-    text = str(error)
-    if isinstance(error, Py4JJavaError):
-        cause = error.java_exception
-        while cause.getCause() is not None:
-            cause = cause.getCause()
-        text = str(cause.toString())
-    return next(iter(text.splitlines()), type(error).__name__).rstrip(".")
+    """One line: the first cause, not what followed from it."""
+    if not isinstance(error, Py4JJavaError):
+        return first_line(error)
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return first_line(cause.toString())

@@ -1,7 +1,6 @@
-"""Which steps make which table.
+"""Which steps make which mart.
 
-Law: lazy frames in, lazy frames out; nothing is computed and nothing is kept here. The steps themselves know only the
-columns they need.
+Lazy frames in, lazy frames out: nothing is computed here.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from pyspark.sql import functions as F
 
 from stompbroker_report.backlog import backlog, backlog_hours, reading_backlog, unsettled
 from stompbroker_report.changes import Calendar, changes, measures
-from stompbroker_report.duplicates import duplicates
 from stompbroker_report.failures import dead_letters, latest_dead_letters, reading_reasons, reasons
 from stompbroker_report.figures import durations, figures, figures_of, sums
 from stompbroker_report.levels import Level
-from stompbroker_report.records import measured, to_compare
+from stompbroker_report.records import duplicates, measured, to_compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +29,9 @@ _COMPARED = (Level.DAY, Level.TOPIC, Level.SUBSCRIPTION)
 def tables_of(
     deliveries: DataFrame, snapshots: DataFrame, calendar: Calendar, keep: Callable[[DataFrame], DataFrame]
 ) -> dict[str, DataFrame]:
-    """A frame for every mart, by name; those that changes are judged by hold earlier days too.
+    """A frame for every mart, by name. Some hold earlier days too, because changes are judged by them.
 
-    Both frames reach back to these days. `keep` is given what is used more than once, and returns it.
+    `deliveries` and `snapshots` include these earlier days. `keep` caches a frame that is used more than once.
     """
     is_reported = F.col("dt").isin(*calendar.reported)
     reported = deliveries.where(is_reported)

@@ -1,7 +1,7 @@
-"""What strangers chose, as it can be shown: names of topics and subscriptions, reasons, message ids.
+"""Makes text that clients chose safe to show: names of topics and subscriptions, reasons, message ids.
 
-Law: pure. Nothing in it moves, hides or turns the direction of what follows, and nothing is longer than a page can
-bear; that something is left out can be seen. It is not yet HTML: whoever makes HTML of it escapes it.
+Pure functions. The result has no control, invisible or direction-changing characters, and is short. It is not HTML: the
+caller escapes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_LENGTH: Final = 80
 
 _UNSEEN: Final = {
     **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA1))},
-    # Line separators, what turns the direction of text, what has no width, and private marks that Unicode hides.
+    # Soft hyphens, line separators, direction marks and zero-width characters.
     **{
         code: f"\\u{code:04x}"
         for code in (0x00AD, 0x061C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
@@ -24,12 +24,12 @@ _UNSEEN: Final = {
 
 
 def visible(text: str) -> str:
-    """In one line, with a sign for everything that is there."""
+    """On one line, with an escape for every invisible character."""
     return text.translate(_UNSEEN)
 
 
 def shortened(text: str, length: int = MAX_LENGTH) -> str:
-    """At most that many characters; both ends of a name tell most, so the middle goes."""
+    """At most `length` characters; an ellipsis replaces the middle, since both ends of a name tell most."""
     if len(text) <= length:
         return text
     start = (length - 1) * 2 // 3

@@ -47,7 +47,7 @@ def ask_for_export(data: Path) -> None:
 def delete_old(out: str, first_kept: date) -> None:
     """Delete results of dates before that one. What cannot be deleted is said, and no reason not to report."""
     from stompbroker_report.errors import ReportError
-    from stompbroker_report.retention import delete_before
+    from stompbroker_report.sinks import delete_before
 
     try:
         deleted = delete_before(out, first_kept)

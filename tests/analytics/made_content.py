@@ -17,23 +17,18 @@ from stompbroker_report.content import (
     Backlog,
     BacklogPoint,
     BacklogSeries,
-    Change,
-    DayMeasures,
     DeadLetter,
     DeadLetterGroup,
     DeadLetters,
-    Direction,
     Durations,
     Figures,
     Head,
     HourFigures,
-    Measure,
     Outcomes,
     Reading,
     ReadingFigures,
     Reason,
     ReportContent,
-    Scope,
     SlowSubscription,
     SubscriptionFigures,
     Table,
@@ -41,6 +36,7 @@ from stompbroker_report.content import (
     TopicHours,
     Unsettled,
 )
+from stompbroker_report.measures import Change, DayMeasures, Direction, Measure, Scope
 
 __all__ = [
     "DATE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from stompbroker_report.duplicates import duplicates
+from stompbroker_report.records import duplicates
 from tests.analytics.made_records import DATE, delivery, lake_frame, rows
 
 if TYPE_CHECKING:

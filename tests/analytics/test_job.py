@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stompbroker_report.content import Direction, Measure, Scope
 from stompbroker_report.errors import Cause, ReportError
 from stompbroker_report.job import STEPS, run
 from stompbroker_report.json_report import from_json
+from stompbroker_report.measures import Direction, Measure, Scope
 from stompbroker_report.schemas import MARTS
 from tests.analytics.made_records import DATE, delivery, write_lake
 from tests.analytics.sample_run import GENERATED_AT, QUIET, request_for

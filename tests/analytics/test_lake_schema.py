@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from stompbroker.ledger import Kind
 from stompbroker.ledger import schema as ledger
@@ -24,11 +22,8 @@ def test_report_knows_every_outcome() -> None:
 
 @pytest.mark.parametrize("table", lake_schema.TABLES)
 def test_spark_has_the_columns_of_the_lake_and_the_date(table: str) -> None:
-    with_date = lake_schema.TABLES[table].append(pa.field("dt", pa.date32()))
-
-    types = {field.name: field.dataType for field in from_arrow_schema(with_date)}
-
-    assert {field.name: field.dataType for field in LAKE[table]} == types
+    assert LAKE[table].names == [*lake_schema.TABLES[table].names, "dt"]
+    assert {field.dataType.typeName() for field in LAKE[table] if field.name.endswith("_at")} == {"timestamp"}
 
 
 def test_every_mart_begins_with_its_date() -> None:

@@ -11,7 +11,7 @@ from typing import final
 
 import pytest
 
-from stompbroker_report.content import Scope
+from stompbroker_report.measures import Scope
 from stompbroker_report.page import index, page
 from tests.analytics.made_content import DATE, HOSTILE, busy_day, empty_day, outcomes, quiet_day
 
@@ -160,7 +160,7 @@ def test_a_date_that_is_not_complete_says_so_first() -> None:
 
     assert so_far.index("This date is not complete") < so_far.index("738,614")
     assert "before 2026-11-15 17:42:05 is certain" in so_far
-    assert "Whether this date is complete is not known" in unknown
+    assert "It is not known whether this date is complete" in unknown
 
 
 def test_records_that_are_there_twice_and_unknown_outcomes_are_said() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker_report.errors import Cause, ReportError
-from stompbroker_report.retention import delete_before
+from stompbroker_report.sinks import delete_before
 
 if TYPE_CHECKING:
     from pathlib import Path
