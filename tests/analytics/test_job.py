@@ -163,7 +163,7 @@ def test_file_that_breaks_off_in_the_middle_is_a_sentence(spark: SparkSession, t
     # Its footer is whole, so only the reading itself finds out.
     path.write_bytes(whole[:4] + bytes(400) + whole[404:])
 
-    with pytest.raises(ReportError, match=rf"{path} begins and ends as a Parquet file does") as raised:
+    with pytest.raises(ReportError, match=rf"{path} begins and ends like a Parquet file") as raised:
         run(spark, request_for(place))
 
     assert raised.value.cause is Cause.UNREADABLE_FILE

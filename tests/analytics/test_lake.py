@@ -134,7 +134,7 @@ def test_foreign_file_is_named(foreign: pa.Table, said: str, spark: SparkSession
 def test_folder_with_a_wrong_date_is_named(name: str, tmp_path: Path) -> None:
     (tmp_path / "deliveries" / name).mkdir(parents=True)
 
-    with pytest.raises(ReportError, match=f"{name} is named like a date and is none"):
+    with pytest.raises(ReportError, match=f"{name} is named like a date but is not one"):
         open_lake(str(tmp_path))
 
 
