@@ -1,7 +1,7 @@
-"""Runs migrations on a connection it is given, or, for developers, on a URL.
+"""Runs migrations on a connection from the application or, for developers, on a URL.
 
-Law: wires Alembic to the tables; the only file here that imports the application. The application gives it a connection
-with a transaction (`stompbroker/storage/migrating.py`). From a checkout, in this folder:
+The only file here that imports the application, which passes a connection with an open transaction
+(`stompbroker/storage/migrating.py`). From a checkout, in this folder:
 
     alembic check                                             # the file ../data/stompbroker.db
     alembic -x database=postgresql+psycopg://… upgrade head
@@ -27,7 +27,7 @@ def run_on(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=metadata,
-        # SQLite alters a table by copying it; this makes generated scripts say so.
+        # SQLite alters a table by copying it; this makes generated scripts do so.
         render_as_batch=connection.dialect.name == "sqlite",
     )
     with context.begin_transaction():
@@ -41,7 +41,7 @@ def developers_engine() -> Engine:
 
         @event.listens_for(engine, "connect")
         def prepare(connection: sqlite3.Connection, _record: object) -> None:
-            # Python must not begin transactions by itself: it would leave tables out of them.
+            # Python must not begin transactions by itself: it would create tables outside them.
             connection.isolation_level = None
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
 

@@ -1,7 +1,7 @@
-"""Whether nothing with a receipt is ever lost, shown by killing the broker, or its database, again and again.
+"""Kills the broker, or its database, again and again, to show that nothing with a receipt is ever lost.
 
-`python -m soak` runs real processes; the crash tests in `tests/end_to_end/` run the same parts with fewer kills. A run
-is deterministic as far as a kill can be: its moments are chosen by a seed, and by progress, never by a clock.
+`python -m soak` runs real processes; the crash tests in `tests/end_to_end/` run the same parts with fewer kills. Kills
+happen at points of progress chosen by a seed, never by a clock, so that a run can be repeated.
 
     command_line ──► crash_run ──► victim        the process that is killed and brought back
          │               ├──────► publisher     numbers its messages; repeats what has no receipt
@@ -11,5 +11,5 @@ is deterministic as far as a kill can be: its moments are chosen by a seed, and 
          ├──► long_run                          millions of messages, file size and memory at the end
          └──► through_run ──► passing           millions of messages, files that have to stay small
 
-Everything here knows STOMP and processes, and nothing of the broker's insides.
+These parts know STOMP and processes, and nothing of the broker's internals.
 """

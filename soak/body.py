@@ -1,7 +1,7 @@
-"""How a message says which SEND it came from.
+"""Bodies that say which SEND they came from.
 
-Law: the body alone identifies the publication and its own length, so that nothing depends on headers the broker could
-change. Longer and shorter ones alternate; a few are larger than any buffer on the way.
+The body alone identifies the publication and its length, so that nothing depends on headers the broker could change.
+Long and short ones alternate; a few are larger than any buffer on the way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from soak.stomp_client import Misbehaved
 
 _BODY: Final = re.compile(rb"(\d+) (\d+) (\d+) (\d+) (x*)")
 _COMMON_BYTES: Final = 200
-#: Every so many messages one of this length.
+#: One in so many messages is large, and how large.
 _LARGE_EVERY: Final = 499
 _LARGE_BYTES: Final = 300_000
 

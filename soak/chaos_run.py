@@ -1,9 +1,8 @@
-"""Random valid frames of every kind from many connections, and a broker in the same process whose invariants are
-checked all the time.
+"""Random valid frames from many connections, to a broker in the same process whose invariants are checked all the time.
 
-Law: the broker is real but for its sockets, which are streams in memory. A run ends with the first thing that is
-wrong: an ERROR that nobody expected, a connection that the broker closes by itself, a broken invariant, a traceback. At
-the end every message that a receipt promised has been delivered, and has one record in the ledger for each auditor.
+Only the broker's sockets are replaced, by memory streams. A run ends with the first fault: an unexpected ERROR, a
+connection that the broker closes, a broken invariant, a traceback. At the end every message with a receipt must have
+been delivered and have one ledger record per auditor.
 """
 
 from __future__ import annotations
@@ -40,24 +39,24 @@ if TYPE_CHECKING:
 __all__ = ["CONNECTIONS", "ChaosOutcome", "run_chaos"]
 
 CONNECTIONS: Final = 20
-#: Seconds between two checks of all invariants; and, where much is unsettled, how much longer than a check that is.
+#: Seconds between two checks of all invariants, and at least this multiple of the time that a check takes.
 _CHECK_S: Final = 1.0
 _CHECK_PAUSES: Final = 2
-#: Seconds without what was asked for, after which the broker counts as stuck.
+#: Seconds without an answer after which the broker counts as stuck.
 _PATIENCE_S: Final = 60.0
 _MOST_FRAMES_AT_ONCE: Final = 60
-#: Of the ways in which a connection can end, after a chunk.
+#: Probabilities of the ways in which a connection ends after a chunk.
 _PARTS, _VANISHES = 0.01, 0.01
 
-#: Of a record, what the verdict needs.
+#: The columns that the verdict needs.
 _READ_COLUMNS: Final = ("client_id", "subscription_name", "message_id", "weight")
 
 _SETTINGS: Final[dict[str, Any]] = {
     "redelivery_first_delay_ms": 5,
     "redelivery_max_delay_ms": 100,
     "max_attempts": 5,
-    # A client that waits for receipts acknowledges nothing. Held back by a window that it fills itself, it waits for
-    # itself, and is disconnected after this time, as it is told to expect.
+    # A client that waits for receipts acknowledges nothing. If it fills the window itself, it waits for itself and is
+    # disconnected after this time, as documented.
     "block_timeout_s": 1.0,
     "lake_export_interval_s": 86_400,
     "topics": [{"pattern": "chaos.kept", "retain_messages": 500}],
@@ -66,7 +65,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 @final
 class Wrong(Exception):
-    """The broker did what no broker may."""
+    """The broker broke a rule."""
 
 
 @final
@@ -110,7 +109,7 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 @final
 class _tracebacks_seen:  # noqa: N801 -- a context manager
-    """What is logged with a traceback is a complaint; everything else is not shown."""
+    """Turns a logged traceback into a complaint; hides everything else."""
 
     def __init__(self, complaints: list[str]) -> None:
         self._complaints = complaints
@@ -200,7 +199,7 @@ class _Chaos:
                         break
 
     async def drain(self, slot: int) -> None:
-        """An auditor takes everything that is left for it."""
+        """Let an auditor receive everything that is left for it."""
         client = WildClient(slot, random.Random(slot), self._seen)
         async with self._connected(client, Version.V1_2) as connection:
             await connection.send(client.subscribe_to_drain())
@@ -228,7 +227,7 @@ class _Chaos:
 
     @asynccontextmanager
     async def _connected(self, client: WildClient, version: Version) -> AsyncIterator[_Connection]:
-        """At the end of the block it vanishes, whatever is under way."""
+        """Disconnects without a word at the end of the block."""
         self._seen.connections += 1
         ours, theirs = memory_stream_pair()
         transport = StreamTransport(theirs, f"chaos {self._seen.connections}")
@@ -244,7 +243,7 @@ class _Chaos:
 
 @final
 class _Connection:
-    """One connection of a client: what comes is read all the time."""
+    """One connection of a client; reads all the time."""
 
     def __init__(self, client: WildClient, stream: trio.abc.Stream) -> None:
         self._client = client
@@ -271,10 +270,10 @@ class _Connection:
         try:
             await self._stream.send_all(data)
         except trio.BrokenResourceError:
-            await self.wait_until(lambda: False)  # why that is, is still to be read
+            await self.wait_until(lambda: False)  # raises the reason, once it is read
 
     async def wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Until it is so, or until the broker has ended the connection for a reason that was to be expected."""
+        """Until the condition holds, or the broker has ended the connection for an expected reason."""
         with trio.move_on_after(_PATIENCE_S) as patience:
             while not is_so() and not self.is_over:
                 await self._has_come.wait()
@@ -291,8 +290,8 @@ class _Connection:
 
 
 def _records(directory: Path) -> list[Counter[str | None]]:
-    """For each auditor, how many records there are of every message id; and under None how many messages are in records
-    that stand for a stretch, which name none."""
+    """For each auditor the number of records by message id; under None, the messages in records of ranges, which have
+    no id."""
     found: list[Counter[str | None]] = [Counter() for _ in range(AUDITORS)]
     for table in _recorded(directory):
         columns = [table.column(name).to_pylist() for name in _READ_COLUMNS]
@@ -303,7 +302,7 @@ def _records(directory: Path) -> list[Counter[str | None]]:
 
 
 def _recorded(directory: Path) -> Iterator[Any]:
-    """In the database, or in the lake: a day that ends while we run is brought there."""
+    """From the database and from the lake, where a day that ends during the run is exported to."""
     with closing(sqlite3.connect(directory / "stompbroker.db")) as database:
         left = [name for (name,) in database.execute("SELECT name FROM ledger_exports")]
         if left:
@@ -322,7 +321,7 @@ def _judge(seen: Seen, records: list[Counter[str | None]]) -> list[str]:
     }
     for slot, recorded in enumerate(records):
         missing = [body for body, ids in came.items() if not any(recorded[id] for id in ids)]
-        # What a client acknowledged after it had unsubscribed may be known to the store alone: it is in a stretch.
+        # A message that was acknowledged after UNSUBSCRIBE may be in a record of a range.
         found[f"MISSING, no record for auditor {slot}"] = missing[recorded[None] :]
         found[f"RECORDED TWICE for auditor {slot}"] = [
             id for id, count in recorded.items() if id is not None and count > 1

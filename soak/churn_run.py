@@ -1,7 +1,7 @@
-"""Topics and connections that come and go, beside somebody who does not.
+"""Topics and connections that come and go, beside a steady pair of clients.
 
-Law: the churn and the steady pair are processes of their own. What is judged: for how long the broker's event loop
-worked between two checkpoints, and whether its memory has stopped growing.
+Both are processes of their own. Judged are the longest time that the broker's event loop worked between two
+checkpoints, and whether its memory stops growing.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 #: How long the event loop may work between two checkpoints.
 MAX_PAUSE_S: Final = 0.05
-#: What memory may grow by from the first third of what is looked at to the last: allocators come to rest slowly.
+#: How much memory may grow from the first to the last third of the samples: allocators settle slowly.
 MAX_GROWTH: Final = 1.05
-#: How long a topic that nobody uses stays; and until memory is looked at, in such times: by then as many go as come.
+#: How long an unused topic stays, and after how many such periods memory is sampled: by then as many go as come.
 _TOPIC_IDLE_S: Final = 10.0
 _WARM_UP: Final = 3
 _STEADY_INTERVAL_S: Final = 0.005
-#: Between two looks at memory: the kernel holds the broker up for each.
+#: Seconds between two memory samples: the kernel holds the broker up for each.
 _LOOK_S: Final = 2.0
 _MILLION: Final = 1_000_000
 _REPORT: Final = "longest.json"
@@ -57,7 +57,7 @@ class ChurnSettings:
 
     @property
     def broker_settings(self) -> str:
-        """Twice as many topics as there can be, since they are collected once a second."""
+        """Twice the expected number, since topics are collected once a second."""
         max_topics = int(2 * self.topics_per_s * (_TOPIC_IDLE_S + 10))
         return f'max_topics = {max_topics}\ntopic_idle_s = {_TOPIC_IDLE_S:g}\nlog_level = "warning"\n'
 
@@ -67,12 +67,12 @@ class ChurnOutcome:
     elapsed_s: float
     connections: int
     topics: int
-    #: How long the messages of the steady pair took; ascending.
+    #: Latencies of the steady pair, ascending.
     took_ns: Sequence[int]
     longest: Longest
-    #: Of one processor.
+    #: Share of one processor.
     broker_share: float
-    #: After the warm-up, in the order of time.
+    #: Samples after the warm-up, in order.
     memory_bytes: Sequence[int]
 
     def complaints(self) -> list[str]:
@@ -86,7 +86,7 @@ class ChurnOutcome:
 
     @property
     def memory_before_and_after(self) -> tuple[int, int]:
-        """The most in the first and in the last third."""
+        """The maximum of the first and of the last third."""
         third = max(1, len(self.memory_bytes) // 3)
         return max(self.memory_bytes[:third]), max(self.memory_bytes[-third:])
 
@@ -132,7 +132,7 @@ def run_churn(settings: ChurnSettings, *, show: Callable[[str], None]) -> ChurnO
             steady_process.wait_stage(Stage.READY)
             churning_process.wait_stage(Stage.READY)
             watch.restart()
-            measured(target.pid, report)  # what came until now is the start
+            measured(target.pid, report)  # discards what was measured during the start
             steady_process.tell(Go())
             churning_process.tell(Go())
             churned = churning_process.wait_report()
@@ -161,7 +161,7 @@ def _measured_broker(settings: ChurnSettings, directory: Path) -> AbstractContex
 
 @final
 class _Memory:
-    """What the broker and its writing process have of it, whenever that was looked up anew."""
+    """Memory of the broker and its writing process, when there is a new sample."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

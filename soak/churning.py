@@ -1,8 +1,8 @@
-"""A role of the load generator: connections and topics that come and go, so many a second.
+"""A role of the load generator: connections and topics that come and go at a fixed rate.
 
-Law: a connection says all it has to say at once, and is over when the broker has closed it, or has answered and is
-left. Each publishes to topics that nobody else has, and they end in turn in all the ways there are. The pace is that
-of a clock: whoever cannot keep up catches up, and what was reached is what is reported.
+A connection sends everything at once and ends when the broker has closed it or has answered. Each publishes to topics
+of its own, and they end in turn in every possible way. A generator that falls behind catches up, and reports the rate
+it reached.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from benchmarks.address import Address
     from benchmarks.roles.child_end import ChildEnd
 
-#: Where connections come from. One address has 28,000 ports, each of which rests for a minute when its connection ends.
+#: Source addresses. One address has 28,000 ports, and each is unusable for a minute after its connection ends.
 _SOURCES: Final = [f"127.0.0.{number}" for number in range(2, 34)]
-#: Connections at the same time: whoever falls behind must not flood the broker.
+#: Concurrent connections: a generator that falls behind must not flood the broker.
 _MOST_OPEN: Final = 64
 #: Seconds between two looks at the clock.
 _TICK_S: Final = 0.002
 _STALL_S: Final = 30.0
-#: For SO_LINGER: closing resets the connection.
+#: SO_LINGER value that makes closing reset the connection.
 _RESET: Final = b"\1\0\0\0\0\0\0\0"
 _RECEIVE_BYTES: Final = 64 * 1024
 
@@ -70,7 +70,7 @@ class ChurnReport:
 
 
 def said_by(way: Way, number: int, topics: int, connect: bytes) -> bytes:
-    """All that a connection says."""
+    """Everything that a connection sends."""
     names = [f"/topic/churn.{number}.{each}" for each in range(topics)]
     parts = [connect]
     if way is Way.SUBSCRIBES:
@@ -121,7 +121,7 @@ class _Churn:
         self.ended = 0
 
     def open(self, due: int) -> None:
-        """Open connections until so many have been, or too many are open."""
+        """Open connections until `due` have been opened, or too many are open."""
         while self._opened < due and len(self._open) < _MOST_OPEN:
             way = next(self._ways)
             connected = self._connected()
@@ -143,7 +143,7 @@ class _Churn:
         return opened
 
     def wait(self, timeout_s: float) -> None:
-        """Take what has come, and leave where it was the last."""
+        """Receive, and disconnect after the last answer."""
         for descriptor, _ in self._poll.poll(timeout_s * 1000):
             connected, way = self._open[descriptor]
             try:

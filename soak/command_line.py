@@ -1,7 +1,7 @@
 """The command line: options in, exit code out.
 
-Law: 0 if every promise was kept, 1 if one was broken, 2 for a mistake in the options. Progress goes to standard error,
-the summary to standard output.
+Exit code 0 if every promise was kept, 1 if one was broken, 2 for wrong options. Progress goes to stderr, the summary to
+stdout.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ class Options:
     database: str | None
     kills_database: bool
     is_long: bool
-    #: Kills with an eye on the ledger, and nothing else.
+    #: Only kills that test the ledger.
     is_ledger_alone: bool
-    #: Random frames of the run with all invariants checked; None: no such run.
+    #: Random frames of the chaos run; None: no such run.
     chaos: int | None
-    #: Trials of the run that damages the database file, and nothing else; None: no such run.
+    #: Trials of the damage run; None: no such run.
     damages: int | None
-    #: Messages of the run that looks at the files; None: no such run.
+    #: Messages of the run that checks file sizes; None: no such run.
     through: int | None
-    #: Nothing else is run.
+    #: Only the long run.
     is_through_alone: bool
-    #: What comes and goes, and nothing else; None: no such run.
+    #: Options of the churn run; None: no such run.
     churn: ChurnSettings | None
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Raises `SystemExit` with code 2, and prints why, when the arguments make no sense."""
+    """Raises `SystemExit` with code 2, and prints why, if the arguments are wrong."""
     parser = argparse.ArgumentParser(prog="python -m soak", description="Kill the broker under load; lose nothing.")
     parser.add_argument("--kills", metavar="N", type=_positive, default=_KILLS, help=f"default {_KILLS}")
     parser.add_argument(
@@ -429,7 +429,7 @@ def _run_churn(settings: ChurnSettings) -> int:
 
 @final
 class ProgressLine:
-    """One line that is written over on a terminal, now and then a line elsewhere."""
+    """One line that is overwritten on a terminal; elsewhere a line now and then."""
 
     def __init__(self) -> None:
         self._next_at = 0.0

@@ -1,8 +1,8 @@
-"""One run: publishers, durable subscribers, and somebody who kills.
+"""One run: publishers, durable subscribers, and kills.
 
-Law: subscriptions are made before the first message. Then everything happens at once, until the plan is carried out,
-all is published with receipts and has reached everybody. At last, when nobody waits for anything, one more kill: behind
-it only what is then published may come, and what was never acknowledged with a receipt.
+Subscriptions are made before the first message. Then everything runs until the plan is done and every message has its
+receipt and has reached everybody. A last kill follows when nobody waits for anything: after it only new messages may
+arrive, and those never acknowledged with a receipt.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _SHOWN_FINDINGS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashSettings:
-    #: Of each publisher, at least.
+    #: Per publisher, at least.
     messages: int
     kills: int
     seed: int = 1
     publishers: int = 3
     subscribers: int = 3
-    #: Seconds without any progress after which the run is given up.
+    #: Seconds without progress after which the run is aborted.
     stall_s: float = 30.0
 
 
@@ -48,11 +48,11 @@ class CrashOutcome:
     findings: list[Finding]
     tally: Tally
     kills: int
-    #: What ended the run before its time: a stall, or a broker that misbehaved.
+    #: Why the run was aborted: a stall, or a broker that misbehaved.
     misfortunes: list[str]
 
     def complaints(self) -> list[str]:
-        """Nothing, if all is well."""
+        """What went wrong; empty if nothing did."""
         shown = [str(finding) for finding in self.findings[:_SHOWN_FINDINGS]]
         if len(self.findings) > _SHOWN_FINDINGS:
             shown.append(f"… and {len(self.findings) - _SHOWN_FINDINGS:,} more")
@@ -66,7 +66,7 @@ async def run_crashes(
     *,
     watch: Callable[[Scene], None] = lambda _scene: None,
 ) -> CrashOutcome:
-    """The broker has to be running; it still runs at the end, unless it misbehaved."""
+    """The broker must be running, and still runs at the end unless it misbehaved."""
     random = Random(settings.seed)
     messages = settings.messages * settings.publishers
     plan = KillPlan(plan_kills(random, kills=settings.kills, messages=messages))
@@ -97,7 +97,7 @@ class _Cast:
         self.subscribers = [self._subscriber(number, Random(random.random())) for number in range(settings.subscribers)]
 
     def _subscriber(self, number: int, random: Random) -> Subscriber:
-        """Every second one has a wildcard, and the rest the first topic; of every three one wanders."""
+        """Every second one has a wildcard, the others the first topic; every third one wanders."""
         destination = _topic(0) if number % 2 else _ALL_TOPICS
         return Subscriber(
             f"subscriber-{number}",

@@ -1,9 +1,9 @@
-"""A database file is damaged at random, and the broker is started on it.
+"""Damages a database file at random and starts the broker on it.
 
-Law: one store with messages, gaps, cursors with holes, failures and ledger batches is made through a real broker. Each
-trial damages a copy of its file, chosen by the seed and the trial's number, and drains every subscription. Then each
-message was delivered byte for byte, or the damage was told: the broker has refused to start, and said why, or its store
-is damaged. Nothing altered is ever delivered, and nothing is settled that was not.
+A real broker makes a store with messages, gaps, cursors with holes, failures and ledger batches. Each trial damages a
+copy of its file, by the seed and the trial's number, and drains every subscription. Then each message must have been
+delivered unaltered, or the broker must report the damage: by refusing to start with a reason, or by the state of its
+store. Nothing altered may be delivered, and nothing may be settled that was not.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["KINDS", "DamageOutcome", "run_damages"]
 SETTINGS: Final = ["--set", "redelivery_first_delay_ms=0", "--set", "max_attempts=1000"]
 TOPICS: Final = ("damage.0", "damage.1")
 MESSAGES: Final = 800
-#: Every so many messages one that needs pages of its own, and one that is not stored.
+#: One in so many messages needs overflow pages, its size, and one in so many is not stored.
 LARGE_EVERY, LARGE_BYTES, UNSTORED_EVERY = 50, 20_000, 40
 PAGE_BYTES: Final = 4096
-#: Seconds without a message after which somebody looks at the broker, and after which it is not waited for.
+#: Seconds without a message after which the broker is asked, and after which it is given up.
 LOOK_S, GIVE_UP_S = 0.1, 15.0
 
 
@@ -46,7 +46,7 @@ class Subscriber:
     name: str
     destination: str
     topics: tuple[str, ...]
-    #: What it has still to get: topic and number.
+    #: Messages still to be delivered: topic and number.
     expected: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -59,7 +59,7 @@ class Result(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamageOutcome:
     results: Counter[tuple[str, Result]]
-    #: Delivered, and kept back in trials that told of damage.
+    #: Messages delivered, and held back in trials that reported damage.
     delivered: int
     kept_back: int
     complaints: list[str]
@@ -85,7 +85,7 @@ def scramble_page(data: bytearray, chance: random.Random) -> None:
 
 
 def swap_pages(data: bytearray, chance: random.Random) -> None:
-    """As by a disk that writes to the wrong place."""
+    """Like a disk that writes to the wrong place."""
     one, other = (chance.randrange(1, len(data) // PAGE_BYTES) * PAGE_BYTES for _ in range(2))
     data[one : one + PAGE_BYTES], data[other : other + PAGE_BYTES] = (
         data[other : other + PAGE_BYTES],
@@ -123,7 +123,7 @@ def _attach(broker: BrokerProcess, subscriber: Subscriber) -> RawClient:
 
 
 def make_store(directory: Path, *, is_killed: bool) -> list[Subscriber]:
-    """In `directory`; its broker has ended, in one way or the other, and the file holds everything."""
+    """Make the store in `directory`; its broker has ended, and the file holds everything."""
     subscribers = [
         Subscriber("one", f"/topic/{TOPICS[0]}", TOPICS[:1]),
         Subscriber("other", f"/topic/{TOPICS[1]}", TOPICS[1:]),
@@ -160,7 +160,7 @@ def make_store(directory: Path, *, is_killed: bool) -> list[Subscriber]:
 
 
 def _answer_some(broker: BrokerProcess, subscriber: Subscriber) -> None:
-    """Every third is acknowledged, which leaves holes, and some are refused."""
+    """Acknowledge every third, which leaves holes, and refuse some."""
     with _attach(broker, subscriber) as client:
         for count in range(300):
             message = client.next_message()
@@ -238,14 +238,14 @@ class _Trial:
         return Result.TOLD if is_told else Result.INTACT
 
     def _settled_state(self) -> Any:
-        """What the broker says when it has nothing more to check."""
+        """The store's state once the broker has checked everything."""
         gives_up_at = time.monotonic() + GIVE_UP_S
         while (found := self._broker.statistics())["store"]["check"] == "running" and time.monotonic() < gives_up_at:
             time.sleep(LOOK_S)
         return found
 
     def _drain(self, subscriber: Subscriber) -> set[tuple[str, int]]:
-        """What it should have got and did not."""
+        """Messages that it should have got and did not."""
         left = set(subscriber.expected)
         gives_up_at = time.monotonic() + GIVE_UP_S
         try:

@@ -1,6 +1,6 @@
 """Where the broker of a run keeps its data.
 
-Law: says which arguments the broker gets, and what has to be there before; ends what it started.
+Knows the broker's arguments for it, prepares it, and stops what it started.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import PostgresServer
 
-#: What `--database` takes for a PostgreSQL of our own, which can then be killed as well.
+#: Value of `--database` that starts a PostgreSQL for the run, which can then be killed as well.
 OWN_POSTGRES: Final = "postgres"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    #: None is the embedded one, in the data directory.
+    #: None: the embedded database in the data directory.
     url: str | None
-    #: If it is ours to kill.
+    #: The server, if the run started it.
     server: PostgresServer | None = None
 
     @property
     def arguments(self) -> list[str]:
-        """For `stompbroker serve`."""
+        """Arguments of `stompbroker serve`."""
         return [] if self.url is None else ["--database", self.url]
 
 
 @contextmanager
 def opened_database(choice: str | None, directory: Path) -> Iterator[Database]:
-    """None, a URL, or OWN_POSTGRES, which is started in `directory`."""
+    """`choice` is None, a URL, or OWN_POSTGRES, which is started in `directory`."""
     if choice == OWN_POSTGRES:
         with running_postgres(directory, fsync=True) as server:
             url = server.create_database()
@@ -54,6 +54,6 @@ def opened_database(choice: str | None, directory: Path) -> Iterator[Database]:
 
 
 def migrate(url: str) -> None:
-    """Give it the tables; the broker itself does that for the embedded database alone."""
+    """Create the tables; the broker does that itself only for the embedded database."""
     command = [sys.executable, "-m", "stompbroker", "migrate", "--database", url]
     subprocess.run(command, check=True, timeout=HARD_TIMEOUT_S, env=clean_environment(), stdout=subprocess.DEVNULL)

@@ -1,7 +1,7 @@
-"""What publishers and subscribers have seen, in the order in which they saw it.
+"""What publishers and subscribers saw, in order.
 
-Law: records only; `verdict` judges. A publication is one SEND: the same message sent again after a lost connection is
-another *copy*, so that what a publisher repeats is never mistaken for what the broker repeats.
+Records only; `verdict` judges them. A publication is one SEND: a message sent again after a lost connection is another
+*copy*, so that a publisher's repeats are not mistaken for the broker's.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ class Publication(NamedTuple):
     """One SEND."""
 
     publisher: int
-    #: From 1, without gaps, in the order of sending.
+    #: From 1 in sending order, without gaps.
     number: int
-    #: From 1; more when the publisher had no receipt and sent the message again.
+    #: From 1; higher if the publisher had no receipt and sent the message again.
     copy: int
 
 
@@ -48,6 +48,6 @@ class PublisherHistory:
 @dataclass(slots=True, kw_only=True)
 class SubscriberHistory:
     subscriber: str
-    #: Whose messages its subscription includes.
+    #: Publishers whose messages its subscription matches.
     publishers: frozenset[int]
     events: list[Delivered | AckConfirmed] = field(default_factory=list)

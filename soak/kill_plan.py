@@ -1,6 +1,6 @@
-"""When to kill: after the n-th thing of a kind, counted from a point in the publishers' progress.
+"""When to kill: after the n-th event of a kind, counted from a point in the publishers' progress.
 
-Law: no clock and no process; who counts what says so, and is told when it is time. A plan is a function of its seed.
+No clock and no process: callers report events and are told when to kill. A plan is a function of its seed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Moment(Enum):
-    """What just happened. Near each of them something is committed and not yet said, or said and not yet done."""
+    """An event near which something is committed and not yet confirmed, or said and not yet done."""
 
     SENT = "SENDs have left"
     RECEIPTED = "RECEIPTs for SENDs have come"
@@ -25,21 +25,21 @@ class Moment(Enum):
     ACK_CONFIRMED = "RECEIPTs for ACKs have come"
 
 
-#: Most events of its kind that a kill waits for. They come in buffers of up to some hundred.
+#: The most events that a kill waits for. They arrive in buffers of up to a few hundred.
 _MOST_EVENTS: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedKill:
-    #: Receipts that publishers have had altogether by then.
+    #: Receipts of all publishers before counting starts.
     receipts: int
-    #: From then on, this happens so often.
+    #: Kill after this many of this event.
     moment: Moment
     nth: int
 
 
 def plan_kills(random: Random, *, kills: int, messages: int) -> list[PlannedKill]:
-    """Spread over the run: one in each of `kills` stretches of equal length, somewhere in it."""
+    """One kill at a random place in each of `kills` equal parts of the run."""
     stretch = messages / kills if kills else 0
     return [
         PlannedKill(
@@ -53,7 +53,7 @@ def plan_kills(random: Random, *, kills: int, messages: int) -> list[PlannedKill
 
 @final
 class KillPlan:
-    """Carries a plan out.
+    """Carries out a plan.
 
     Invariant: `done` counts the kills that were due, in the order of the plan.
     """
@@ -69,7 +69,7 @@ class KillPlan:
         return self.done == len(self._kills)
 
     def note(self, moment: Moment, count: int, *, can_kill: bool = True) -> bool:
-        """So many of these have just happened. Whether it is time to kill; if that cannot be, it is put off."""
+        """Count events; returns whether to kill now. If that is impossible, the kill is postponed."""
         self._seen[moment] += count
         if self.is_done:
             return False

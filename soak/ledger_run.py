@@ -1,9 +1,9 @@
-"""Kills in the middle of acknowledging and exporting, and what the ledger says of it afterwards.
+"""Kills during acknowledging and exporting, and what the ledger has afterwards.
 
-Law: one durable subscriber acknowledges in portions, each with a receipt, and some more without; somebody asks for
-exports meanwhile, and files are made every second anyway, so that a kill meets the ledger in every state: between
-commit and receipt, and with files planned, being written, written, and done with. At the end the lake, and what is in
-the database and in no file, must hold every delivery that was confirmed once, and none that nobody has answered.
+One durable subscriber acknowledges in portions, each with a receipt, and some more without. Files are exported every
+second and on request, so kills meet the ledger in every state: between commit and receipt, and with files planned,
+being written, written and deleted from the database. At the end the lake and the unexported records must hold every
+confirmed delivery once, and none that was not answered.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SETTINGS", "LedgerOutcome", "run_ledger"]
 
-#: What the broker has to be started with.
+#: Settings of the broker.
 SETTINGS: Final[dict[str, Any]] = {"lake_export_interval_s": 1, "redelivery_first_delay_ms": 0}
 
 _TOPIC: Final = "/topic/orders"
 _CLIENT_ID: Final = "billing"
 _PUBLISHED_PER_KILL: Final = 300
-#: Portions that are confirmed before a kill, and messages in each; and those that are answered and not waited for.
+#: Portions confirmed before a kill, messages in each, and messages acknowledged without waiting.
 _MOST_PORTIONS, _MOST_IN_PORTION, _UNCONFIRMED = 6, 40, 20
 _EXPORTS: Final = 0.3
 
@@ -47,7 +47,7 @@ _EXPORTS: Final = 0.3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerOutcome:
     kills: int
-    #: Ids of deliveries whose ACK was confirmed, and of all that were acknowledged.
+    #: Ids of deliveries with a confirmed ACK, and of all acknowledged ones.
     confirmed: frozenset[str]
     answered: frozenset[str]
     in_lake: tuple[str, ...]
@@ -67,7 +67,7 @@ class LedgerOutcome:
 def run_ledger(
     broker: BrokerProcess, *, kills: int, seed: int, show: Callable[[str], None] = lambda _text: None
 ) -> LedgerOutcome:
-    """With a broker that runs, on an embedded database; it is killed in the end."""
+    """Needs a running broker on an embedded database, and kills it at the end."""
     chance = random.Random(seed)
     confirmed: set[str] = set()
     answered: set[str] = set()
@@ -121,7 +121,7 @@ def _publish(broker: BrokerProcess) -> None:
 
 
 def _acknowledge(client: RawClient, messages: list[Frame]) -> list[Frame]:
-    """And wait until it is on disk; returns the messages that came meanwhile."""
+    """Acknowledge and wait until it is on disk; returns the messages that arrived meanwhile."""
     client.send_raw(b"".join(frame("ACK", id=message.headers["ack"]) for message in messages[:-1]))
     client.send_raw(frame("ACK", id=messages[-1].headers["ack"], receipt="kept"))
     came = []
@@ -140,7 +140,7 @@ def _ids(messages: list[Frame]) -> set[str]:
 
 
 def _ask_for_export(broker: BrokerProcess) -> subprocess.Popen[bytes]:
-    """Somebody wants the lake to be up to date; nobody waits for it."""
+    """Ask for an export without waiting for it."""
     command = [*PYTHON, "-m", "stompbroker", "ledger", "export", "--data", str(broker.data)]
     return PreparedProcess(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
 
@@ -154,7 +154,7 @@ def _in_lake(data: Path) -> list[str]:
 
 
 def _in_database(data: Path) -> list[str]:
-    """What is in no file."""
+    """Records that are in no file."""
     with closing(sqlite3.connect(data / "stompbroker.db")) as database:
         exports = database.execute("SELECT name, day, after_batch, last_batch FROM ledger_exports").fetchall()
         batches = database.execute("SELECT id, day, payload FROM ledger_batches WHERE kind = 'deliveries'").fetchall()

@@ -1,7 +1,7 @@
 """Millions of messages through one durable topic, with a subscriber that keeps up.
 
-Law: the load is that of the benchmarks, with a receipt for every SEND and an ACK for every MESSAGE. What is printed at
-the end is what should not have grown: the files in the data directory, and the broker's memory.
+The load is that of the benchmarks, with a receipt for every SEND and an ACK for every MESSAGE. At the end it prints
+what should not have grown: the files in the data directory, and the broker's memory.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _STALL_S: Final = 30.0
 class LongRunOutcome:
     messages: int
     elapsed_s: float
-    #: Of the broker before the first message, at its highest, and at the end.
+    #: Memory of the broker before the first message, at its peak, and at the end.
     resident_before_bytes: int
     resident_peak_bytes: int
     resident_after_bytes: int
-    #: Of all files in the data directory: at their largest, at the end, and after the broker has ended.
+    #: Size of the data directory at its peak, at the end, and after the broker has ended.
     files_peak_bytes: int
     files_running_bytes: int
     files_ended_bytes: int

@@ -1,8 +1,7 @@
-"""`python -m soak.measured_broker FILE serve …`: a broker that measures how long its event loop is kept from everybody.
+"""`python -m soak.measured_broker FILE serve …`: a broker that measures how long its event loop is blocked.
 
-Law: the broker as it is, with an instrument of trio's and a callback of the interpreter's. It is the processor time of
-the event loop's thread that counts: what a machine gives to others meanwhile is nobody's pause. Whenever it gets
-SIGUSR1, it writes what was measured since the last one to FILE.
+The real broker with a trio instrument and a garbage collection callback. Only processor time of the event loop's thread
+counts, not time that the machine gives to others. On SIGUSR1 it writes what it measured since the last one to FILE.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _ANSWER_S: Final = 30.0
 
 
 class Longest(NamedTuple):
-    """What the event loop was kept from everybody with, in nanoseconds."""
+    """How long the event loop was blocked, in nanoseconds."""
 
     #: The longest step of a task between two checkpoints, and which task it was.
     step_ns: int
     task: str
-    #: The longest search for reference cycles, which is part of some step.
+    #: The longest search for reference cycles, which is part of a step.
     search_ns: int
 
 

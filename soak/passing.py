@@ -1,8 +1,7 @@
-"""A role of the load generator that passes messages through a durable topic, and knows exactly how many are under way.
+"""A role of the load generator that passes messages through a durable topic and knows exactly how many are in flight.
 
-Law: a message is in flight from when its SEND is written until the receipt for its ACK has come: from then on nothing
-of it is needed. No more than a window of messages are. SENDs are written in batches of which the last asks for a
-receipt, and so are ACKs, one batch for what one buffer brought. Every message comes exactly once.
+A message is in flight from its SEND until the receipt for its ACK; a window bounds their number. SENDs are written in
+batches whose last one asks for a receipt; so are ACKs, one batch per received buffer. Every message comes exactly once.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ class PassingAssignment:
     body_bytes: int
     #: Messages that may be in flight.
     window: int
-    #: SENDs to a receipt; a divisor of `window`.
+    #: SENDs per receipt; a divisor of `window`.
     batch: int
-    #: Seconds without a byte after which what is missing counts as lost.
+    #: Seconds without a byte after which missing messages count as lost.
     stall_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassingReport:
     messages: int
-    #: At most, in SEND frames.
+    #: Peak, in bytes of SEND frames.
     in_flight_messages: int
     in_flight_bytes: int
     elapsed_s: float
@@ -103,11 +102,11 @@ def _pass_all(
 
 @final
 class Passing:
-    """What is to be written next, and how far everything is. Knows no sockets.
+    """What to write next, and how far everything is. Knows no sockets.
 
     Invariants:
         settled <= received <= sent <= settled + window
-        the sum of `_unconfirmed` is what was received and is not settled
+        the sum of `_unconfirmed` is the number of received and unsettled messages
     """
 
     def __init__(self, assignment: PassingAssignment) -> None:
@@ -144,12 +143,12 @@ class Passing:
         return b"".join(written)
 
     def take_answers(self, chunk: bytes) -> None:
-        """What the publisher is told: receipts."""
+        """Take receipts of the publisher."""
         raise_if_error(chunk)
         self._receipts.count(bytearray(chunk), len(chunk))
 
     def take_deliveries(self, chunk: bytes) -> bytes:
-        """What the subscriber is told: messages, whose ACKs are returned, and receipts for earlier ones."""
+        """Take what the subscriber gets, messages and receipts; returns the ACKs of the messages."""
         raise_if_error(chunk)
         complete = self._frames.take(chunk)
         for _ in range(complete.count(_RECEIPT)):
@@ -165,6 +164,6 @@ class Passing:
 
 
 def batch_of_sends(destination: str, body_bytes: int, size: int) -> bytes:
-    """So many SENDs, the last of which asks for a receipt."""
+    """A batch of SENDs whose last one asks for a receipt."""
     body = b"x" * body_bytes
     return frames.send(destination, body) * (size - 1) + frames.send(destination, body, receipt="stored")

@@ -1,7 +1,7 @@
-"""A publisher with a receipt for everything, that repeats in order what has none when its connection is lost.
+"""A publisher that asks for receipts, and after a lost connection repeats in order what has none.
 
-Law: at most WINDOW messages are without a receipt. Some bursts are transactions; the COMMIT's receipt is then the
-receipt of all in it. Receipts come in the order of their frames. What is about to be sent is in the history before.
+At most WINDOW messages are without a receipt. Some bursts are transactions, whose COMMIT has the receipt. Receipts come
+in the order of their frames. A message is in the history before it is sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Publisher:
 
     def __init__(self, number: int, destination: str, random: Random, scene: Scene, *, messages: int) -> None:
         self.history = PublisherHistory(publisher=number)
-        #: It publishes at least so many, and goes on while there are kills to come.
+        #: Publishes at least so many, and goes on while kills are to come.
         self.messages = messages
         self._destination = destination
         self._random = random
@@ -61,7 +61,7 @@ class Publisher:
         return self.last_number < self.messages or not self._scene.plan.is_done
 
     def _next_numbers(self, talk: _Talk, room: int) -> list[int]:
-        """What was sent before and has no receipt comes first, in its old order."""
+        """First send again what has no receipt, in the old order."""
         burst = min(room, self._random.randint(1, _MOST_AT_ONCE))
         if talk.again:
             return [talk.again.popleft() for _ in range(min(burst, len(talk.again)))]
@@ -120,8 +120,8 @@ class _Talk:
 
     def __init__(self, client: StompClient, *, again: deque[int]) -> None:
         self.client = client
-        #: Numbers still to be sent again.
+        #: Numbers to send again.
         self.again = again
-        #: Receipts in the order in which they have to come, with the numbers they are for.
+        #: Expected receipts in order, with the numbers they confirm.
         self.awaited: deque[tuple[str, list[int]]] = deque()
         self.outstanding = 0

@@ -1,7 +1,7 @@
-"""What publishers, subscribers and the killing share: how far everybody is, and whether the broker is up.
+"""What publishers, subscribers and kills share: everybody's progress, and whether the broker is up.
 
-Law: whoever notices progress says so here, and a kill that is due happens within that very call. A connection may be
-lost only with the broker; any other loss is `Misbehaved`. Without progress for `stall_s` the run is over.
+Clients report progress here, and a kill that is due happens within that call. A connection may be lost only with the
+broker; any other loss is `Misbehaved`. Without progress for `stall_s` the run is over.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Scene:
         self._stall_s = stall_s
         self._watch = watch
         self._changed = trio.Event()
-        #: Its deadline moves on with every progress.
+        #: Its deadline moves with every progress.
         self.patience = trio.CancelScope()
 
     # Progress --------------------------------------------------------------------------------------------------------
 
     def note(self, moment: Moment, count: int) -> None:
-        """So many of these have just happened."""
+        """Count events of a kind."""
         if count:
             if self.plan.note(moment, count, can_kill=self.is_up):
                 self.kill()
@@ -64,7 +64,7 @@ class Scene:
             await self._changed.wait()
 
     def move_on(self) -> None:
-        """Something has changed; patience begins anew."""
+        """Something has changed: wake waiters and restart the deadline."""
         self.patience.deadline = trio.current_time() + self._stall_s
         self._changed.set()
         self._changed = trio.Event()

@@ -1,6 +1,6 @@
 """A role of the load generator: one message every few milliseconds, and how long each takes.
 
-Law: a message is published when the one before has come.
+The next message is published when the last one has arrived.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SteadyAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyReport:
-    #: How long each message took, in nanoseconds.
+    #: Latency of each message, in nanoseconds.
     took_ns: array[int]
 
 

@@ -1,7 +1,7 @@
-"""A STOMP 1.2 client on trio, as small as a crash test needs it.
+"""A minimal STOMP 1.2 client on trio for crash tests.
 
-Law: knows one connection. `ConnectionLost` is for the caller to judge: in a crash test it is what happens. An ERROR
-never is: whatever dies, clients that keep to the protocol get none.
+The caller judges `ConnectionLost`, which crash tests expect. An ERROR is always a fault: whatever dies, clients that
+keep to the protocol get none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ConnectionLost(Exception):
 
 
 class Misbehaved(Exception):
-    """The broker did what no broker may, dying included."""
+    """The broker broke a rule, or died by itself."""
 
 
 def encoded(command: str, headers: dict[str, str], body: bytes = b"") -> bytes:
@@ -51,7 +51,7 @@ class StompClient:
             raise ConnectionLost from error
 
     async def wait_frames(self) -> list[Frame]:
-        """All that have come, at least one."""
+        """All frames that have arrived, at least one."""
         frames, self._unread = self._unread, []
         while not frames:
             try:
@@ -69,7 +69,7 @@ class StompClient:
         return frames
 
     async def request(self, command: str, headers: dict[str, str], *, answer: str) -> None:
-        """Send a frame whose answer comes next; what comes behind that is kept."""
+        """Send a frame whose answer comes next; later frames are kept."""
         await self.send(encoded(command, headers))
         first, *rest = await self.wait_frames()
         if first.command != answer:
@@ -77,13 +77,13 @@ class StompClient:
         self._unread = rest
 
     async def vanish(self) -> None:
-        """Close without a word."""
+        """Close without DISCONNECT."""
         await trio.aclose_forcefully(self._stream)
 
 
 @asynccontextmanager
 async def connected(address: Address, *, client_id: str | None = None) -> AsyncIterator[StompClient]:
-    """A client that has seen CONNECTED; gone without a word behind the block. May raise `ConnectionLost`."""
+    """A connected client, closed without DISCONNECT after the block. May raise `ConnectionLost`."""
     try:
         stream = await trio.open_tcp_stream(address.host, address.port)
     except OSError as error:
@@ -100,7 +100,7 @@ async def connected(address: Address, *, client_id: str | None = None) -> AsyncI
 
 
 async def round_trip(address: Address) -> None:
-    """Publish to a topic without durable subscriptions, and receive it."""
+    """Publish to a transient topic and receive the message."""
     async with connected(address) as client:
         headers = {"id": "0", "destination": "/topic/transient", "receipt": "subscribed"}
         await client.request("SUBSCRIBE", headers, answer="RECEIPT")

@@ -1,7 +1,7 @@
-"""A durable subscriber that acknowledges one by one, in no particular order, and some with a receipt.
+"""A durable subscriber that acknowledges one by one in random order, some with a receipt.
 
-Law: records what comes in the order in which it comes. Some ACKs are held back for a while, so that the broker always
-has holes to remember. A subscriber that *wanders* leaves now and then, and comes back when others have moved on.
+Records deliveries in order. It delays some ACKs, so that cursors always have holes. A subscriber that *wanders* leaves
+now and then, and returns when others have moved on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Subscriber:
         wanders: bool,
         is_published: Callable[[], bool],
     ) -> None:
-        """`is_published` says when nothing more will come to wait for."""
+        """`is_published` says when everything has been published."""
         self.history = SubscriberHistory(subscriber=name, publishers=frozenset(publishers))
         self._name = name
         self._destination = destination
@@ -52,12 +52,12 @@ class Subscriber:
         self._wanders = wanders
         self._is_published = is_published
         self._seen: dict[int, set[int]] = {publisher: set() for publisher in self.history.publishers}
-        #: Receipts for ACKs that were asked for on the current connection.
+        #: Receipts for ACKs requested on this connection.
         self._unconfirmed: dict[str, Publication] = {}
         self._receipts = 0
 
     def has_all(self, last_numbers: Mapping[int, int]) -> bool:
-        """All messages up to these, and every confirmation it has asked for."""
+        """Whether it has all messages up to these, and every requested confirmation."""
         return not self._unconfirmed and all(
             len(seen) >= last_numbers[publisher] for publisher, seen in self._seen.items()
         )
@@ -89,7 +89,7 @@ class Subscriber:
         await client.request("SUBSCRIBE", headers, answer="RECEIPT")
 
     async def _receive(self, address: Address) -> None:
-        """Until the connection is lost, or for as long as it pleases."""
+        """Until the connection is lost, or the subscriber wanders off."""
         self._unconfirmed.clear()
         async with connected(address, client_id=self._name) as client:
             await self._subscribe(client)
@@ -102,7 +102,7 @@ class Subscriber:
                     return
 
     def _take(self, frames: Iterable[Frame]) -> list[tuple[Publication, str]]:
-        """What is to be acknowledged."""
+        """Record a buffer of messages; returns what to acknowledge."""
         delivered: list[tuple[Publication, str]] = []
         confirmed = 0
         for frame in frames:
@@ -122,7 +122,7 @@ class Subscriber:
         return delivered
 
     async def _acknowledge(self, client: StompClient, held: list[tuple[Publication, str]]) -> None:
-        """Most of them, in no order; the others stay in `held`."""
+        """Most of them in random order; the others stay in `held`."""
         self._random.shuffle(held)
         frames: list[bytes] = []
         kept: list[tuple[Publication, str]] = []

@@ -1,7 +1,7 @@
 """Whether the files stay small while millions of messages pass through a durable topic with an active subscriber.
 
-Law: the sizes of the database and its write-ahead log are looked at all the time, their sum at its peak is what counts,
-and it has a bound that says nothing of how many messages have passed.
+Samples the sizes of the database and its write-ahead log all the time. The peak of their sum has a bound that does not
+depend on how many messages have passed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _WINDOW: Final = 4000
 _BATCH: Final = 100
 _STALL_S: Final = 30.0
 
-#: What the files may have however little is in flight. It is the write-ahead log: a checkpoint is due at 64 MiB, the
-#: writer goes on while it runs, and the file keeps its length up to 96 MiB when the log begins anew.
+#: Allowed size with nothing in flight. That is the write-ahead log: a checkpoint is due at 64 MiB, the writer goes on
+#: while it runs, and the file keeps its length up to 96 MiB when the log restarts.
 CONSTANT_BYTES: Final = 128 * _MEBIBYTE
-#: What they may have for each byte in flight. A message takes about one and a half times its size in its table and its
-#: index, and what is settled stays until a thousand can be deleted together; short runs had about two bytes of
-#: database for one in flight. The rest is for a machine that stalls.
+#: Allowed bytes per byte in flight. A message takes about one and a half times its size in table and index, and settled
+#: ones stay until a thousand can be deleted together; short runs had about two bytes of database per byte in flight.
+#: The rest is for a machine that stalls.
 PER_BYTE_IN_FLIGHT: Final = 20
 
 
@@ -44,7 +44,7 @@ class ThroughOutcome:
     in_flight_messages: int
     in_flight_bytes: int
     peak: StoreSizes
-    #: While the broker still runs, and after it has ended.
+    #: Before and after the broker has ended.
     end: StoreSizes
     ended: StoreSizes
     resident_peak_bytes: int
@@ -65,7 +65,7 @@ def allowed_bytes(in_flight_bytes: int) -> int:
 
 @final
 class PeakOfFiles:
-    """Both sizes at the moment at which their sum was largest."""
+    """Both sizes when their sum was largest."""
 
     def __init__(self, data: Path) -> None:
         self._data = data

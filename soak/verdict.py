@@ -1,14 +1,14 @@
-"""From histories to what was broken.
+"""Judges histories: which promises were broken.
 
-Law: pure. The promises, for every subscriber whose subscription is older than the first message:
+Pure functions. The promises, for every subscriber whose subscription is older than the first message:
     every message with a receipt was delivered at least once;
     the first deliveries of a publisher's messages are in the publisher's order;
     nothing was delivered after the receipt for its ACK;
     one SEND is one message: it has one id, for everybody and for ever;
-    of a transaction everything was delivered, or nothing;
+    a transaction was delivered completely or not at all;
     nothing was delivered that was not sent.
-Deliveries that come again before their ACK is confirmed break no promise, and copies of a message that its publisher
-sent again are messages of their own.
+Redeliveries before the ACK is confirmed break no promise. Copies of a message that its publisher sent again are
+separate messages.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Tally:
     receipted: int
     deliveries: int
     confirmed_acks: int
-    #: Messages that publishers sent again, for want of a receipt.
+    #: Messages that publishers sent again because they had no receipt.
     sent_again: int
-    #: Deliveries of something that had been delivered to the same subscriber before.
+    #: Deliveries of messages that the same subscriber had got before.
     delivered_again: int
 
 
@@ -141,7 +141,7 @@ def _invented(publishers: Mapping[int, PublisherHistory], subscriber: Subscriber
 
 
 def _doubled(message_ids: dict[Publication, str], subscriber: SubscriberHistory) -> Iterator[Finding]:
-    """`message_ids` is what was seen by others, and is added to."""
+    """`message_ids` holds the ids that others saw, and is added to."""
     for publication, message_id in _deliveries(subscriber):
         if message_ids.setdefault(publication, message_id) != message_id:
             yield _finding(Fault.DOUBLED, subscriber, publication.publisher, publication.number)

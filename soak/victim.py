@@ -1,7 +1,7 @@
 """What is killed and brought back: the broker, or the database under it.
 
-Law: `kill` is at once and synchronous, so that nothing else of ours happens between the moment and the kill.
-`bring_back` waits until it is there again.
+`kill` is synchronous, so that nothing of ours happens between the chosen moment and the kill. `bring_back` waits until
+it is up again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Victim(Protocol):
     @property
     def takes_connections_along(self) -> bool:
-        """Whether clients lose their connections with it."""
+        """Whether clients lose their connections by the kill."""
 
     def kill(self) -> None: ...
     async def bring_back(self) -> None: ...
@@ -42,7 +42,7 @@ class BrokerVictim:
 
 @final
 class DatabaseVictim:
-    """The broker has to survive it, and to serve transient topics meanwhile."""
+    """The broker has to survive the kill, and to serve transient topics meanwhile."""
 
     takes_connections_along = False
 

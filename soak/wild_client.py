@@ -1,8 +1,8 @@
-"""A client that says random things, each of them allowed.
+"""A client that sends random valid frames.
 
-Law: knows one connection at a time and no socket: frames out by chance, frames in as they come. What it says is valid
-whatever the broker is doing meanwhile, so the only ERRORs it accepts are those of `EXPECTED_ERRORS`. One slot is one
-client id; its durable subscriptions outlive its connections, and are resumed in any ack mode.
+Knows one connection at a time and no socket. Its frames are valid whatever the broker does meanwhile, so it accepts
+only the ERRORs in `EXPECTED_ERRORS`. A slot is one client id; its durable subscriptions outlive its connections and are
+resumed in any ack mode.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["AUDITORS", "EXPECTED_ERRORS", "Seen", "WildClient"]
 
-#: Slots that have a durable subscription to everything, which is never deleted.
+#: Slots with a durable subscription to everything that is never deleted.
 AUDITORS: Final = 3
-#: What two clients that use one `x-queue-name` may be told, and one that fills a window and waits for a receipt.
+#: ERRORs for two clients with one `x-queue-name`, and for one that fills a window and waits for a receipt.
 EXPECTED_ERRORS: Final = ("durable subscription taken over", "durable subscription in use", "subscriber too slow")
 
 _ACK_MODES: Final = ("auto", "client", "client-individual")
 _TOPICS: Final = (*(f"chaos.{letter}.{number}" for letter in "ab" for number in range(3)), "chaos.kept", "memory.x")
 _PATTERNS: Final = ("chaos.a.*", "chaos.b.>", "chaos.#", "memory.*", "chaos.a.0", "chaos.b.1", "memory.x")
-#: How a durable subscription can be named, within the client id or for everybody.
+#: Ways to name a durable subscription, within the client id or globally.
 _NAMINGS: Final = (
     "durable-subscription-name",
     "durable-subscriber-name",
@@ -38,12 +38,12 @@ _NAMINGS: Final = (
 )
 _SHARED_QUEUES: Final = 4
 _MOST_SUBSCRIPTIONS, _MOST_TRANSACTIONS, _MOST_IN_TRANSACTION = 6, 3, 30
-#: Deliveries that may be unanswered before answers are all it says.
+#: Unanswered deliveries after which it only sends answers.
 _MOST_UNANSWERED: Final = 60
 
 
 class Delivery(NamedTuple):
-    """What an ACK of it needs."""
+    """What an ACK needs."""
 
     headers: dict[str, str]
 
@@ -53,7 +53,7 @@ class Subscribed(NamedTuple):
 
     id: str
     ack: str
-    #: The headers that name it, if it is durable; an UNSUBSCRIBE that has them deletes it.
+    #: The headers that name it, if it is durable; UNSUBSCRIBE with them deletes it.
     durable: dict[str, str]
 
     @property
@@ -63,12 +63,12 @@ class Subscribed(NamedTuple):
 
 @final
 class Seen:
-    """What all clients know together, for the verdict."""
+    """What all clients know, for the verdict."""
 
     def __init__(self) -> None:
-        #: Bodies that a receipt promises to whoever subscribes durably to everything.
+        #: Bodies that a receipt promises to the auditors.
         self.promised: set[bytes] = set()
-        #: By body: under which message ids it came, to anybody.
+        #: Message ids under which each body was delivered.
         self.message_ids: dict[bytes, set[str]] = {}
         self.sent = 0
         self.frames = 0
@@ -97,7 +97,7 @@ class WildClient:
         self._frames_in: dict[str, int] = {}
         self._unanswered: deque[Delivery] = deque()
         self._answered: deque[Delivery] = deque(maxlen=20)
-        #: By receipt: the bodies that it promises.
+        #: Bodies promised by each receipt.
         self.owed: dict[str, list[bytes]] = {}
         self.is_connected = False
         #: The `message` of an ERROR, once there is one.
@@ -162,7 +162,7 @@ class WildClient:
         return says()
 
     def ask_for_receipt(self) -> bytes:
-        """A frame whose receipt comes behind everything said before."""
+        """A frame whose receipt comes after everything sent before."""
         return (
             self._frame("UNSUBSCRIBE", self._name_to_leave(), wants_receipt=True)
             if self._may_leave
@@ -206,7 +206,7 @@ class WildClient:
         if transaction is not None:
             headers["transaction"] = transaction
             self._transactions[transaction] += promises
-            promises = []  # the receipt of its COMMIT says that
+            promises = []  # the receipt of its COMMIT promises it
         return self._frame("SEND", headers, body, wants_receipt=wants_receipt, promises=promises)
 
     def _some_transaction(self, probability: float) -> str | None:
@@ -262,7 +262,7 @@ class WildClient:
 
     def _subscribe_as_auditor(self) -> bytes:
         return self._open(
-            # What is sent in `auto` mode is settled although its client may have vanished: one auditor sees everything.
+            # In `auto` mode a message is settled even if its client has vanished; one auditor must see everything.
             Subscribed(
                 "auditor",
                 self._chance.choice(_ACK_MODES[1:] if self.slot == 0 else _ACK_MODES),
@@ -272,7 +272,7 @@ class WildClient:
         )
 
     def subscribe_to_drain(self) -> bytes:
-        """As an auditor that takes all that is left."""
+        """SUBSCRIBE as an auditor that receives everything left."""
         subscribed = Subscribed("auditor", "client-individual", {"durable-subscription-name": "auditor"})
         return self._open(subscribed, {"destination": "/topic/chaos.>", "prefetch-count": "500"}, wants_receipt=True)
 
@@ -297,7 +297,7 @@ class WildClient:
         name = f"d{number}"
         durable = {naming: name}
         if naming == "x-queue-name":
-            # Seldom: whoever has it loses its connection.
+            # Rarely: the other client loses its connection.
             shared = self._chance.randrange(_SHARED_QUEUES)
             if self._chance.random() > 0.1:
                 return self._send()
