@@ -8,4 +8,4 @@ from benchmarks.command_line import main
 if __name__ == "__main__":  # the children that multiprocessing spawns import this module too
     with suppress(KeyboardInterrupt):
         sys.exit(main(sys.argv[1:]))
-    sys.exit(130)  # as a shell says of a program that Ctrl-C has ended
+    sys.exit(130)  # the exit code shells use after Ctrl-C

@@ -1,7 +1,5 @@
-"""Where a broker listens, and how it wants to be spoken to.
-
-Law: a frozen value that every assignment carries into its process; it opens nothing.
-"""
+"""Where a broker listens, and which dialect it speaks: a frozen value that every assignment carries into its
+process."""
 
 from __future__ import annotations
 
@@ -10,8 +8,8 @@ from typing import Final
 
 from benchmarks.dialect import OURS, Dialect
 
-#: Seconds a broker may take to answer a request outside the measurements. Far more than ours needs: it exists so that a
-#: hanging broker ends the run with a sentence.
+#: Seconds a broker may take to answer a request outside the measurements. Far more than ours needs: it lets a hanging
+#: broker end the run with a sentence.
 ANSWER_TIMEOUT_S: Final = 20.0
 
 
@@ -20,7 +18,7 @@ class Address:
     host: str
     port: int
     dialect: Dialect = OURS
-    #: Seconds it may take to answer a request; what was sent before the request is read before it, too.
+    #: Seconds it may take to answer a request, including everything sent before it.
     answer_timeout_s: float = ANSWER_TIMEOUT_S
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
 """What a subscriber answers to the messages it gets.
 
-Law: bytes in, bytes out; what comes out does not depend on where the stream is cut into buffers. Poison is a message
-whose body begins as `frames.POISON` says. Whoever looks for it looks into a frame only when a buffer has any: the rest
-of the time it costs a search of the buffer, which is nothing beside finding the ids.
+Bytes in, bytes out; the result does not depend on where the stream is cut into buffers. Poison is a message whose body
+begins with `frames.POISON`. Frames are only inspected if the buffer contains it, so looking for it costs almost
+nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _EVERY: Final = 10
 
 
 class Answer(NamedTuple):
-    #: Messages that it answers.
+    #: Messages answered.
     messages: int
     frames: bytes
 
 
 class Answering(Protocol):
     def answer(self, chunk: bytes) -> Answer:
-        """To the messages that `chunk` completes."""
+        """The answers to the messages that `chunk` completes."""
 
 
 @final
@@ -54,9 +54,9 @@ class RefuseAll:
 
 @final
 class NoticePoison:
-    """Acknowledges everything, or everything but poison, which it then refuses each time it comes.
+    """Acknowledges everything, or everything but poison, which it refuses each time.
 
-    `poisoned` counts deliveries of poison, `redelivered` those of anything that the broker says has come before.
+    `poisoned` counts deliveries of poison, `redelivered` those marked as redeliveries.
     """
 
     __slots__ = ("_frames", "_refuses", "poisoned", "redelivered")
@@ -84,9 +84,9 @@ class NoticePoison:
 
 @final
 class RefuseEveryTenthOnce:
-    """Refuses the tenth message, the twentieth and so on, and acknowledges all others and whatever comes again.
+    """Refuses every tenth message once, and acknowledges all others and redeliveries.
 
-    Invariant: `refused` is a tenth of the messages that came for the first time, rounded down.
+    Invariant: `refused` is a tenth of the first deliveries, rounded down.
     """
 
     __slots__ = ("_frames", "_new", "refused")

@@ -1,6 +1,6 @@
-"""The one error of the benchmarks: something is broken, so that a number would be a lie.
+"""The one error of the benchmarks: something is broken, so a number would be wrong.
 
-Law: the text is a sentence for the person who reads the report. Slow is never broken.
+Its text is a sentence for the reader of the report. Slow is never broken.
 """
 
 from __future__ import annotations

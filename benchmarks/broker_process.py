@@ -1,8 +1,8 @@
 """The broker as a process, started for one measurement and watched from outside.
 
-Law: this is the only file that knows how stompbroker is started; everything else measures a `Target`, or looks at one
-as its operator would (`operating`, `stored`). The broker gets a fresh data directory and a free port, and has to end
-with exit code 0 when it is asked to: anything else is `Broken`.
+The only file that knows how stompbroker is started; everything else measures a `Target`, or looks at one as its
+operator would (`operating`, `stored`). The broker gets an empty data directory and a free port, and must end with exit
+code 0 on SIGTERM: anything else is `Broken`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ANNOUNCED: Final = re.compile(rb"stomp://([^:\s]+):(\d+)")
 _START_TIMEOUT_S: Final = 20.0
 _STOP_TIMEOUT_S: Final = 15.0
 _SHOWN_LOG_BYTES: Final = 1500
-#: How long what is known of its memory is new enough, in seconds.
+#: Seconds for which a memory sample is reused.
 _LOOK_S: Final = 0.2
 
 T = TypeVar("T")
@@ -57,8 +57,8 @@ def running_broker(settings: str) -> Iterator[BrokerProcess]:
 
 @contextmanager
 def running_process(command: Sequence[str], data: Path) -> Iterator[BrokerProcess]:
-    """Run `command`, which says `stomp://HOST:PORT` on its standard output when it listens, keeps its files in `data`,
-    and ends on SIGTERM."""
+    """Run `command`, which prints `stomp://HOST:PORT` when it listens, keeps its files in `data`, and ends on
+    SIGTERM."""
     with tempfile.TemporaryFile() as log:
         broker = BrokerProcess(command, data, log)
         try:
@@ -71,7 +71,7 @@ def running_process(command: Sequence[str], data: Path) -> Iterator[BrokerProces
 
 @final
 class BrokerProcess:
-    """A `Target` that is a child of ours, or several, one after the other."""
+    """A `Target` that is a child process, or several in turn."""
 
     roles = STOMP_ROLES
 
@@ -84,7 +84,7 @@ class BrokerProcess:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._family: tuple[psutil.Process, ...] = ()
-        #: When its memory was last looked up, and what was found.
+        #: Time and value of the last memory sample.
         self._looked_at = 0.0
         self._resident_bytes = 0
 
@@ -100,7 +100,7 @@ class BrokerProcess:
         self._looked_at = 0.0
 
     def end(self) -> None:
-        """Ask it to end; it has to, with exit code 0."""
+        """Ask it to end; it must, with exit code 0."""
         _end_gracefully(self._running(), self._log)
         self.clean_up()
 
@@ -128,17 +128,17 @@ class BrokerProcess:
         return sum(used.user + used.system for used in self._asked_of_family(psutil.Process.cpu_times))
 
     def resident_bytes(self) -> int:
-        """Asked for many times a second, and seldom looked up: the kernel walks through all pages for it."""
+        """Called many times a second but rarely sampled: the kernel walks through all pages for it."""
         self.raise_if_dead()
         now = time.monotonic()
         if now >= self._looked_at + _LOOK_S:
             self._looked_at = now
-            # What a fork shares with the process it was forked from is not counted twice.
+            # Memory that a fork shares with its parent is not counted twice.
             self._resident_bytes = sum(memory.pss for memory in self._asked_of_family(psutil.Process.memory_full_info))
         return self._resident_bytes
 
     def _asked_of_family(self, ask: Callable[[psutil.Process], T]) -> list[T]:
-        """Of the process, and of those that it had when it was ready, as far as they are still there."""
+        """The process and the children that it had when it was ready, if they still run."""
         answers = []
         for process in self._family:
             with suppress(psutil.NoSuchProcess):
@@ -155,7 +155,7 @@ class BrokerProcess:
 
 
 def _wait_announced(process: subprocess.Popen[bytes], log: IO[bytes]) -> Address:
-    """Read the broker's output up to the line that says where it listens."""
+    """Read the broker's output up to the line with its address."""
     assert process.stdout is not None
     gives_up_at = time.monotonic() + _START_TIMEOUT_S
     printed = b""

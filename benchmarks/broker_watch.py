@@ -1,7 +1,7 @@
-"""Keeps an eye on the broker during a measurement.
+"""Watches the broker during a measurement.
 
-Law: `look` is called every few milliseconds and does nothing but sample; it raises when the broker has died. What a
-scenario wants to look at besides looks when it does.
+`look` is called every few milliseconds: it samples the broker, calls what a scenario wants sampled besides, and raises
+if the broker has died.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @final
 class BrokerWatch:
-    """Processor shares since `restart`, and peak memory since it was made, if that is asked for.
+    """Processor shares since `restart` and, on request, peak memory since it was made.
 
-    It is not free: the kernel walks through all pages of a broker to say how much memory it has, and holds the broker
-    up for milliseconds, several times a second. A message in fifty came late for nothing else.
+    Memory is not free to sample: the kernel walks through all pages and holds the broker up for milliseconds, several
+    times a second. That alone made one message in fifty late.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class BrokerWatch:
 
 
 def _machine_processor_s() -> float:
-    """Processor time of all cores that is gone: used by anyone, or taken by a host that shares them with others."""
+    """Processor time of all cores that was used by anyone, or taken by the host of a virtual machine."""
     times: dict[str, float] = psutil.cpu_times()._asdict()
-    not_gone = ("idle", "iowait", "guest", "guest_nice")  # guests are counted in "user" already
+    not_gone = ("idle", "iowait", "guest", "guest_nice")  # guests are part of "user"
     return sum(seconds for name, seconds in times.items() if name not in not_gone)

@@ -1,7 +1,7 @@
 """The command line: options in, exit code out.
 
-Law: 0 if everything could be measured, however slow; 1 if something is broken; 2 for a mistake in the options.
-Progress goes to standard error, the report to standard output.
+Exit code 0 if everything could be measured, however slow; 1 if something is broken; 2 for wrong options. Progress goes
+to stderr, the report to stdout.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Raises `SystemExit` with code 2, and prints why, when the arguments make no sense."""
+    """Raises `SystemExit` with code 2, and prints why, if the arguments are wrong."""
     names = [scenario.name for scenario in SCENARIOS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure stompbroker on this machine.")
     parser.add_argument(
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str], *, open_target: OpenTarget = running_broker) 
 
 
 def _run_rounds(options: Options, open_target: OpenTarget) -> list[Round]:
-    """Run all rounds. A line on standard error says where we are; one for each measurement if that is no terminal."""
+    """Run all rounds. A line on stderr shows the progress; one per measurement if that is not a terminal."""
     progress = Console(stderr=True)
     total, begun = sum(rounds_of(scenario, options.rounds) for scenario in options.scenarios), 0
     line = ""

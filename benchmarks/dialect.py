@@ -1,8 +1,7 @@
-"""How a broker wants the same said.
+"""How brokers differ: login, durable subscriptions, persistent messages, prefetch.
 
-Law: frozen data and the headers that follow from it. What is common to all of STOMP 1.2 stands in `frames`; here is
-where brokers differ: who logs in, what makes a subscription durable, what makes a message outlive a restart, how many
-messages may be unacknowledged. A dialect that is never set says what our own broker needs, which is nothing but STOMP.
+Frozen data and the headers that follow from it. What all STOMP 1.2 brokers share is in `frames`. The default dialect is
+plain STOMP, which is all that our own broker needs.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from benchmarks.durable_identity import DurableIdentity
 
-#: Header lines in their order; nothing in them needs escaping.
+#: Header lines in order; nothing in them needs escaping.
 Headers = tuple[tuple[str, str], ...]
 
 
 class DurableSpelling(Enum):
-    """What makes a subscription durable, and tells it from others."""
+    """The headers that make a subscription durable and identify it."""
 
     CLIENT_ID_AND_NAME = "client-id on CONNECT, activemq.subscriptionName on SUBSCRIBE"
     SUBSCRIPTION_ID = "durable:true and auto-delete:false on SUBSCRIBE, with an id that nobody else has"
@@ -27,14 +26,14 @@ class DurableSpelling(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    #: The `host` of CONNECT; without one it is the host that the socket connects to.
+    #: The `host` of CONNECT; None: the host that the socket connects to.
     virtual_host: str | None = None
-    #: Of CONNECT, besides.
+    #: Further headers of CONNECT.
     login: Headers = ()
     durable_spelling: DurableSpelling = DurableSpelling.CLIENT_ID_AND_NAME
-    #: Of a SEND that has to be on disk before its receipt.
+    #: Headers of a SEND that must be on disk before its receipt.
     stored: Headers = ()
-    #: Of a SUBSCRIBE whose messages are acknowledged one by one.
+    #: Headers of a SUBSCRIBE with individual acknowledgements.
     prefetch: Headers = ()
 
     def of_connect(self, identity: DurableIdentity | None) -> Headers:
@@ -43,7 +42,7 @@ class Dialect:
         return (*self.login, ("client-id", identity.client_id))
 
     def subscription_id(self, identity: DurableIdentity | None) -> str:
-        """Each connection has one subscription; only a durable one may need an id that is known elsewhere."""
+        """Each connection has one subscription; only a durable one may need a particular id."""
         if identity is None or self.durable_spelling is not DurableSpelling.SUBSCRIPTION_ID:
             return "0"
         return f"{identity.client_id}.{identity.name}"
@@ -52,7 +51,7 @@ class Dialect:
         return (*self._durable(identity), *(self.prefetch if acknowledges else ()))
 
     def of_unsubscribe(self, identity: DurableIdentity) -> Headers:
-        """The headers that end a durable subscription for good; without them it is only detached."""
+        """The headers that delete a durable subscription instead of detaching from it."""
         return self._durable(identity)
 
     def of_send(self, *, is_stored: bool) -> Headers:

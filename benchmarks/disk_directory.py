@@ -1,7 +1,6 @@
 """A directory on a disk, for a broker that is to be measured with its fsyncs.
 
-Law: never on a file system that lives in memory, where a commit costs nothing. Whatever happens, the directory is gone
-behind the block.
+Never on a file system in memory, where a commit costs nothing. The directory is removed after the block.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from benchmarks.broken import Broken
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Where to look, in this order. `/var/tmp` is the one for files that survive a restart of the machine.
+#: Candidates, in order. Files in `/var/tmp` survive a restart of the machine.
 _PARENTS: Final = (Path("/var/tmp"), Path(tempfile.gettempdir()), Path.cwd())
 _IN_MEMORY: Final = frozenset({"ramfs", "tmpfs"})
 _MOUNTS: Final = Path("/proc/self/mounts")
@@ -32,10 +31,10 @@ def disk_directory(prefix: str) -> Iterator[Path]:
 
 
 def is_in_memory(directory: Path, mounts: Path = _MOUNTS) -> bool:
-    """False too where the system does not tell."""
+    """Whether it is in memory; False if the system does not say."""
     if not mounts.exists():
         return False
-    # A later line hides an earlier one for the same place; a blank in a path is written as \040.
+    # A later line overrides an earlier one for the same path; a blank in a path is written as \040.
     types = {
         Path(where.encode().decode("unicode_escape")): kind
         for _device, where, kind, *_ in map(str.split, mounts.read_text().splitlines())

@@ -1,7 +1,4 @@
-"""Who a durable subscriber is, on whichever connection it comes back.
-
-Law: a frozen value; how it is spelled in headers is a matter of the `Dialect`.
-"""
+"""The identity of a durable subscriber across connections; a `Dialect` turns it into headers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Who publishes and who subscribes, in the protocol of the broker that is measured.
+"""The publisher and subscriber roles in the protocol of the measured broker.
 
-Law: whatever the protocol, the assignments and the reports are the same, and so is when a clock starts and stops; a
-measurement that takes its roles from its target measures any broker. Both are functions of a module, because they are
-sent to the processes that play them.
+Assignments, reports and clocks are the same in every protocol, so a measurement that takes its roles from the target
+works for any broker. Both are module-level functions, because they are sent to other processes.
 """
 
 from __future__ import annotations

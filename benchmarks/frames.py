@@ -1,8 +1,8 @@
 """The few STOMP 1.2 frames a load generator sends, as bytes.
 
-Law: encoding only, of what all brokers understand; where they differ, a `Dialect` says which headers. Callers pass
-names and ids that need no escaping, and bodies without NUL and without a line feed: that is what lets the receiving
-side count frames by counting NUL bytes, and find headers by their line starts.
+Encoding only; where brokers differ, a `Dialect` gives the headers. Callers pass names and ids that need no escaping,
+and bodies without NUL and line feed, so that the receiving side can count frames by their NULs and find headers by
+their line starts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from benchmarks.address import Address
     from benchmarks.durable_identity import DurableIdentity
 
-#: Header lines of a SEND that asks for a receipt hold a number of this many digits, so that all frames have one size.
+#: Digits of a receipt's number, so that all frames have one size.
 _RECEIPT_DIGITS = 8
 
-#: How the body of a message begins that somebody cannot take.
+#: How the body of a poison message begins.
 POISON: Final = b"poison "
 
 
@@ -52,7 +52,7 @@ def subscribe(
 
 
 def subscribe_besides(destinations: Sequence[str]) -> bytes:
-    """More subscriptions of a connection that has one with `subscribe`, in mode `auto`, without receipts."""
+    """Further subscriptions of a connection, in mode `auto`, without receipts."""
     return b"".join(
         b"SUBSCRIBE\nid:%d\ndestination:%b\n\n\0" % (number, destination.encode())
         for number, destination in enumerate(destinations, start=1)
@@ -60,7 +60,7 @@ def subscribe_besides(destinations: Sequence[str]) -> bytes:
 
 
 def delete_subscription(identity: DurableIdentity, *, receipt: str, dialect: Dialect = OURS) -> bytes:
-    """The UNSUBSCRIBE that ends a durable subscription for good."""
+    """The UNSUBSCRIBE that deletes a durable subscription."""
     return b"UNSUBSCRIBE\nid:%b\nreceipt:%b\n%b\n\0" % (
         dialect.subscription_id(identity).encode(),
         receipt.encode(),
@@ -83,7 +83,7 @@ def disconnect(receipt: str) -> bytes:
 
 
 def acknowledge_all(ack_ids: list[bytes]) -> bytes:
-    """One ACK frame for each id, joined; the ids are used as they came, which keeps their escaping intact."""
+    """One ACK frame for each id, joined; ids stay escaped as they arrived."""
     return _answer_all(b"ACK", ack_ids)
 
 
@@ -109,13 +109,13 @@ def _answer_all(command: bytes, ack_ids: list[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FrameRing:
-    """SEND frames of one size, encoded once and sent over and over: byte n of the stream is `data[n % len(data)]`."""
+    """SEND frames of one size, encoded once and sent repeatedly: byte n of the stream is `data[n % len(data)]`."""
 
     data: bytes
     frame_bytes: int
 
     def bytes_to_boundary(self, position: int) -> int:
-        """How many bytes are left of the frame that stream position `position` is inside of; 0 between two frames."""
+        """Bytes left of the frame at stream position `position`; 0 between two frames."""
         return -position % self.frame_bytes
 
 
@@ -128,8 +128,8 @@ def ring_of_sends(
     poison_at: int | None = None,
     headers: Headers = (),
 ) -> FrameRing:
-    """`frames` equal SENDs, one of which may be poison; with receipts each has an id of its own, which comes again once
-    round the ring."""
+    """`frames` equal SENDs, one of which may be poison; with receipts each has its own id, which repeats after one
+    round."""
     body, poison = b"x" * body_bytes, POISON.ljust(body_bytes, b"x")
     encoded = [
         send(

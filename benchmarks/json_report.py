@@ -1,6 +1,6 @@
 """The results for programs: every value of every round, with the machine they come from.
 
-Law: names and units are those of `scenarios` and `measurement`; a key is never given another meaning.
+Names and units are those of `scenarios` and `measurement`; a key never changes its meaning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What it costs the broker to be watched: `python -m benchmarks.management_cost`.
 
-Law: every figure is one of a pair, taken in one run on brokers of their own: watched, and not. It stands beside the
-other scenarios, because it needs the management endpoint, which other brokers have not. Three questions:
+Every figure is one of a pair from one run, with brokers of their own: watched, and not. It is not one of the scenarios,
+because it needs the management endpoint, which other brokers do not have. Three questions:
 
     throughput   topic and durable 1 → 1 with an event stream open and /metrics scraped every second (0.95 at least)
     size         overview and a page of topics with 10,000 topics and subscriptions, beside traffic (100 ms at most)
@@ -61,7 +61,7 @@ QUICK: Final = Sizes(rounds=1, duration_s=1.5, messages_per_s=300, topics=1000, 
 
 
 def management_port(target: Target) -> int:
-    """Where it listens besides: it says so only behind the line that the others wait for."""
+    """The address of its management endpoint, printed after the line that others wait for."""
     gives_up_at = time.monotonic() + STALL_S
     while time.monotonic() < gives_up_at:
         for child in psutil.Process().children(recursive=True):
@@ -74,7 +74,7 @@ def management_port(target: Target) -> int:
 
 @contextmanager
 def watched(target: Target, assignment: HttpWatcherAssignment | None) -> Iterator[list[HttpWatcherReport]]:
-    """While the block runs somebody watches, if anybody does; then there is one report."""
+    """Watch during the block, if anybody does; afterwards there is a report."""
     reports: list[HttpWatcherReport] = []
     if assignment is None:
         yield reports
@@ -103,7 +103,7 @@ def compare_throughput(sizes: Sizes) -> None:
         scenario = replace(scenario, duration_s=sizes.duration_s)
         ratios, alone_each, beside_each = [], [], []
         for number in range(sizes.rounds):
-            # In turn the one first and the other, so that whoever is first has no advantage in the end.
+            # Alternate which one is first, so that neither has an advantage.
             in_order = (None, dashboard) if number % 2 == 0 else (dashboard, None)
             found = {assignment is None: deliveries_per_s(scenario, assignment) for assignment in in_order}
             alone_each.append(found[True])
@@ -147,7 +147,7 @@ def measure_size(sizes: Sizes) -> None:
                     for number in range(first, last)
                 )
             )
-            session.subscribe(f"/topic/many.{last}")  # which is confirmed behind all others
+            session.subscribe(f"/topic/many.{last}")  # confirmed after all others
         alone = paced_traffic(target, sizes)
         with watched(target, asking) as reports:
             beside = paced_traffic(target, sizes)

@@ -1,6 +1,6 @@
-"""What one run of one scenario has found.
+"""The figures of one run of one scenario.
 
-Law: values only. A figure is named the same in every round, so that rounds can be put together by name.
+Values only. A figure has the same name in every round, so that rounds can be combined.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Unit(Enum):
-    """How a figure is shown; the value is what the JSON says."""
+    """How a figure is shown; the enum's value is used in JSON."""
 
     PER_SECOND = "1/s"
     SECONDS = "s"
@@ -35,13 +35,13 @@ class Figure:
     name: str
     value: float
     unit: Unit
-    #: The figure it is to be read against, if any; both are taken from one round.
+    #: The figure to compare it with, if any, from the same round.
     compared_with: FigureKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorShare:
-    """Processor time over wall time of one process while it was needed: 1.0 is one core."""
+    """Processor time over wall time of one process: 1.0 is one core."""
 
     name: str
     share: float
@@ -51,11 +51,11 @@ class ProcessorShare:
 class Measurement:
     scenario: str
     figures: tuple[Figure, ...]
-    #: Everything that ran on this machine, the programs of others included.
+    #: Everything on this machine, including other programs.
     machine: ProcessorShare
     broker: ProcessorShare
     generators: tuple[ProcessorShare, ...]
-    #: The generator follows a schedule, so that nobody is supposed to be at a limit.
+    #: The generator follows a schedule, so nobody should be at a limit.
     is_paced: bool = False
-    #: Sentences about promises that were not kept, though the figures are still worth reading.
+    #: Broken promises, as sentences, if the figures are still meaningful.
     broken: tuple[str, ...] = ()

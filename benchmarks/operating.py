@@ -1,7 +1,6 @@
-"""The measured broker as its operator knows it: questions and orders through the control socket.
+"""Asks the measured broker through its control socket, as an operator does.
 
-Law: carries questions, each on a connection of its own; what comes back are the broker's plain values. A refusal, or
-no answer, is `Broken`.
+Each question has its own connection; answers are plain values. A refusal, or no answer, is `Broken`.
 """
 
 from __future__ import annotations

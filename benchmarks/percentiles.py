@@ -1,7 +1,7 @@
-"""The arithmetic behind the table: percentiles of one measurement, median and spread over rounds.
+"""Percentiles of one measurement, median and spread over rounds.
 
-Law: pure functions of numbers. A percentile is a value that was measured (nearest rank), never one between two, and is
-asked for in thousandths, because `ceil(0.07 * 100)` is 8 in floating point.
+Pure functions. A percentile is a measured value (nearest rank), given in thousandths, because `ceil(0.07 * 100)` is 8
+in floating point.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def percentile(ordered: Sequence[int], thousandths: int) -> int:
-    """The smallest value that at least `thousandths`/1000 of all values do not exceed; `ordered` is ascending."""
+    """The smallest value that at least `thousandths`/1000 of `ordered` (ascending) do not exceed."""
     if not ordered:
         raise ValueError("a percentile needs at least one value")
     if not 1 <= thousandths <= 1000:
@@ -26,7 +26,7 @@ def percentile(ordered: Sequence[int], thousandths: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What several rounds say about one figure: lowest <= median <= highest."""
+    """One figure over several rounds: lowest <= median <= highest."""
 
     lowest: float
     median: float

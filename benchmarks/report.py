@@ -1,6 +1,6 @@
 """The results for people: one table, and what is broken.
 
-Law: shows, computes nothing. One row per scenario, one line in it per figure, and beside them one line per process.
+Computes nothing. One row per scenario, with one line per figure and one line per process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from benchmarks.rounds import Breakage
 
-#: Columns the table needs; a file or a pipe gets so many, a narrower terminal gets folded cells.
+#: Width of the table in a file or pipe; a narrower terminal folds cells.
 TABLE_WIDTH: Final = 120
 
 _WHOLE: Final = frozenset({Unit.PER_SECOND, Unit.MESSAGES, Unit.ROWS})
@@ -67,7 +67,7 @@ def _table(summaries: Sequence[ScenarioSummary], title: str) -> Table:
 
 
 def _lines(cells: Iterable[str]) -> str:
-    """One line each, below the empty one that stands beside the title."""
+    """One line each, after an empty one beside the title."""
     return "\n".join(["", *cells])
 
 
@@ -88,7 +88,7 @@ def _processors(summary: ScenarioSummary) -> Text:
 
 
 def amount(value: float, unit: Unit) -> str:
-    """Three significant digits for small amounts, whole numbers for large ones and for what is counted."""
+    """Three significant digits for small amounts, whole numbers for large ones and for counts."""
     if unit in _WHOLE or value >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"

@@ -1,7 +1,7 @@
-"""How the nightly report grows with the ledger: `python -m benchmarks.report_scale`.
+"""How the nightly report scales with the ledger: `python -m benchmarks.report_scale`.
 
-Law: every report is a process of its own on a lake made for it, as `stompbroker report` would run it: Spark on two
-cores, with its usual heap. Memory is of all its processes together, Python and Java, at its highest. Two questions:
+Every report is its own process on a generated lake, as `stompbroker report` runs it: Spark on two cores with its usual
+heap. Memory is the peak of all its processes, Python and Java. Two questions:
 
     all     every date of the lake, in one run
     last    the last date, compared with those before it: what a night costs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LAST_DATE: Final = date(2026, 11, 13)
 DAYS: Final = 7
-#: How often the processes' memory is looked at, in seconds: it grows over many of them.
+#: Seconds between two memory samples: memory grows slowly.
 LOOK_S: Final = 0.2
 MILLION: Final = 1_000_000
 MIB: Final = 1024 * 1024
@@ -41,7 +41,7 @@ class Measured:
     lake_bytes: int
     what: str
     wall_s: float
-    #: Of all cores: what stays the same beside other load.
+    #: Processor time of all cores, which other load hardly affects.
     processor_s: float
     peak_bytes: int
 
@@ -50,7 +50,7 @@ def measured(lake: Path, records: int, what: str, first_date: date, *, master: s
     """One report, from the start of its process to its end.
 
     Raises:
-        subprocess.CalledProcessError: it failed; what it said is on stderr already.
+        subprocess.CalledProcessError: it failed; stderr says why.
     """
     command = [sys.executable, "-m", "stompbroker_report", "--lake", str(lake), "--master", master, "--memory", heap]
     with tempfile.TemporaryDirectory(prefix="report-") as out:

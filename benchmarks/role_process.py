@@ -1,7 +1,7 @@
 """A role in a process of its own, as its measurement sees it.
 
-Law: no wait is without an end. While waiting, `watch` is called every few milliseconds: it samples the broker and
-raises when the broker has died, and so does a role that failed. Leaving the `with` block leaves no process behind.
+Every wait has a timeout. While waiting, `watch` is called every few milliseconds: it samples the broker and raises if
+it has died. A role that failed raises, too. Leaving the `with` block leaves no process behind.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 Assignment = TypeVar("Assignment")
 Report = TypeVar("Report")
 
-#: Seconds between two looks at the broker: often enough to catch its memory at the peak, rarely enough to cost nothing.
+#: Seconds between two samples of the broker: often enough for its peak memory, rarely enough to cost nothing.
 _WATCH_INTERVAL_S: Final = 0.05
-#: Seconds after which a role that has said nothing, not even how far it is, counts as hung. Longer than any timeout of
-#: the roles themselves, of which the longest is that for a peer (`peers.peer`).
+#: Seconds of silence after which a role counts as hung. Longer than any timeout of the roles themselves, of which the
+#: longest is that for a peer (`peers.peer`).
 _PATIENCE_S: Final = 150.0
 _EXIT_TIMEOUT_S: Final = 5.0
 
@@ -37,7 +37,7 @@ _CONTEXT = multiprocessing.get_context("spawn")  # a fork would inherit the runn
 
 @final
 class RoleProcess(Generic[Assignment, Report]):
-    """Starts with `with`; then `wait_stage`, `tell` and at last `wait_report`."""
+    """Enter with `with`, then call `wait_stage`, `tell` and finally `wait_report`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class RoleProcess(Generic[Assignment, Report]):
         try:
             self._pipe.send(word)
         except BrokenPipeError:
-            self._wait_said()  # raises why it went
+            self._wait_said()  # raises the reason why it ended
             raise
 
     def wait_report(self) -> Report:
@@ -87,7 +87,7 @@ class RoleProcess(Generic[Assignment, Report]):
         return said
 
     def _wait_said(self) -> Any:
-        """What the role says next, besides how far it is."""
+        """The next word of the role other than progress."""
         while isinstance(said := self._wait_next(), Progressed):
             self._show_progress(said.messages)
         return said
@@ -109,8 +109,8 @@ class RoleProcess(Generic[Assignment, Report]):
 
 
 def _play(role: Callable[[Any, ChildEnd], Any], assignment: Any, pipe: Connection[Any, Any]) -> None:
-    """The whole life of a role's process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's; we go when it does
+    """The main function of a role's process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner handles Ctrl-C, and we end with it
     gc.disable()  # a collection in the generator would be measured as the broker's latency
     with suppress(EOFError, BrokenPipeError):  # the runner has gone
         try:

@@ -1,7 +1,7 @@
 """Runs the scenarios in interleaved rounds.
 
-Law: a round is every scenario once, so a machine that slows down for a minute slows one round of each and not all
-rounds of one. Every measurement gets a broker of its own. What is broken is noted, and the run goes on.
+A round is every scenario once, so a machine that slows down for a minute affects one round of each scenario, not all
+rounds of one. Every measurement gets its own broker. A broken scenario is noted, and the run goes on.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Breakage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one round has found. A scenario that is broken has a breakage and no measurement, unless what is broken
-    leaves its figures meaningful."""
+    """The results of one round. A broken scenario has a breakage and no measurement, unless its figures are still
+    meaningful."""
 
     measurements: tuple[Measurement, ...]
     breakages: tuple[Breakage, ...]
@@ -80,7 +80,8 @@ def run_round(
     show: Callable[[str], None] = lambda _detail: None,
     stall_s: float = STALL_S,
 ) -> Round:
-    """Measure every scenario that has this round once; `announce` is told before each, `show` how far a long one is."""
+    """Measure every scenario of this round; `announce` is called before each, `show` with the progress of a long
+    one."""
     measurements: list[Measurement] = []
     breakages: list[Breakage] = []
     for scenario in scenarios:

@@ -1,7 +1,7 @@
 """What is measured, as data.
 
-Law: a scenario is a frozen value; how its kind is measured stands in `measuring/`, one file per kind. Names are what
-`--scenario` takes and what the JSON holds, so they stay.
+A scenario is a frozen value; `measuring/` has one file per kind that measures it. Names are part of `--scenario` and of
+the JSON, so they must not change.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _BODY_BYTES: Final = 256
-#: Messages a publisher to a durable subscription may have without their RECEIPT: several batches of the broker.
+#: SENDs a publisher may have without a RECEIPT in durable scenarios: several batches of the broker.
 DURABLE_WINDOW: Final = 4000
 MILLION: Final = 1_000_000
 
-#: Throughputs are compared with this one, durable ones with the other.
+#: The scenarios that transient and durable throughputs are compared with.
 REFERENCE: Final = "topic-1-to-1"
 DURABLE_REFERENCE: Final = "durable-1-to-1"
 
@@ -32,9 +32,9 @@ class Throughput:
     acknowledges: bool = False
     #: Their subscriptions are durable.
     is_durable: bool = False
-    #: Every SEND asks for a receipt, and so many may be outstanding; 0 asks for none.
+    #: Outstanding receipts, one for every SEND; 0 asks for none.
     receipt_window: int = 0
-    #: It ends behind so many messages, even if there is time left.
+    #: Ends after so many messages, even if there is time left.
     most_messages: int | None = None
     #: Whether the broker keeps its ledger.
     has_ledger: bool = True
@@ -51,7 +51,7 @@ class Latency:
     messages_per_s: int
     #: A durable subscription, with a receipt for every SEND and an ACK for every MESSAGE.
     is_durable: bool = False
-    #: Messages that travel with each of these and are not timed themselves.
+    #: Untimed messages sent with each timed one.
     companions: int = 0
     duration_s: float = 3.0
     body_bytes: int = _BODY_BYTES
@@ -64,8 +64,8 @@ class Crowd:
     name: str
     title: str
     publishers: int
-    #: Publisher n publishes to topic n, if there are as many; all to all topics in turn if there is one publisher; all
-    #: to the one topic if there is one.
+    #: With as many publishers as topics, publisher n publishes to topic n; a single publisher goes through all topics
+    #: in turn; a single topic gets everything.
     topics: int
     subscribers_per_topic: int
     #: Topics that share a connection of a subscriber.
@@ -91,7 +91,7 @@ class NackStorm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedThrough:
-    """So many messages through a topic with one subscriber, and the memory behind them."""
+    """Many messages through a topic with one subscriber, and the memory afterwards."""
 
     name: str
     title: str
@@ -119,11 +119,11 @@ class IdleConnections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """A steady topic, alone and beside one that is flooded while its subscriber does not read."""
+    """A steady topic, alone and beside a flooded one whose subscriber does not read."""
 
     name: str
     title: str
-    #: What the broker does about the subscriber that does not read.
+    #: The broker's policy for the subscriber that does not read.
     slow_subscriber: str
     #: Whether that policy stops the flood.
     holds_back: bool
@@ -131,14 +131,14 @@ class Isolation:
     #: Of each of the two phases.
     duration_s: float = 3.0
     body_bytes: int = _BODY_BYTES
-    #: Large, so that a broker that keeps what it cannot deliver is over `memory_limit_mib` before the end.
+    #: Large, so that a broker that keeps everything exceeds `memory_limit_mib` before the end.
     flood_body_bytes: int = 1024
     memory_limit_mib: int = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Messages for a durable subscriber that is away, and then its return."""
+    """A backlog for a durable subscriber that is away, and its return."""
 
     name: str
     title: str
@@ -149,7 +149,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSize:
-    """Durable 1 → 1, while the store holds few and then many messages for others that are away."""
+    """Durable 1 → 1 while the store holds few, then many messages for absent subscribers."""
 
     name: str
     title: str
@@ -180,7 +180,7 @@ class Poison:
     title: str
     messages: int
     subscribers: int = 5
-    #: Deliveries before it is dead, and the wait between two: dead within a fraction of the run.
+    #: Attempts before it is dead-lettered, and the wait between two: a fraction of the run.
     attempts: int = 4
     delay_ms: int = 5
     body_bytes: int = _BODY_BYTES
@@ -194,9 +194,9 @@ class NackEverything:
     name: str
     title: str
     messages_per_s: int = 1000
-    #: Of each paced phase; those without a schedule take half of it.
+    #: Length of each paced phase; unpaced ones take half of it.
     duration_s: float = 5.0
-    #: The broker's setting, and how many times that many messages there are to refuse.
+    #: The broker's setting, and the messages to refuse as a multiple of it.
     max_waiting: int = 10_000
     backlog_factor: int = 2
     body_bytes: int = _BODY_BYTES
@@ -205,13 +205,13 @@ class NackEverything:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collecting:
-    """An ordinary durable topic, alone and beside the collection of everything in another."""
+    """An ordinary durable topic, alone and while everything in another is collected."""
 
     name: str
     title: str
     messages: int
     messages_per_s: int = 1000
-    #: Of the phase without collection; the other lasts as long as the collection does.
+    #: Length of the phase without collection; the other lasts as long as the collection.
     duration_s: float = 10.0
     body_bytes: int = _BODY_BYTES
     receipt_window: int = DURABLE_WINDOW
@@ -234,7 +234,7 @@ Scenario = (
     | Collecting
 )
 
-#: Kinds that first fill a store with a million messages are measured in so many rounds at most.
+#: Most rounds for kinds that first fill a store with a million messages.
 HEAVY_ROUNDS: Final = 2
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
@@ -284,12 +284,12 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
 
 
 def rounds_of(scenario: Scenario, rounds: int) -> int:
-    """In how many of so many rounds it is measured."""
+    """In how many of `rounds` rounds it is measured."""
     return min(rounds, HEAVY_ROUNDS) if isinstance(scenario, StoreSize | StartUp | Collecting) else rounds
 
 
 def quickened(scenario: Scenario) -> Scenario:
-    """The same with less time, fewer connections or messages: enough to see that it works, too little for a number."""
+    """A shorter version: enough to see that it works, too short for a figure."""
     match scenario:
         case FreshStart():
             return scenario

@@ -1,8 +1,8 @@
-"""One connected STOMP client on a blocking socket, for everything that is not measured: connect, subscribe, leave.
+"""One STOMP client on a blocking socket, for everything that is not measured: connect, subscribe, leave.
 
-Law: one request, one answer. The measured stretches take `socket` and work on it themselves. `leftover` is what came
-beside the last answer: for a durable subscriber that returns, the first of what it missed; otherwise it is empty as
-long as nothing is published before every subscriber is ready.
+One request, one answer. Measured code takes `socket` and works on it directly. `leftover` holds bytes after the last
+answer: the first missed messages of a returning durable subscriber. Otherwise it is empty, as long as nothing is
+published before every subscriber is ready.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ERROR_FRAME: Final = re.compile(rb"(?:^|\0)[\r\n]*(ERROR\r?\n[^\0]{,%d})" % _SH
 
 @final
 class Session:
-    """One client. `begin_…` sends a request, its `wait_…` takes the answer; `open` and `subscribe` do both.
+    """One client. `begin_…` sends a request and `wait_…` takes the answer; `open` and `subscribe` do both.
 
     With an `identity` its subscription is durable.
     """
@@ -92,7 +92,7 @@ class Session:
         )
 
     def wait_subscribed(self) -> None:
-        """Not every broker lets the receipt go ahead of what a durable subscriber has missed."""
+        """Some brokers send missed messages before the receipt."""
         overtaking = bytearray()
         while (frame := self._wait_frame()).startswith(b"MESSAGE"):
             overtaking += frame + b"\0"
@@ -100,31 +100,31 @@ class Session:
         self.leftover = bytes(overtaking) + self.leftover
 
     def subscribe(self, destination: str, *, ack_mode: str = "auto", headers: Mapping[str, str] | None = None) -> None:
-        """Subscribe, and come back when the broker has confirmed it: nothing published later can be missed."""
+        """Subscribe, and return when the broker has confirmed it, so that nothing published later is missed."""
         self.begin_subscribe(destination, ack_mode=ack_mode, headers=headers)
         self.wait_subscribed()
 
     def publish(self, destination: str, body: bytes, *, is_stored: bool = False) -> None:
-        """Publish one message, and come back when the broker has taken it."""
+        """Publish one message, and return when the broker has confirmed it."""
         headers = self._dialect.of_send(is_stored=is_stored)
         self.socket.sendall(frames.send(destination, body, receipt="published", headers=headers))
         self._wait_answer(b"RECEIPT")
 
     def take_message(self) -> bytes:
-        """Wait for the next frame, which has to be a MESSAGE, and acknowledge it."""
+        """Wait for the next frame, which must be a MESSAGE, and acknowledge it."""
         message = self._wait_frame()
         self._raise_if_not(b"MESSAGE", message)
         self.socket.sendall(frames.acknowledge_all(ack_ids_in(message)))
         return message
 
     def delete_subscription(self) -> None:
-        """End the durable subscription for good. Nothing may be on its way to it, or that is taken for the answer."""
+        """Delete the durable subscription. Nothing may be in flight to it, or it is taken for the answer."""
         assert self._identity is not None
         self.socket.sendall(frames.delete_subscription(self._identity, receipt="deleted", dialect=self._dialect))
         self._wait_answer(b"RECEIPT")
 
     def leave(self) -> int:
-        """Disconnect with a receipt, and say how many frames came before it.
+        """Disconnect with a receipt; returns how many frames came before it.
 
         The receipt means that the broker has seen everything sent here before.
         """
@@ -139,7 +139,7 @@ class Session:
             frames_before += 1
 
     def _wait_answer(self, command: bytes) -> None:
-        """Wait for the next frame, which has to be a `command`."""
+        """Wait for the next frame, which must be a `command`."""
         self._raise_if_not(command, self._wait_frame())
 
     def _raise_if_not(self, command: bytes, frame: bytes) -> None:
@@ -148,7 +148,7 @@ class Session:
             raise Broken(f"expected {command.decode()}, got {frame[:_SHOWN_BYTES]!r}")
 
     def _wait_frame(self) -> bytes:
-        """The next frame without its NUL and the line feeds in front of it."""
+        """The next frame, without its NUL and leading line feeds."""
         received = bytearray(self.leftover)
         while b"\0" not in received:
             received += receive(self.socket, _RECEIVE_BYTES)
@@ -158,7 +158,7 @@ class Session:
 
 
 def open_socket(address: Address, *, receive_buffer_bytes: int | None = None) -> socket.socket:
-    """A TCP connection without delays. The receive buffer has to be set before connecting to bound the window."""
+    """A TCP connection without delays. The receive buffer must be set before connecting to bound the window."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         opened.settimeout(address.answer_timeout_s)
@@ -173,7 +173,7 @@ def open_socket(address: Address, *, receive_buffer_bytes: int | None = None) ->
 
 
 def receive(connected: socket.socket, most_bytes: int) -> bytes:
-    """At least one byte. `BlockingIOError` passes through; silence, reset and end of stream are `Broken`."""
+    """At least one byte. `BlockingIOError` passes through; timeout, reset and end of stream are `Broken`."""
     try:
         chunk = connected.recv(most_bytes)
     except TimeoutError:
@@ -186,7 +186,7 @@ def receive(connected: socket.socket, most_bytes: int) -> bytes:
 
 
 def raise_if_error(received: bytes) -> None:
-    """Raise what an ERROR frame says, wherever in `received` it begins."""
+    """Raise what an ERROR frame in `received` says, if there is one."""
     found = _ERROR_FRAME.search(received)
     if found is not None:
         lines = found[1].decode(errors="replace").splitlines()

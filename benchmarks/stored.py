@@ -1,7 +1,7 @@
-"""What the measured broker has on its disk: rows of its embedded database, sizes of its files.
+"""What the measured broker has on disk: rows of its embedded database, sizes of its files.
 
-Law: reads only, and only what costs the broker nothing worth measuring: sizes, counts of small tables, and the end of
-an index. A transaction is over before a method returns, so that no checkpoint waits for it.
+Reads only what costs the broker next to nothing: sizes, counts of small tables, the end of an index. Transactions end
+before a method returns, so that no checkpoint waits for them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stored:
         return int(self._value(f"SELECT count(*) FROM {table}"))
 
     def largest_cursor_bytes(self) -> int:
-        """Of what a cursor keeps about messages that are settled out of their order."""
+        """Size of the largest cursor's settled ranges."""
         return int(self._value("SELECT coalesce(max(length(settled)), 0) FROM cursors"))
 
     def topic_id(self, topic: str) -> int:
@@ -50,7 +50,7 @@ class Stored:
         return bool(self._value("SELECT EXISTS (SELECT 1 FROM messages WHERE topic_id = ?)", topic_id))
 
     def free_bytes(self) -> int:
-        """Of the file, but not in use: new messages come there before the file grows."""
+        """Unused bytes of the file, which new messages fill before it grows."""
         return int(self._value("PRAGMA freelist_count")) * int(self._value("PRAGMA page_size"))
 
     def _value(self, query: str, *parameters: object) -> Any:
@@ -70,7 +70,7 @@ class StoreSizes:
 
 
 def sizes_in(data: Path) -> StoreSizes:
-    """Of a broker's embedded database, which may not be there yet or any more."""
+    """Sizes of a broker's embedded database, which may not exist yet or any more."""
     return StoreSizes(
         database_bytes=_size_of(data / _DATABASE),
         log_bytes=_size_of(data / f"{_DATABASE}-wal"),
@@ -78,12 +78,12 @@ def sizes_in(data: Path) -> StoreSizes:
 
 
 def bytes_in(data: Path) -> int:
-    """Of all files of the broker: database, write-ahead log and what lies beside them."""
+    """Size of all files of the broker: database, write-ahead log and others."""
     return sum(map(_size_of, data.glob("*")))
 
 
 def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # gone since it was listed
+    except FileNotFoundError:  # removed since it was listed
         return 0

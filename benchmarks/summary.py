@@ -1,7 +1,7 @@
-"""Several rounds put together: medians, spreads, ratios, and who was the bottleneck.
+"""Combines several rounds: medians, spreads, ratios, and the bottleneck.
 
-Law: pure functions of rounds. A ratio is taken within each round and then the median of them, because neighbours in
-time saw the same machine.
+Pure functions of rounds. A ratio is taken within each round, and then the median of them, because one round saw the
+same machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.rounds import Round
     from benchmarks.scenarios import Scenario
 
-#: Share of a core from which on a process counts as busy all the time; the rest is scheduling and start-up.
+#: Share of a core above which a process counts as always busy; the rest is scheduling and start-up.
 _BUSY = 0.9
 #: The same for all cores together.
 _ALL_BUSY = 0.95
@@ -31,7 +31,7 @@ class LimitedBy(Enum):
 
     SCHEDULE = "schedule"
     BROKER = "broker"
-    GENERATOR = "GENERATOR"  # loud: the broker could have done more, the figure is a lower bound
+    GENERATOR = "GENERATOR"  # in capitals: the figure is only a lower bound
     CORES = "cores"
     WAITING = "waiting"
 
@@ -39,7 +39,7 @@ class LimitedBy(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
     value: float
-    #: What is 1.0: another scenario, or another figure of the same.
+    #: The reference: another scenario, or another figure of the same.
     reference: str
 
 
@@ -56,13 +56,13 @@ class FigureSummary:
 class ScenarioSummary:
     scenario: Scenario
     figures: tuple[FigureSummary, ...]
-    #: The broker, the generators, and "others": whatever else ran on the machine or was taken from it.
+    #: The broker, the generators, and "others": everything else on the machine, or taken from it.
     shares: tuple[ProcessorShare, ...]
     limited_by: LimitedBy
 
 
 def summarise(scenario: Scenario, rounds: Sequence[Round], *, cores: int) -> ScenarioSummary | None:
-    """None if no round has measured it."""
+    """None if no round measured it."""
     measurements = [
         measurement for one in rounds for measurement in one.measurements if measurement.scenario == scenario.name
     ]
@@ -91,7 +91,7 @@ def summarise(scenario: Scenario, rounds: Sequence[Round], *, cores: int) -> Sce
 def bottleneck(
     broker_share: float, generator_shares: Sequence[float], *, machine_share: float, cores: int
 ) -> LimitedBy:
-    """Who could not have gone faster, from shares of one core."""
+    """The bottleneck, judged by shares of a core."""
     if max(generator_shares) >= _BUSY:
         return LimitedBy.GENERATOR
     if machine_share >= _ALL_BUSY * cores:

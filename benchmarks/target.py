@@ -1,4 +1,4 @@
-"""What a measurement needs of a broker, whichever it is: an address, and what can be seen from outside."""
+"""What a measurement needs of any broker: an address, and what can be seen from outside."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Target(Protocol):
     def address(self) -> Address: ...
     @property
     def roles(self) -> FlowRoles:
-        """Who speaks its protocol."""
+        """The roles that speak its protocol."""
 
     @property
     def data(self) -> Path:
-        """The directory it keeps its files in; `operating` and `stored` look there."""
+        """Its data directory, for `operating` and `stored`."""
 
     @property
     def started_in_s(self) -> float:
-        """How long its last start took, from the new process to the line that says where it listens."""
+        """Duration of its last start, from the new process to the line with its address."""
 
     def processor_s(self) -> float:
-        """Processor time that all its processes have used since it started."""
+        """Processor time of all its processes since the start."""
 
     def resident_bytes(self) -> int:
-        """Memory that all its processes occupy now."""
+        """Memory of all its processes now."""
 
     def raise_if_dead(self) -> None:
         """Raise `Broken` if it has ended."""
 
     def restart(self, *, is_killed: bool = False) -> None:
-        """End it as one should, or kill it, and start it again on the same data; its address may be another."""
+        """Stop or kill it and start it again on the same data; its address may change."""
 
 
 #: Runs a broker with the given settings (TOML, may be empty) for the length of a `with` block.
