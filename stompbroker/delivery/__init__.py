@@ -23,8 +23,8 @@ from stompbroker.delivery.identity import Identity, IdentityKind
 from stompbroker.delivery.pages import PageRequest, Pages
 from stompbroker.delivery.pattern_tree import PatternTree
 from stompbroker.delivery.policy import IdlePolicy, Retention, SlowSubscriber, TopicPolicies, TopicPolicy
+from stompbroker.delivery.queues import ReadyQueue
 from stompbroker.delivery.reading import Reading, Waiting
-from stompbroker.delivery.ready_queue import ReadyQueue
 from stompbroker.delivery.records import Records
 from stompbroker.delivery.registry import Leaving, Registry
 from stompbroker.delivery.replay import Replay

@@ -1,15 +1,15 @@
-"""From offsets that are settled to what is known of their messages.
+"""What the ledger is told of settled messages.
 
-Law: looks and changes nothing; called before the cursor moves. Hot path: a run that the log holds, and of which nothing
-has failed, is one slice of the log.
+Law: `account_of` looks and changes nothing; it is called before the cursor moves. Hot path: a run that the log holds,
+and of which nothing has failed, is one slice of the log.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, final
 
 from stompbroker.ids import Offset
-from stompbroker.ledger.settled import Settled
+from stompbroker.ledger.settled import Account, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stompbroker.ledger.settled import Party
     from stompbroker.message import Message
 
-__all__ = ["account_of"]
+__all__ = ["Unrecorded", "account_of"]
 
 
 class Accountable(Protocol):
@@ -48,6 +48,40 @@ class Accountable(Protocol):
     def known_one_by_one(self, start: int, stop: int) -> list[Offset]: ...
 
     def first_sent_ns(self, offset: Offset) -> int | None: ...
+
+
+@final
+class Unrecorded:
+    """What one durable subscription has settled in one topic and the ledger does not have yet.
+
+    Invariants:
+        every settled delivery is in one account that is taken, once; those of a unit's effects are not here
+    """
+
+    __slots__ = ("_earlier", "_settled")
+
+    def __init__(self) -> None:
+        self._settled: list[Settled] = []
+        #: The same of generations that are over.
+        self._earlier: list[Account] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._settled or self._earlier)
+
+    def add(self, settled: list[Settled]) -> None:
+        """These are about to be settled."""
+        self._settled += settled
+
+    def end_generation(self, reading: Accountable) -> None:
+        """The subscription is about to be moved: whatever is settled afterwards is another delivery."""
+        self._earlier = self.take(reading)
+
+    def take(self, reading: Accountable) -> list[Account]:
+        accounts, settled = self._earlier, self._settled
+        self._earlier, self._settled = [], []
+        if settled:
+            accounts.append(Account(reading.party, settled))
+        return accounts
 
 
 def account_of(

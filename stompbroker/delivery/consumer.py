@@ -16,8 +16,8 @@ from stompbroker.delivery.subscription import AckMode
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stompbroker.delivery.queues import ReadyQueue
     from stompbroker.delivery.reading import Reading
-    from stompbroker.delivery.ready_queue import ReadyQueue
     from stompbroker.delivery.sink import Sink
     from stompbroker.delivery.subscription import Subscription
 

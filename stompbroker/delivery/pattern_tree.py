@@ -1,8 +1,7 @@
-"""All wildcard subscriptions, arranged so that a topic finds the ones that mean it.
+"""Wildcard subscriptions, by the topics they match.
 
-Law: a tree of segments for each kind of destination; matching carries a set of nodes along the name, so its cost grows
-with the name's length and the branches that really match, not with the number of patterns, and no pattern can make it
-explode.
+Law: a tree of segments for each kind of destination. Matching carries a set of nodes along the name, so its cost grows
+with the name's length and the branches that match, not with the number of patterns: none can make it explode.
 """
 
 from __future__ import annotations
@@ -18,44 +17,15 @@ Value = TypeVar("Value")
 
 @final
 class _Node(Generic[Value]):
-    __slots__ = ("any_number", "any_one", "children", "repeats", "values")
+    __slots__ = ("children", "repeats", "values")
 
     def __init__(self, *, repeats: bool = False) -> None:
+        #: By segment; wildcards stand for themselves, since no name contains them as a segment.
         self.children: dict[str, _Node[Value]] = {}
-        self.any_one: _Node[Value] | None = None
-        self.any_number: _Node[Value] | None = None
         #: Whether this node stands behind a `>` and may swallow further segments.
         self.repeats = repeats
-        #: Insertion-ordered.
+        #: In the order they were added.
         self.values: dict[Value, None] = {}
-
-    @property
-    def is_unused(self) -> bool:
-        return not (self.children or self.any_one or self.any_number or self.values)
-
-    def child(self, segment: str) -> _Node[Value] | None:
-        if segment == ANY_ONE:
-            return self.any_one
-        if segment == ANY_NUMBER:
-            return self.any_number
-        return self.children.get(segment)
-
-    def make_child(self, segment: str) -> _Node[Value]:
-        if segment == ANY_ONE:
-            self.any_one = self.any_one or _Node()
-            return self.any_one
-        if segment == ANY_NUMBER:
-            self.any_number = self.any_number or _Node(repeats=True)
-            return self.any_number
-        return self.children.setdefault(segment, _Node())
-
-    def remove_child(self, segment: str) -> None:
-        if segment == ANY_ONE:
-            self.any_one = None
-        elif segment == ANY_NUMBER:
-            self.any_number = None
-        else:
-            del self.children[segment]
 
 
 @final
@@ -63,7 +33,7 @@ class PatternTree(Generic[Value]):
     """
     Invariants:
         every node but the roots lies on the path of some pattern: removing the last value of a pattern prunes its path
-        version grows with every change, so that whoever remembers a match knows when to ask again
+        version grows with every change, so that a remembered match is known to be outdated
     """
 
     __slots__ = ("_roots", "count", "version")
@@ -76,7 +46,10 @@ class PatternTree(Generic[Value]):
     def add(self, pattern: Pattern, value: Value) -> None:
         node = self._roots[pattern.kind]
         for segment in pattern.segments:
-            node = node.make_child(segment)
+            child = node.children.get(segment)
+            if child is None:
+                child = node.children[segment] = _Node(repeats=segment == ANY_NUMBER)
+            node = child
         assert value not in node.values
         node.values[value] = None
         self.count += 1
@@ -85,14 +58,12 @@ class PatternTree(Generic[Value]):
     def remove(self, pattern: Pattern, value: Value) -> None:
         path = [self._roots[pattern.kind]]
         for segment in pattern.segments:
-            child = path[-1].child(segment)
-            assert child is not None
-            path.append(child)
+            path.append(path[-1].children[segment])
         del path[-1].values[value]
         for parent, segment, child in reversed(list(zip(path, pattern.segments, path[1:], strict=False))):
-            if not child.is_unused:
+            if child.children or child.values:
                 break
-            parent.remove_child(segment)
+            del parent.children[segment]
         self.count -= 1
         self.version += 1
 
@@ -112,10 +83,9 @@ class PatternTree(Generic[Value]):
             for node in nodes:
                 if node.repeats:
                     following.add(node)
-                if (child := node.children.get(segment)) is not None:
-                    following.add(child)
-                if node.any_one is not None:
-                    following.add(node.any_one)
+                for wanted in (segment, ANY_ONE):
+                    if (child := node.children.get(wanted)) is not None:
+                        following.add(child)
             nodes = _with_empty_matches(following)
             if not nodes:
                 return []
@@ -126,7 +96,7 @@ def _with_empty_matches(nodes: set[_Node[Value]]) -> set[_Node[Value]]:
     """Add the nodes reached by letting `>` stand for nothing."""
     reached = set(nodes)
     for node in nodes:
-        while node.any_number is not None:
-            node = node.any_number
+        while (child := node.children.get(ANY_NUMBER)) is not None:
+            node = child
             reached.add(node)
     return reached

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from stompbroker.delivery.accounting import account_of
+from stompbroker.delivery.accounting import Unrecorded, account_of
 from stompbroker.delivery.owners import Owners
 from stompbroker.delivery.remembered import Remembered, offsets_between
 from stompbroker.delivery.selection import Selection
-from stompbroker.delivery.unrecorded import Unrecorded
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome

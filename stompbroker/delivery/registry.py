@@ -20,8 +20,8 @@ from stompbroker.delivery.delivery_times import DeliveryTimes
 from stompbroker.delivery.failure import Refusal
 from stompbroker.delivery.pages import Pages
 from stompbroker.delivery.pattern_tree import PatternTree
+from stompbroker.delivery.queues import ReadyQueue
 from stompbroker.delivery.reading import Waiting
-from stompbroker.delivery.ready_queue import ReadyQueue
 from stompbroker.delivery.redelivery import note_lost
 from stompbroker.delivery.subscription import Counters
 from stompbroker.delivery.timetable import Timetable

@@ -7,15 +7,15 @@ credit or answers; what is settled is asked of the cursors. Hot path: deliveries
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, final
 
-from stompbroker.ids import DeliveryNumber
+from stompbroker.ids import DeliveryNumber, Offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from stompbroker.commitlog import Cursor
-    from stompbroker.ids import Offset
     from stompbroker.message import Message
 
 __all__ = ["Part", "Run", "SentRuns"]
@@ -49,28 +49,17 @@ class Part(NamedTuple, Generic[R]):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Run(Generic[R]):
     """Deliveries in a row: number `first_number + i` is the message at `first_offset + i` of one topic."""
 
-    __slots__ = ("count", "first_number", "first_offset", "put_at_bytes", "reading", "sent_at_ns")
-
-    def __init__(
-        self,
-        first_number: int,
-        reading: R,
-        first_offset: Offset,
-        count: int,
-        *,
-        sent_at_ns: int = 0,
-        put_at_bytes: int = 0,
-    ) -> None:
-        self.first_number = first_number
-        self.reading = reading
-        self.first_offset = first_offset
-        self.count = count
-        self.sent_at_ns = sent_at_ns
-        #: How many bytes stood before it in all that its connection was ever owed.
-        self.put_at_bytes = put_at_bytes
+    first_number: int
+    reading: R
+    first_offset: Offset
+    count: int
+    sent_at_ns: int
+    #: How many bytes its connection had been owed before, ever.
+    put_at_bytes: int
 
     @property
     def is_settled(self) -> bool:
@@ -124,9 +113,7 @@ class SentRuns(Generic[R]):
         if self._by_message_id is not None:
             for number, message in enumerate(messages, self.next_number):
                 self._by_message_id[message.message_id] = number
-        self._runs.append(
-            Run(self.next_number, reading, first, len(messages), sent_at_ns=sent_at_ns, put_at_bytes=put_at_bytes)
-        )
+        self._runs.append(Run(self.next_number, reading, first, len(messages), sent_at_ns, put_at_bytes))
         self._firsts.append(self.next_number)
         self.next_number = DeliveryNumber(self.next_number + len(messages))
 

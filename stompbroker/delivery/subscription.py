@@ -8,13 +8,14 @@ as its consumer; a durable one is known by its identity, and stays until it is d
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 from zlib import crc32
 
 from stompbroker.delivery.delivery_policy import DeliveryWishes
-from stompbroker.delivery.reading_queue import ReadingQueue
+from stompbroker.delivery.queues import ReadingQueue
 
 if TYPE_CHECKING:
     from stompbroker.delivery.consumer import Consumer
@@ -38,40 +39,27 @@ class AckMode(Enum):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Counters:
-    """Plain integers, written on the hot path once per run and read by whoever wants statistics."""
+    """Written on the hot path once per run, and read for statistics."""
 
-    __slots__ = (
-        "acked",
-        "dead",
-        "delivered",
-        "discarded",
-        "dropped",
-        "expired",
-        "late",
-        "nacked",
-        "overdue",
-        "redelivered",
-    )
-
-    def __init__(self) -> None:
-        #: Deliveries handed to the outbox, redeliveries included.
-        self.delivered = 0
-        self.redelivered = 0
-        #: Settled by ACK, or by having been sent in `auto` mode.
-        self.acked = 0
-        self.nacked = 0
-        #: Not answered within the deadline.
-        self.overdue = 0
-        #: Failed as often as they may, or refused for good: put with the dead letters, or not.
-        self.dead = 0
-        self.discarded = 0
-        #: Not delivered, or not again, because their time was over.
-        self.expired = 0
-        #: Given up because the subscriber was too slow.
-        self.dropped = 0
-        #: Answers that came late: to a message that waited, had been sent again or was settled already.
-        self.late = 0
+    #: Settled by ACK, or by having been sent in `auto` mode.
+    acked: int = 0
+    #: Failed as often as they may, or refused for good: put with the dead letters, or not (`discarded`).
+    dead: int = 0
+    #: Deliveries handed to the outbox, redeliveries included.
+    delivered: int = 0
+    discarded: int = 0
+    #: Given up because the subscriber was too slow.
+    dropped: int = 0
+    #: Not delivered, or not again, because their time was over.
+    expired: int = 0
+    #: Answers that came late: to a message that waited, had been sent again or was settled already.
+    late: int = 0
+    nacked: int = 0
+    #: Not answered within the deadline.
+    overdue: int = 0
+    redelivered: int = 0
 
     def values(self) -> tuple[int, ...]:
         """All of them, in the order of `__slots__`."""
@@ -83,22 +71,21 @@ _counts_of: Final = attrgetter(*Counters.__slots__)
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Durability:
-    """What a durable subscription has that a transient one has not."""
+    """What a durable subscription has and a transient one has not."""
 
-    __slots__ = ("created_at_ns", "identity", "is_warned_of", "last_seen_at_ns", "store_id", "taken_over_at_ns")
-
-    def __init__(self, identity: Identity, store_id: int, *, created_at_ns: int, last_seen_at_ns: int) -> None:
-        self.identity = identity
-        #: Its number in the store.
-        self.store_id = store_id
-        self.created_at_ns = created_at_ns
-        #: When a consumer last came or went.
-        self.last_seen_at_ns = last_seen_at_ns
-        #: Whether somebody was told that nobody attaches to it.
-        self.is_warned_of = False
-        #: When one connection took it over from another that was there; the latest few times.
-        self.taken_over_at_ns: list[int] = []
+    identity: Identity
+    #: Its number in the store.
+    store_id: int
+    _: KW_ONLY
+    created_at_ns: int
+    #: When a consumer last came or went.
+    last_seen_at_ns: int
+    #: Whether somebody was told that nobody attaches to it.
+    is_warned_of: bool = False
+    #: When one connection took it over from another that was there; the latest few times.
+    taken_over_at_ns: list[int] = field(default_factory=list)
 
 
 @final
