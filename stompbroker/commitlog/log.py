@@ -1,13 +1,10 @@
 """The messages of one topic that are kept in memory, by offset.
 
-Law: appends at the end, reads from anywhere, drops any range; every offset is given once. What has been dropped is a
-gap that readers step over. Who still needs what, and how much may be kept, is decided by the owner.
+Law: appends at the end, reads from anywhere, drops any range; readers step over gaps. The owner decides what is
+dropped. Messages on their way to the store have reserved offsets: they are appended later, in that order, and nothing
+else is appended meanwhile.
 
-Messages that are on their way to the store have their offsets reserved: nobody sees them before they are appended, in
-that order, and nothing else is appended meanwhile.
-
-Hot path: everything works on runs. A segment is a list of messages in a row; an append extends the last segment, a read
-is a slice of one segment.
+Hot path: a segment is a list of messages in a row; an append extends the last segment, a read is a slice of one.
 """
 
 from __future__ import annotations
@@ -25,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Log"]
 
-#: Messages in a segment before the next one is begun. Dropping from the front of a segment moves its rest, so segments
-#: are kept short; reads end at a segment's end, so not too short.
+#: Messages in a segment. Dropping from its front moves the rest, so it is short; a read ends at its end, so not too
+#: short.
 SEGMENT_MESSAGES: Final = 1024
 
 
@@ -63,7 +60,7 @@ class Log:
         self._bases: list[int] = []
         #: The offset the next message will get.
         self.end_offset = end_offset
-        #: The offset that the next message will get that is not on its way yet.
+        #: The next offset that `reserve` gives.
         self.reserved_end = end_offset
         self.message_count = 0
         self.size_bytes = 0
@@ -78,17 +75,17 @@ class Log:
         return self.reserved_end > self.end_offset
 
     def reserve(self, count: int) -> Offset:
-        """The next offsets are for so many messages that are on their way; returns the first of them."""
+        """Reserve the next offsets for messages on their way to the store; returns the first."""
         first = self.reserved_end
         self.reserved_end = Offset(first + count)
         return first
 
     def cancel_reserved(self) -> None:
-        """What was on its way is not any more, and comes again with other offsets or not at all."""
+        """The messages on their way do not come, or reserve again."""
         self.reserved_end = self.end_offset
 
     def append(self, messages: Sequence[Message]) -> Offset:
-        """Give the messages the next offsets and keep them; returns the first of those offsets."""
+        """Give the messages the next offsets and keep them; returns the first."""
         first = self.end_offset
         count = len(messages)
         size_bytes = size_of_all(messages)
@@ -111,11 +108,8 @@ class Log:
         self.reserved_end = max(self.reserved_end, self.end_offset)
 
     def read(self, offset: int, limit: int) -> tuple[Offset, list[Message]]:
-        """The next messages at or after `offset`, without a gap among them, at most `limit`.
-
-        Returns the first one's offset with them; if that is higher than asked for, what lies between is gone. Nothing
-        left: (end_offset, []).
-        """
+        """At most `limit` messages in a row, at or after `offset`, with the offset of the first; (end_offset, []) if
+        there are none. What lies between is gone."""
         index = bisect_right(self._bases, offset) - 1
         if index >= 0:
             segment = self._segments[index]

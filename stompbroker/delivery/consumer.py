@@ -93,8 +93,7 @@ class Consumer:
     ) -> None:
         """`finds_by_message_id`: its answers name messages, not delivery numbers."""
         self.subscription = subscription
-        #: What its SUBSCRIBE said: its id, whether it answers, and whether an answer covers earlier deliveries too. The
-        #: subscription may have been resumed since under another id or in another ack mode.
+        #: From its own SUBSCRIBE; a later one may resume the subscription under another id or in another ack mode.
         self.name = subscription.name
         self.expects_acks = subscription.ack_mode is not AckMode.AUTO
         self.is_cumulative = subscription.ack_mode is AckMode.CLIENT
@@ -103,14 +102,14 @@ class Consumer:
         self.sink = sink
         self.credit = credit
         self.in_flight = 0
-        #: In flight, but acknowledged in an open transaction: it does not count against the credit.
+        #: In flight, but acknowledged in an open transaction: these use no credit.
         self.borrowed = 0
         self.is_queued = False
-        #: From its SUBSCRIBE's receipt until it leaves its subscription.
+        #: From when its SUBSCRIBE is durable until it leaves.
         self.is_open = False
-        #: Whether anything was ever sent to it that had to be answered within a time.
+        #: Whether it was ever sent anything with a deadline.
         self.has_deadlines = False
-        #: Whether it has left, but of its own will: what it says about what it was sent still counts.
+        #: Whether it left by UNSUBSCRIBE: its answers still count.
         self.is_answerable = False
         #: In `client` mode: nothing is in flight under a number up to this one.
         self.answered_up_to = 0
@@ -125,17 +124,14 @@ class Consumer:
 
     @property
     def free_credit(self) -> int:
-        """How many more messages it may have in flight.
-
-        In `auto` mode that is a matter of the sink alone: what is in flight there is what has not left our hands yet,
-        and counting messages as well would make it wait for each write before the next is delivered.
-        """
+        """How many more messages it may have in flight. In `auto` mode only the room in the sink counts: otherwise it
+        would wait for each write before the next slice."""
         if self.subscription.is_paused:
             return 0
         if not self.expects_acks:
             return SLICE_MESSAGES
         if self.in_flight and (self.sink.is_memory_tight or self._is_out_of_bytes):
-            # What is unacknowledged must be kept: while memory is tight it has to be answered before more is sent.
+            # Unacknowledged messages stay in memory: while that is tight they must be answered first.
             return 0
         return self.credit.max_messages - self.in_flight + min(self.borrowed, self.in_flight)
 
@@ -145,7 +141,7 @@ class Consumer:
 
     @property
     def room_to_wait(self) -> int:
-        """How many new messages may be sent: all that is in flight or pending may be refused, and then waits."""
+        """How many new messages may be sent so that, if all are refused, not too many wait."""
         subscription = self.subscription
         return self.credit.max_waiting - subscription.waiting - subscription.pending - subscription.in_flight
 
@@ -158,13 +154,13 @@ class Consumer:
         self.wake()
 
     def close(self, *, is_answerable: bool = False) -> None:
-        """It has left its subscription: nothing more is sent, and what is in flight is not its own any more."""
+        """It has left its subscription: nothing more is sent to it."""
         self.is_open = False
         self.is_answerable = is_answerable
         self.sink = NOWHERE
 
     def oldest_in_flight(self) -> Part[Reading] | None:
-        """What it was most likely working on: of what has left our hands the oldest that it has not answered."""
+        """The oldest delivery that reached the kernel and is not answered: most likely what it was working on."""
         if not self.expects_acks:
             return None
         for run in self.sent:
@@ -178,11 +174,11 @@ class Consumer:
         return None
 
     def served(self) -> list[Reading]:
-        """The readings that something may be in flight from to it."""
+        """The readings that it may have something in flight from."""
         return [reading for reading in self._served if reading.cursor.in_flight]
 
     def wake(self) -> None:
-        """Something has changed that may let it receive: look, and queue up if so."""
+        """Queue up if it may receive something now."""
         if self.is_open and self.subscription.to_read and not self.is_queued and self.free_credit > 0:
             if self.sink.has_room:
                 self.queue.put(self)
@@ -192,13 +188,13 @@ class Consumer:
     # In flight --------------------------------------------------------------------------------------------------------
 
     def note_served(self, reading: Reading) -> None:
-        """Remember it while something may be in flight from it; those from which nothing is are cleared out."""
+        """It was sent something from this reading. Readings that have nothing in flight are cleared out at times."""
         self._served.add(reading)
         if len(self._served) > 2 * self.in_flight + SLACK:
             self._served = {served for served in self._served if served.cursor.in_flight}
 
     def give_up_in_flight(self, reading: Reading, ranges: Iterable[tuple[int, int]], count: int) -> None:
-        """So many of these were in flight to it and are not any more: their credit is free."""
+        """`count` of these were in flight to it and are not any more: their credit is free."""
         self.in_flight -= count
         if self._sizes:
             for start, stop in ranges:
@@ -206,7 +202,7 @@ class Consumer:
                     self._in_flight_bytes -= self._sizes.pop((reading, offset), 0)
 
     def take_back_in_flight(self, reading: Reading, ranges: list[tuple[int, int]], now_ns: int) -> None:
-        """What was pending is in flight again, under the numbers it had, and has its whole time to be answered."""
+        """What was pending is in flight again, under its old numbers, with a new deadline."""
         self.in_flight += sum(stop - start for start, stop in ranges)
         self.answered_up_to = 0
         self.note_served(reading)
@@ -216,7 +212,7 @@ class Consumer:
                 reading.topic.context.deadlines.schedule(now_ns + deadline_ns, Unanswered(self, first, last))
 
     def count_bytes(self, reading: Reading, offset: int, size_bytes: int) -> None:
-        """For clients that count in bytes, who get one message at a time."""
+        """For clients that count in bytes: these get one message at a time."""
         self._sizes[reading, offset] = size_bytes
         self._in_flight_bytes += size_bytes
 

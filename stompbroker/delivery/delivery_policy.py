@@ -1,7 +1,7 @@
-"""How often a message is tried, how long it waits in between, and what becomes of it when that is used up.
+"""How often a message is tried, how long it waits in between (the back-off), and what happens after the last attempt.
 
-Law: values and arithmetic; nothing here acts and nothing looks at a clock. A policy comes from the settings of the
-topic, and what a subscriber wished for in its SUBSCRIBE is laid over it.
+Law: values and arithmetic. A policy comes from the settings of the topic; what a subscriber wishes in its SUBSCRIBE is
+laid over it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["DeliveryPolicy", "DeliveryWishes", "WhenUsedUp"]
 
 _NS_PER_MS: Final = 1_000_000
-#: Multiplied with a seed and an attempt, their low bits are as good as random.
+#: Odd factors that spread seeds and attempts over 32 bits.
 _SPREAD_BY_SEED, _SPREAD_BY_ATTEMPT, _SPREAD_BITS = 0x9E3779B1, 0x85EBCA77, 32
 
 
@@ -37,7 +37,7 @@ class DeliveryPolicy:
     first_delay_ms: int = 1_000
     multiplier: float = 2.0
     max_delay_ms: int = 300_000
-    #: Which part of a wait may be cut off, so that subscriptions that failed over one thing do not all retry at once.
+    #: The part of a wait that may be cut off, so that subscriptions do not all retry at once.
     jitter: float = 0.1
     #: Deliveries in all; 0 means without end.
     max_attempts: int = 10
@@ -50,10 +50,9 @@ class DeliveryPolicy:
         return 0 < self.max_attempts <= failures
 
     def delay_ns(self, failures: int, seed: int) -> int:
-        """How long a message waits that has failed for the `failures`-th time, for the subscription with that seed.
+        """How long a message waits after its `failures`-th failure, for the subscription with that seed.
 
-        The jitter depends on the subscription and the attempt alone: messages that have failed as often come again in
-        the order in which they were refused, while different subscriptions come back at different times.
+        The jitter depends on subscription and attempt alone, so messages that failed as often keep their order.
         """
         delay_ms = min(self.max_delay_ms, self.first_delay_ms * self.multiplier ** min(failures - 1, 64))
         mixed = (seed * _SPREAD_BY_SEED + failures * _SPREAD_BY_ATTEMPT) % 2**_SPREAD_BITS
@@ -67,10 +66,7 @@ class DeliveryPolicy:
 @final
 @dataclass(frozen=True, slots=True)
 class DeliveryWishes:
-    """What a subscriber wants otherwise than the topic's policy has it: fields of a `DeliveryPolicy`, by their names.
-
-    The values have been checked; they are kept with a durable subscription.
-    """
+    """Fields of the topic's `DeliveryPolicy` that a subscriber wants otherwise, by name; checked."""
 
     changed: Mapping[str, Any]
 
@@ -78,12 +74,12 @@ class DeliveryWishes:
         return replace(policy, **self.changed) if self.changed else policy
 
     def as_plain(self) -> dict[str, Any]:
-        """As JSON can have it."""
+        """For JSON."""
         return {name: value.value if isinstance(value, Enum) else value for name, value in self.changed.items()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> DeliveryWishes:
-        """What `as_plain` made; fields that this release does not know are left out."""
+        """The reverse of `as_plain`, without fields that this release does not know."""
         known = {field.name for field in fields(DeliveryPolicy)}
         changed = {name: value for name, value in plain.items() if name in known}
         if "when_used_up" in changed:

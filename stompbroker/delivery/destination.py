@@ -4,8 +4,8 @@ Law: pure text, and the only place that parses it. `/topic/NAME` and a bare `NAM
 segments alike; leading, doubled and trailing separators do not count. A segment that *is* `*` stands for one segment,
 one that is `**`, `#` or `>` for zero or more, anywhere; elsewhere those are ordinary characters.
 
-What looks like a destination of another broker, or like a slip, is refused with what to write instead. Taken for a
-topic, it would part publishers from their subscribers without a word, or deliver to all what is meant for one.
+What looks like a destination of another broker, or like a slip, is refused with what to write instead: taken for a
+topic, it would silently separate publishers from their subscribers, or deliver to all what is meant for one.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ MAX_NAME_BYTES: Final = 255
 #: Segments in a name or pattern; bounds the work of matching.
 MAX_SEGMENTS: Final = 32
 
-#: Wildcards for any number of segments in one pattern, apart from neighbours, which are one: each multiplies the ways
-#: in which a pattern can match.
+#: Wildcards for any number of segments in one pattern; neighbours count as one. Each multiplies the ways to match.
 MAX_ANY_NUMBER: Final = 4
 
 ANY_ONE: Final = "*"
 ANY_NUMBER: Final = ">"
 _ANY_NUMBER_SPELLINGS: Final = frozenset({"**", "#", ">"})
 
-#: The first segment of topics that hold dead letters. A pattern means them only if it begins so too: whoever reads
-#: everything does not want what others could not digest.
+#: The first segment of topics that hold dead letters. A pattern matches them only if it begins so too: who subscribes
+#: to everything does not want what others refused.
 DEAD_LETTERS: Final = "DLQ"
 
-#: Characters of a refused destination that are told: what to write instead stands behind it, and must not be cut off.
+#: Characters of a refused destination in the message: what to write instead follows it, and must not be cut off.
 _MAX_SHOWN: Final = 100
 _TOPIC_PREFIX: Final = "/topic/"
 _QUEUE: Final = "{destination!r} means a queue, and queues are not supported yet; use /topic/NAME or a bare NAME"
@@ -55,7 +54,7 @@ _TEMPORARY: Final = (
     "{destination!r} means a temporary destination, and those are not supported yet; use a topic with a name that "
     "nobody else has, such as /topic/replies.NAME"
 )
-#: What is refused and why; the first that matches counts.
+#: What is refused and why; the first match counts.
 _LOOK_ALIKES: Final = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), text)
     for pattern, text in (
@@ -134,7 +133,7 @@ class Pattern:
 
     @property
     def key(self) -> str:
-        """What it is found by: no other kind and name has this text."""
+        """Unique for kind and name."""
         return self.name if self.kind is DestinationKind.TOPIC else key_of(self.kind.value, self.name)
 
     @property
@@ -143,7 +142,7 @@ class Pattern:
 
     @property
     def dead_letters(self) -> Pattern:
-        """The topic of what dies in this one; dead letters that die stay where they are."""
+        """The topic of this one's dead letters; dead letters that die stay where they are."""
         return self if self.is_of_dead_letters else Pattern((DEAD_LETTERS, *self.segments), self.kind)
 
     @property
@@ -171,7 +170,7 @@ class Pattern:
         return self._matches_anywhere(name)
 
     def _matches_anywhere(self, name: tuple[str, ...]) -> bool:
-        """All positions it could stand at are carried along at once."""
+        """Carries along all positions in the pattern that the name so far can reach."""
         positions = self._with_empty_matches({0})
         for segment in name:
             following: set[int] = set()
@@ -254,5 +253,5 @@ def parse_topic_name(destination: str) -> Pattern:
 
 
 def parse_shown_topic(given: str) -> Pattern:
-    """What an operator names: a topic as it is shown to him, or as in a SEND. Raises InvalidDestination."""
+    """What an operator names: a topic as we show it, or as in a SEND. Raises InvalidDestination."""
     return parse_topic_name(given if given.startswith("/") else _TOPIC_PREFIX + given)

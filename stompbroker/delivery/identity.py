@@ -1,7 +1,6 @@
-"""What a durable subscription is known by.
+"""How a durable subscription is identified.
 
-Law: a value. Clients that repeat their SUBSCRIBE word for word mean the same subscription; everything else that may
-change between two of them (ack mode, credit) is not part of it.
+Law: a value. A SUBSCRIBE with the same identity resumes the subscription, whatever its ack mode or credit.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ class Identity(NamedTuple):
 
     @property
     def key(self) -> str:
-        """How people see and name it: unique, copyable, and no option of a command.
-
-        `CLIENT-ID/NAME`, or `NAME @ PATTERN`. The "/" of the one and the blanks of the other occur nowhere else in it.
-        """
+        """Its unique name for people, which can be pasted into a command: `CLIENT-ID/NAME`, or `NAME @ PATTERN`."""
         if self.kind is IdentityKind.NAMED:
             key = f"{visible(self.scope, also='/')}/{visible(self.name, also='/')}"
         else:

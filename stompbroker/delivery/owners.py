@@ -1,8 +1,7 @@
 """Which consumer has which messages of a reading in flight.
 
-Law: while one consumer has all of them, which is the hot path, it is the holder and nothing else is kept: what is in
-flight is derived from the cursor. Ranges for each are kept from when a second consumer takes something until one of
-them has all again.
+Law: while one consumer has all of them (the hot path), only its name is kept, and the cursor knows the rest. Once a
+second consumer takes something, each has its own ranges, until one of them has everything again.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["Owners"]
 
 
 def _nobody() -> None:
-    """Stands for a reference to nobody."""
+    """A weak reference to nobody."""
 
 
 Owner = TypeVar("Owner")
@@ -39,17 +38,17 @@ class Owners(Generic[Owner]):
     __slots__ = ("_held_by", "_shares")
 
     def __init__(self) -> None:
-        #: Who has all that is in flight, while there are no shares. A weak reference: a consumer that leaves tells only
-        #: the readings that something is in flight from, and the others must not keep it in memory.
+        #: Who has everything in flight, while there are no shares. A weak reference: a consumer that leaves tells only
+        #: readings with something in flight to it, and the others must not keep it in memory.
         self._held_by: Callable[[], Owner | None] = _nobody
         self._shares: dict[Owner, OffsetRanges] | None = None
 
     def is_alone(self, owner: Owner) -> bool:
-        """Whether all that is in flight is this one's."""
+        """Whether everything in flight is this one's."""
         return self._held_by() is owner and self._shares is None
 
     def expect(self, owner: Owner, cursor: Cursor) -> None:
-        """Something is about to be in flight to this one. Called before the cursor moves."""
+        """Something is about to be sent to this one. Called before the cursor moves."""
         if self._shares is not None or self._held_by() is owner:
             return
         if not cursor.in_flight:
@@ -73,32 +72,32 @@ class Owners(Generic[Owner]):
                 share.add(start, stop)
 
     def note(self, owner: Owner, start: int, stop: int) -> None:
-        """These are in flight to this one from now on; it was expected."""
+        """These are in flight to this one from now on; `expect` was called."""
         if self._shares is not None:
             self._shares.setdefault(owner, OffsetRanges()).add(start, stop)
 
     def has(self, owner: Owner, offset: int) -> bool:
-        """Whether what is in flight at this offset is this one's."""
+        """Whether this one has that offset, if it is in flight."""
         if self._shares is None:
             return self._held_by() is owner
         return owner in self._shares and offset in self._shares[owner]
 
     def within(self, owner: Owner, ranges: list[Range]) -> list[Range]:
-        """What of these is this one's, if it is in flight."""
+        """The parts of these ranges that this one has, as far as they are in flight."""
         if self._shares is None:
             return ranges if self._held_by() is owner else []
         share = self._shares.get(owner)
         return [] if share is None else [part for start, stop in ranges for part in share.common(start, stop)]
 
     def split(self, ranges: list[Range]) -> list[tuple[Owner, list[Range]]]:
-        """Whose each of these is, all of which are in flight."""
+        """Which owner has which part of these ranges, all of them in flight."""
         holder = self._held_by()
         owners = self._shares or ([] if holder is None else [holder])
         found = [(owner, self.within(owner, ranges)) for owner in owners]
         return [(owner, parts) for owner, parts in found if parts]
 
     def take_away(self, ranges: Iterable[Range], in_flight: int) -> list[tuple[Owner, int]]:
-        """So many of these were in flight and are not any more: whose they were."""
+        """`in_flight` of these offsets have ended: how many of them each owner had."""
         if self._shares is None:
             holder = self._held_by()
             return [(holder, in_flight)] if holder is not None and in_flight else []
@@ -114,7 +113,7 @@ class Owners(Generic[Owner]):
         return taken
 
     def leave(self, owner: Owner, cursor: Cursor) -> list[Range]:
-        """This one is gone; what was in flight to it."""
+        """This one is gone. Returns what was in flight to it."""
         if self._shares is None:
             if self._held_by() is not owner:
                 return []

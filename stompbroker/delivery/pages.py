@@ -1,9 +1,8 @@
-"""Pieces of stored topics for those who read behind the window.
+"""Pages of stored topics, for readers that are behind the window.
 
-Law: a page holds what the store has of [start, stop), and is complete for that range: an offset that is not in it
-does not exist. Whoever finds no page asks for it and is told when it has come; the page reader takes the requests.
-Pages end at multiples of PAGE_MESSAGES, so that those who read the same stretch share them. Their bytes are charged
-to the memory budget and bounded; the page that was not used for longest goes first, and can always be read again.
+Law: a page has all that the store has of [start, stop). A reader without a page requests it and is called when it has
+come; the page reader takes the requests. Pages end at multiples of PAGE_MESSAGES, so that readers share them. They are
+charged to the memory budget; the least recently used one goes first.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ __all__ = ["PAGE_MESSAGES", "PageRequest", "Pages"]
 
 #: Offsets in a page, and so the most messages.
 PAGE_MESSAGES: Final = 1000
-#: All pages together, as a divisor of the memory limit, and what they may have in any case: enough for a few readers.
+#: All pages together may have the memory limit divided by this, but at least MIN_BYTES: enough for a few readers.
 SHARE_DIVISOR: Final = 16
 MIN_BYTES: Final = 8 * 1024 * 1024
 
 
 class Paged(Protocol):
-    """What has to be known of a topic in the store."""
+    """A topic in the store."""
 
     @property
     def name(self) -> str: ...
@@ -64,7 +63,7 @@ class _Page:
 
     @property
     def stretch(self) -> tuple[Paged, int]:
-        """Under which it is found: its topic, and the number of the aligned stretch it begins in."""
+        """Its key: its topic, and the number of the aligned stretch it begins in."""
         return self.topic, self.start // PAGE_MESSAGES
 
 
@@ -81,19 +80,18 @@ class Pages:
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._max_bytes = max(MIN_BYTES, budget.limit_bytes // SHARE_DIVISOR)
-        #: The one used last stands last.
+        #: Least recently used first.
         self._pages: OrderedDict[_Page, None] = OrderedDict()
         self._by_stretch: dict[tuple[Paged, int], list[_Page]] = {}
-        #: What is asked for, and whom to tell.
+        #: The requests, and whom to call.
         self._requests: dict[PageRequest, list[Callable[[], None]]] = {}
-        #: Those that may have been read before the store had less: what comes for them is read once more.
+        #: Requests that may be under way since before something was deleted: they are read once more.
         self._outdated: set[PageRequest] = set()
         self.size_bytes = 0
-        #: Woken when a page is asked for.
         self.requested = Signal()
 
     def find(self, topic: Paged, offset: Offset) -> Log | None:
-        """The page that says what is at `offset` and behind it."""
+        """The page that has `offset`."""
         for page in self._by_stretch.get((topic, offset // PAGE_MESSAGES), ()):
             if page.start <= offset < page.log.end_offset:
                 page.was_used = True
@@ -102,12 +100,12 @@ class Pages:
         return None
 
     def read_ahead(self, topic: Paged, offset: Offset) -> None:
-        """Somebody will soon read on from `offset`."""
+        """A reader will soon need the page at `offset`."""
         if offset < topic.log.start_offset and self.find(topic, offset) is None:
             self._request(topic, offset)
 
     def call_when_read(self, topic: Paged, offset: Offset, then: Callable[[], None]) -> None:
-        """Somebody cannot go on before it is known what is at `offset`, and will look again when that has been read."""
+        """A reader cannot go on without the page at `offset`: call it when it has come."""
         self._request(topic, offset).append(then)
 
     def _request(self, topic: Paged, start: Offset) -> list[Callable[[], None]]:
@@ -128,8 +126,7 @@ class Pages:
         return list(islice(self._requests, count))
 
     def put(self, request: PageRequest, log: Log) -> None:
-        """The page that was asked for has come: whoever waits for it may go on. If the store has had less since it was
-        read, the request stands, and it is read again."""
+        """The requested page has come: call the readers that wait for it. If it is outdated, it is read again."""
         if request in self._outdated:
             self._outdated.remove(request)
             return
@@ -145,27 +142,26 @@ class Pages:
             resume()
 
     def abandon(self, request: PageRequest) -> None:
-        """What was asked for is lost: whoever waits for it stops there, and is not told to go on. If the store has had
-        less since it was read, the request stands, and it is read again."""
+        """What was requested is lost: readers that wait for it stop there. If it is outdated, it is read again."""
         if request in self._outdated:
             self._outdated.remove(request)
         else:
             del self._requests[request]
 
     def give_up(self, request: PageRequest) -> None:
-        """Nobody will get this page: its topic is gone."""
+        """The topic is gone: call the readers that wait for the page."""
         self._outdated.discard(request)
         for resume in self._requests.pop(request):
             resume()
 
     def forget(self, topic: Paged) -> None:
-        """What the store has of a topic has become less: its pages are to be read again."""
+        """Something of the topic was deleted: its pages have to be read again."""
         for page in [page for page in self._pages if page.topic is topic]:
             self._drop(page)
         self._outdated.update(request for request in self._requests if request.topic is topic)
 
     def forget_unused(self) -> None:
-        """Drop the pages nobody has used since the last time."""
+        """Drop the pages that were not used since the last call."""
         for page in list(self._pages):
             if page.was_used:
                 page.was_used = False

@@ -30,9 +30,8 @@ class SlowSubscriber(Enum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is kept for later subscribers although everybody has settled it: what meets every bound that is not 0.
-
-    All 0 means that nothing is.
+    """What is kept for later subscribers although everybody has settled it: what is within every bound that is not 0.
+    All 0 means nothing.
     """
 
     age_s: float = 0.0

@@ -1,8 +1,8 @@
-"""What the ledger gets to know of transient subscriptions.
+"""Samples of transient deliveries for the ledger.
 
-Law: nothing is promised to them, so nothing is written because of them alone: what they settle is gathered, and goes
-with a batch a second later. So many records a second are kept at most; of more, every tenth, hundredth, ... delivery is
-kept and stands for the others. Hot path: once per run.
+Law: nothing is promised to transient subscriptions, so nothing is written because of them alone: samples are gathered,
+and go with a batch a second later. The rate is bounded: of more, every tenth, hundredth, ... delivery is kept and
+counts for the others. Hot path: once per run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Records"]
 
-#: Records a second that are kept of what transient subscribers acknowledge or refuse, and of what is merely sent to
-#: them.
+#: Records a second of what transient subscribers acknowledge or refuse, and of what is merely sent to them.
 ANSWERED_PER_S: Final = 1000
 SENT_PER_S: Final = 100
 #: Runs that wait to be written.
@@ -45,16 +44,16 @@ class Sampler:
 
     def __init__(self, most_per_s: int) -> None:
         self._most_per_s = most_per_s
-        #: How many deliveries one that is picked stands for.
+        #: How many deliveries a picked one counts for.
         self.interval = 1
-        #: How many more are passed by before the next one is picked.
+        #: How many more are skipped before the next one is picked.
         self._skip = 0
         self._began_at_ns = 0
         self._seen = 0
         self._picked = 0
 
     def pick(self, count: int, now_ns: int) -> range:
-        """Which of the next `count` deliveries are kept."""
+        """The indexes of the next `count` deliveries that are kept."""
         self._seen += count
         elapsed_ns = now_ns - self._began_at_ns
         if elapsed_ns >= NANOSECONDS:
@@ -79,8 +78,7 @@ class Sampler:
 class Records:
     """
     Invariants:
-        MAX_GATHERED runs and one call's are gathered at most; what comes then, because the store does not take them,
-        is not recorded
+        at most MAX_GATHERED runs and one call's are gathered; what comes while the store does not take them is lost
     """
 
     __slots__ = ("_answered", "_count", "_gathered", "_sent", "now_ns")
@@ -118,7 +116,7 @@ class Records:
             self._gather(reading, settled)
 
     def sample_sent(self, reading: Accountable, first: Offset, messages: Sequence[Message], now_ns: int) -> None:
-        """These are sent to a transient subscription in `auto` mode, which settles them."""
+        """A transient subscription in `auto` mode is sent these, which settles them."""
         picked, weight = self._sent.pick(len(messages), now_ns), self._sent.interval
         if picked:
             self._gather(
@@ -151,7 +149,7 @@ class Records:
 
 
 def _power_of_ten_from(ratio: float) -> int:
-    """The lowest power of ten that is not below it."""
+    """The lowest power of ten >= `ratio`."""
     power = 1
     while power < ratio:
         power *= 10

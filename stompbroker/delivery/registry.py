@@ -1,11 +1,9 @@
 """All topics and all subscriptions.
 
-Law: the only place that makes and removes topics, and that attaches and detaches subscriptions. Synchronous: two
-workers that name one new topic at once get the same one.
+Law: the only place that makes and removes topics, and that attaches and detaches consumers.
 
-A consumer comes in two steps. `claim` is when its SUBSCRIBE is read: from then on the subscription is its own, for
-everybody to see. `open` is when that is durable, in the journal's order: a new subscription begins to read there, and
-sending begins.
+A consumer comes in two steps. `claim` is when its SUBSCRIBE is read: the subscription is its own from then on. `open`
+is when that is durable, in the journal's order: a new subscription begins to read there, and sending begins.
 """
 
 from __future__ import annotations
@@ -51,17 +49,17 @@ __all__ = ["Leaving", "Registry"]
 class Leaving(Enum):
     """Why a consumer leaves its subscription."""
 
-    #: Another connection has it now, an operator wants it deleted, or we are shutting down.
+    #: Another connection took it over, an operator deleted it, or the broker is shutting down.
     TAKEN_AWAY = "taken away"
     UNSUBSCRIBED = "unsubscribed"
-    #: Its client said DISCONNECT, or was told an ERROR.
+    #: Its client sent DISCONNECT, or was sent an ERROR.
     ENDED = "ended"
-    #: Its client is gone, and perhaps for what it was working on.
+    #: Its client is gone, perhaps because of the message it was working on.
     LOST = "lost"
 
 
 def _do_not_bury(used_up: Sequence[Waiting]) -> None:
-    """Without a journal there is nowhere to put them."""
+    """Placeholder until the composition root sets `bury`."""
 
 
 def _still_waits(entry: Waiting) -> bool:
@@ -113,9 +111,9 @@ class Registry:
         can_store: bool = True,
         records: Records | None = None,
     ) -> None:
-        #: By the key of their destinations, which says kind and name.
+        #: By the key of their destination: kind and name.
         self.topics: dict[str, Topic] = {}
-        #: Those of them that hold dead letters.
+        #: The topics that hold dead letters.
         self.topics_of_dead_letters: dict[Topic, None] = {}
         self.subscriptions: dict[Subscription, None] = {}
         #: Durable subscriptions that can be subscribed to.
@@ -124,12 +122,12 @@ class Registry:
         self.blocked: dict[Topic, None] = {}
         self.ready: ReadyQueue[Consumer] = ReadyQueue()
         changed = Signal()
-        #: What waits to be sent again, or given up; and what must have been answered by then.
+        #: Messages set aside until then; deliveries that must be answered until then.
         self.redeliveries: Timetable[Waiting] = Timetable(_still_waits, changed)
         self.deadlines: Timetable[Unanswered] = Timetable(_is_unanswered, changed)
         self.pages = Pages(budget)
         self.times = DeliveryTimes()
-        #: Woken when somebody wants the garbage collector to look now.
+        #: Woken to make the garbage collector look now.
         self.collection_wanted = Signal()
         self.unsaved: Unsaved[Reading, Subscription, Topic] = Unsaved()
         self.budget = budget
@@ -149,7 +147,7 @@ class Registry:
         #: What the ledger gets to know; None without one.
         self.records = records
         self.policies = policies
-        #: Does with messages that are not tried again what their policies say; set by the composition root.
+        #: Gives up messages whose attempts are used up; set by the composition root.
         self.bury: Callable[[Sequence[Waiting]], None] = _do_not_bury
         self._max_topics = max_topics
         self._totals = totals
@@ -157,7 +155,7 @@ class Registry:
     # Topics ----------------------------------------------------------------------------------------------------------
 
     def topic(self, name: Pattern, now_ns: int) -> Topic:
-        """The topic of that name, which exists from now on. Raises PeerViolation if there are too many to make it."""
+        """The topic of that name, made if need be. Raises PeerViolation if there are too many to make it."""
         topic = self.topics.get(name.key)
         if topic is None:
             if len(self.topics) >= self._max_topics:
@@ -170,8 +168,8 @@ class Registry:
         return topic
 
     def topic_of_dead_letters(self, name: Pattern, now_ns: int) -> Topic:
-        """Where the dead letters of a topic lie, which exists from now on. There is one for each topic at most, so
-        these do not count against how many there may be."""
+        """The topic of a topic's dead letters, made if need be. It does not count towards `max_topics`: there is one
+        for each topic at most."""
         name = name.dead_letters
         return self.topics.get(name.key) or self._make_topic(name, now_ns)
 
@@ -219,7 +217,7 @@ class Registry:
     # Consumers -------------------------------------------------------------------------------------------------------
 
     def claim(self, consumer: Consumer, now_ns: int) -> None:
-        """The subscription is this consumer's from now on. Raises PeerViolation as `topic` does."""
+        """Attach this consumer to its subscription. Raises PeerViolation as `topic` does."""
         subscription = consumer.subscription
         if subscription.pattern.is_exact:
             self.topic(subscription.pattern, now_ns).last_used_at_ns = now_ns
@@ -229,13 +227,13 @@ class Registry:
         self._note_seen(subscription, now_ns)
 
     def open(self, consumer: Consumer, now_ns: int) -> None:
-        """What was claimed is durable: begin to send, unless the consumer has left or was replaced by then."""
+        """The claim is durable: begin to send, unless the consumer has left meanwhile."""
         if consumer in consumer.subscription.consumers:
             self.begin(consumer.subscription, now_ns)
             consumer.open()
 
     def begin(self, subscription: Subscription, now_ns: int) -> None:
-        """It gets what is published from now on. Nothing to do if it has begun, or has been closed."""
+        """It gets what is published from now on, unless it has begun before or is closed."""
         if subscription.has_begun or subscription.is_closed:
             return
         subscription.has_begun = True
@@ -247,7 +245,7 @@ class Registry:
             topic.add_reading(subscription)
 
     def leave(self, consumers: Iterable[Consumer], now_ns: int, *, leaving: Leaving = Leaving.TAKEN_AWAY) -> None:
-        """These consumers are gone. What was in flight to a durable subscription is free; a transient one is closed."""
+        """Detach these consumers. What was in flight to them may go again; transient subscriptions are closed."""
         transient = []
         affected: dict[Topic, None] = {}
         for consumer in consumers:
@@ -280,7 +278,7 @@ class Registry:
         self._close(transient, affected, now_ns)
 
     def _bury_before(self, subscription: Subscription) -> None:
-        """What this subscription has refused for good is on its way to the dead letters, and gets there without it."""
+        """What this subscription has refused for good becomes dead letters before it is closed."""
         if not subscription.waiting:
             return
         used_up = [
@@ -295,10 +293,10 @@ class Registry:
             self.bury(used_up)
 
     def _close(self, subscriptions: Iterable[Subscription], affected: dict[Topic, None], now_ns: int) -> None:
-        """These subscriptions are gone, with everything that was in flight or waiting for them.
+        """End these subscriptions, with everything that was in flight or waiting for them.
 
-        The topics of a wildcard subscription may be many; they notice by themselves, at their next use or the
-        collector's next round. Only those that hold publishers back are told at once.
+        A wildcard subscription may have many topics: they forget it at their next use or collection. Only those that
+        hold publishers back are told at once.
         """
         for subscription in subscriptions:
             subscription.is_closed = True
@@ -320,27 +318,27 @@ class Registry:
             topic.try_to_unblock(now_ns)
 
     def durable_for(self, topic: Topic) -> list[Subscription]:
-        """The durable subscriptions that get what is published there."""
+        """The durable subscriptions that match the topic."""
         return self._context.durable.match(topic.destination)
 
     # Durable subscriptions -------------------------------------------------------------------------------------------
 
     def add_durable(self, subscription: Subscription) -> None:
-        """It can be subscribed to, and what it matches is stored, from now on."""
+        """From now on it can be resumed, and topics that it matches are stored."""
         assert subscription.durability is not None
         self.durable[subscription.durability.identity] = subscription
         self.subscriptions[subscription] = None
         self._context.durable.add(subscription.pattern, subscription)
 
     def forget_durable(self, subscription: Subscription) -> None:
-        """It is to be removed: it cannot be subscribed to any more. What it matches is stored until it has been."""
+        """Its removal has begun: it cannot be resumed any more. Topics that it matches are stored until it is gone."""
         assert subscription.durability is not None
         subscription.is_leaving = True
         if self.durable.get(subscription.durability.identity) is subscription:
             del self.durable[subscription.durability.identity]
 
     def remember_durable(self, subscription: Subscription) -> None:
-        """It could not be removed after all: it can be subscribed to again."""
+        """The store refused its removal: it can be resumed again."""
         assert subscription.durability is not None
         self.durable.setdefault(subscription.durability.identity, subscription)
         subscription.is_leaving = False
@@ -348,7 +346,7 @@ class Registry:
             repeat_deferred(reading)
 
     def remove_durable(self, subscription: Subscription, now_ns: int) -> None:
-        """It is gone for good. Nothing to do if it was before: it may have been refused and deleted at once."""
+        """It is gone for good, unless it was before: it may have been refused and deleted at once."""
         if subscription.is_closed:
             return
         self.forget_durable(subscription)

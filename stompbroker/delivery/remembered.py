@@ -1,8 +1,8 @@
 """What a reading remembers of unsettled messages beside its cursor.
 
-Law: whole messages that the log has let go of and no store has (*held*), what the ledger will say of those that only
-the store has (*stubs*, without their bodies), and when messages were first sent whose consumer has left. All of it goes
-when the message is settled.
+Law: *held* messages have left the log and are in no store. *Stubs* are messages without bodies, for the ledger, of
+which only the store has the rest. Of messages whose consumer has left, the time of the first delivery is kept. All of
+it goes when the message is settled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Remembered:
         self.held_bytes = 0
 
     def __iter__(self) -> Iterator[Offset]:
-        """The offsets of which something is remembered, some of them more than once."""
+        """The offsets of everything remembered; some come more than once."""
         return iter([*self._held, *self._stubs, *self._first_sent])
 
     def get(self, offset: Offset) -> Message | None:
@@ -45,20 +45,19 @@ class Remembered:
         return self._held.get(offset)
 
     def recalled(self, start: int, stop: int) -> list[tuple[Offset, Message]]:
-        """What is remembered of the messages at these offsets; sorted."""
+        """The held messages and stubs at these offsets; sorted."""
         found = {offset: self._stubs[offset] for offset in offsets_between(self._stubs, start, stop)}
         found.update({offset: self._held[offset] for offset in offsets_between(self._held, start, stop)})
         return sorted(found.items())
 
     def hold(self, messages: Mapping[Offset, Message]) -> None:
-        """Nobody else has these any more."""
         self._held.update(messages)
         size_bytes = sum(message.size_bytes for message in messages.values())
         self.held_bytes += size_bytes
         self._budget.adjust(size_bytes)
 
     def keep_stub(self, offset: Offset, message: Message) -> None:
-        """It is in the store, or about to be gone; nothing to do if it is held."""
+        """Nothing to do if the message is held."""
         if offset not in self._held:
             self._stubs[offset] = message.without_body()
 
@@ -66,7 +65,7 @@ class Remembered:
         self._stubs.pop(offset, None)
 
     def note_first_sent(self, offsets: Iterable[Offset], sent_at_ns: int) -> None:
-        """The earliest time that was noted counts."""
+        """The earliest noted time counts."""
         for offset in offsets:
             self._first_sent.setdefault(offset, sent_at_ns)
 
@@ -74,7 +73,6 @@ class Remembered:
         return self._first_sent.get(offset)
 
     def first_sent_between(self, start: int, stop: int) -> list[Offset]:
-        """The offsets whose first sending was noted."""
         return offsets_between(self._first_sent, start, stop) if self._first_sent else []
 
     def forget(self, start: int, stop: int) -> None:
@@ -104,7 +102,7 @@ class Remembered:
 
 
 def offsets_between(kept: Mapping[Offset, object], start: int, stop: int) -> list[Offset]:
-    """Which offsets of [start, stop) are kept; goes through the smaller of the two."""
+    """The keys within [start, stop). Goes through whichever is smaller, the range or the keys."""
     if stop - start <= len(kept):
         return [offset for offset in map(Offset, range(start, stop)) if offset in kept]
     return [offset for offset in kept if start <= offset < stop]

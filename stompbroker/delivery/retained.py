@@ -1,8 +1,8 @@
 """How much of a topic is kept for later subscribers.
 
-Law: counts what the store has of one topic, in marks of a few messages each, so that a look tells below which offset
-the policy wants nothing any more. A mark is at most 1/64 of what is retained, so what is kept beyond that is little.
-What was there before the start is counted when it has been read; until then nothing is let go.
+Law: counts the stored messages of one topic in marks of a few messages each, and says below which offset the policy
+keeps nothing. A mark is at most 1/64 of what is retained, so little is kept beyond that. What a broker finds at its
+start is counted in the background; until then nothing is deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Mark", "Retained"]
 
-#: Marks in what is retained, at least; and the most that one mark counts.
+#: The least number of marks for what is retained, and the most that one mark counts.
 MARKS: Final = 64
 MAX_MARK_MESSAGES: Final = 1_000
 MAX_MARK_BYTES: Final = 1024 * 1024
@@ -72,17 +72,17 @@ class Retained:
         )
         self.messages = 0
         self.size_bytes = 0
-        #: Whether it knows of what was there before the start, which is below `counts_from`.
+        #: Whether messages from before the start, below `counts_from`, are counted.
         self.is_counted = True
         self.counts_from = Offset(0)
 
     def note_start(self, next_offset: Offset) -> None:
-        """What the store has below that has to be counted."""
+        """The store has messages below it that are not counted yet."""
         self.counts_from = next_offset
         self.is_counted = False
 
     def mark_size(self, messages: int, size_bytes: int, span_ns: int) -> int:
-        """How many of so many messages, of so many bytes and published over such a time, make one mark."""
+        """How many messages make one mark, if `messages` of them have `size_bytes` and span `span_ns`."""
         max_messages, max_bytes, max_ns = self._max_mark
         by_bytes = max_bytes * messages // max(1, size_bytes)
         by_time = max_ns * messages // max(1, span_ns)
@@ -118,8 +118,8 @@ class Retained:
         self._marks.append(mark)
 
     def floor(self, now_ns: int) -> Offset:
-        """The policy wants nothing below it, which may be everything there is. At least as many messages are kept as it
-        says, and at most as many bytes."""
+        """The policy keeps nothing below it, perhaps nothing at all. At least as many messages are kept as it says, and
+        at most as many bytes."""
         if not self.is_counted:
             return Offset(0)
         retention = self._retention
@@ -139,7 +139,7 @@ class Retained:
         return Offset(floor)
 
     def forget(self, offsets: Iterable[Offset]) -> None:
-        """These are gone from the store out of their turn. Their bytes are taken for the average of their mark."""
+        """These were deleted out of turn. Each is taken for an average message of its mark."""
         stops = [mark.stop for mark in self._marks]
         for offset in offsets:
             index = bisect_right(stops, offset)
@@ -152,14 +152,13 @@ class Retained:
             self.size_bytes -= mark.size_bytes - left_bytes
 
     def forget_below(self, offset: int) -> None:
-        """These are gone from the store."""
         while self._marks and self._marks[0].stop <= offset:
             mark = self._marks.popleft()
             self.messages -= mark.messages
             self.size_bytes -= mark.size_bytes
 
     def offset_before(self, at_ns: int) -> Offset:
-        """An offset below which everything was published before `at_ns`; not the highest, but close to it."""
+        """Close to the highest offset below which everything was published before `at_ns`."""
         found = 0
         for mark in self._marks:
             if mark.published_at_ns >= at_ns:

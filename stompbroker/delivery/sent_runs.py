@@ -1,7 +1,7 @@
 """Which delivery number was which message.
 
-Law: maps a consumer's running numbers, and for STOMP 1.0 and 1.1 message ids, to offsets of readings. Knows nothing of
-credit or answers; what is settled is asked of the cursors. Hot path: deliveries in a row are one entry.
+Law: maps a consumer's delivery numbers, and for STOMP 1.0 and 1.1 its message ids, to offsets of readings. The cursors
+know what is settled. Hot path: deliveries in a row are one entry.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "Run", "SentRuns"]
 
-#: Entries kept beyond twice those that were needed at the last clearing, before the next one.
+#: Entries are cleared when there are this many beyond twice what was left after the last clearing.
 SLACK: Final = 64
-#: Runs after which those are forgotten whose messages have all been sent again since. An answer to such an old delivery
-#: is then counted as late without settling anything. Above what prefetch and max_waiting can need by default.
+#: Beyond so many runs, those are forgotten whose messages have all been sent again since; a late answer to one of them
+#: settles nothing. More than prefetch and max_waiting need by default.
 MAX_RUNS: Final = 32 * 1024
 
 
 class Sent(Protocol):
-    """What has to be known of a reading that something was sent from."""
+    """A reading that something was sent from."""
 
     @property
     def cursor(self) -> Cursor: ...
@@ -40,7 +40,7 @@ R = TypeVar("R", bound=Sent)
 
 
 class Part(NamedTuple, Generic[R]):
-    """The messages of one reading at offsets start <= o < stop, and when they were sent."""
+    """The messages of one reading at [start, stop), and when they were sent."""
 
     reading: R
     start: int
@@ -67,7 +67,7 @@ class Run(Generic[R]):
 
     @property
     def is_superseded(self) -> bool:
-        """Whether all that is unsettled of it has been sent again under a higher number."""
+        """Whether everything unsettled in it has been sent again under a higher number."""
         return all(
             self.reading.was_sent_again(offset, after=self.first_number + self.count - 1)
             for start, stop in self.reading.cursor.unsettled(self.first_offset, self.first_offset + self.count)
@@ -118,7 +118,7 @@ class SentRuns(Generic[R]):
         self.next_number = DeliveryNumber(self.next_number + len(messages))
 
     def parts(self, first: int, stop: int) -> list[Part[R]]:
-        """What numbers first..stop-1 were: readings, each with a range of offsets."""
+        """What was sent under the numbers first..stop-1."""
         return [part for _, part in self.numbered_parts(first, stop)]
 
     def numbered_parts(self, first: int, stop: int) -> list[tuple[int, Part[R]]]:
@@ -136,7 +136,7 @@ class SentRuns(Generic[R]):
         return found
 
     def numbers_of(self, reading: R, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Under which numbers, first and last, messages were sent. Looks at all runs."""
+        """The numbers, first and last, under which messages were sent. Looks at all runs."""
         found: list[tuple[int, int]] = []
         for run in self._runs if ranges else ():
             for start, stop in ranges if run.reading is reading else ():
@@ -155,7 +155,7 @@ class SentRuns(Generic[R]):
 
     @property
     def oldest_sent_ns(self) -> int | None:
-        """When the oldest delivery was sent that may not have been answered."""
+        """When the oldest unsettled delivery was sent."""
         return next((run.sent_at_ns for run in self._runs if not run.is_settled), None)
 
     def is_unsettled(self, number: int) -> bool:
@@ -163,7 +163,7 @@ class SentRuns(Generic[R]):
         return any(not part.reading.cursor.is_settled(part.start, part.stop) for part in parts)
 
     def forget_settled(self) -> None:
-        """Drop the runs that are settled: those at the front at once, all others when they have piled up."""
+        """Drop settled runs: those at the front at once, others when they have piled up."""
         settled = 0
         while settled < len(self._runs) and self._runs[settled].is_settled:
             settled += 1

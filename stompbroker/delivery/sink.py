@@ -1,7 +1,7 @@
 """Where the deliveries of one consumer go: a STOMP connection, or a list in a test.
 
-Law: an interface of the core. A consumer hands over runs of messages while there is room; what becomes of them on the
-way out, in which form and when, is the sink's business. It counts in bytes, of whatever it makes of a message.
+Law: an interface of the core. It is handed runs of messages while it has room, and decides how and when they leave. It
+counts bytes of its own form of a message.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Deliveries(NamedTuple):
 
     messages: Sequence[Message]
     first_number: int
-    #: Where the first of them stands in its topic, if the receiver is told.
+    #: The offset of the first of them, if the receiver is told offsets.
     first_offset: Offset | None = None
-    #: Told with the first of them: nothing below it is there any more of what the receiver asked for.
+    #: Told with the first one: what the receiver asked for below this offset is gone.
     missing_before: Offset | None = None
-    #: Whether they have been delivered before, and what is known of that, which is the same for all of them.
+    #: Whether they have been delivered before; the rest is their history, the same for all of them.
     is_again: bool = False
     failure: Failure | None = None
     first_sent_ns: int | None = None
@@ -46,38 +46,38 @@ class Sink(ABC):
     @property
     @abstractmethod
     def is_memory_tight(self) -> bool:
-        """Whether what is unanswered should be answered before more is delivered."""
+        """Whether nothing more should be delivered before everything is answered."""
 
     @property
     @abstractmethod
     def is_deserted(self) -> bool:
-        """Whether nobody is at the other end any more."""
+        """Whether the peer is gone."""
 
     @property
     @abstractmethod
     def put_bytes(self) -> int:
-        """How much was ever put into it, by anybody."""
+        """How many bytes were ever put into it, by anybody."""
 
     @property
     @abstractmethod
     def sent_bytes(self) -> int:
-        """How much of that has left our hands."""
+        """How many of them are with the kernel."""
 
     @abstractmethod
     def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
-        """`when_sent` is called once these have left our hands; never, if they do not."""
+        """`when_sent` is called when the kernel has all of these, if ever."""
 
     @abstractmethod
     def call_when_room(self, wake: Callable[[], None]) -> None:
-        """There was no room: call it once when there may be some. Asking twice is asking once."""
+        """There was no room: call `wake` once when there may be some. Asking twice is asking once."""
 
     @abstractmethod
     def disconnect(self, violation: PeerViolation) -> None:
-        """The receiver has to go, with everything it has, for this reason."""
+        """End the receiver's connection, for this reason."""
 
 
 class _Nowhere(Sink):
-    """Stands in for the sink of a consumer that has left: what refers to that must not keep a connection."""
+    """The sink of a consumer that has left: references to the consumer must not keep its connection in memory."""
 
     __slots__ = ()
 

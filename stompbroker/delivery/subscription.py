@@ -1,9 +1,7 @@
-"""What somebody wants to receive, apart from who is connected for it just now.
+"""What somebody wants to receive, whether or not anybody is connected for it.
 
-Law: a subscription owns its readings (one per topic), which of them have something to send, its policy and its
-counters; consumers attach to it and do the sending. Each has in flight what it was sent; what it leaves behind is free
-for the others. Who may attach is decided elsewhere: today that is one at a time. A transient subscription lives as long
-as its consumer; a durable one is known by its identity, and stays until it is deleted.
+Law: a subscription owns its readings (one per topic), its wishes and its counters; consumers attach to it, and the
+registry decides how many may. A transient subscription ends with its consumer; a durable one stays until it is deleted.
 """
 
 from __future__ import annotations
@@ -133,39 +131,38 @@ class Subscription:
         wishes: DeliveryWishes = NO_WISHES,
         durability: Durability | None = None,
     ) -> None:
-        #: The id its SUBSCRIBE gave it, on the connection it was last attached to; in STOMP 1.0 there may be none.
+        #: The id in its latest SUBSCRIBE; in STOMP 1.0 there may be none.
         self.name = name
-        #: As the subscriber spelt it.
+        #: As the subscriber wrote it.
         self.destination = destination
         self.pattern = pattern
         self.ack_mode = ack_mode
-        #: Whether it does not get what its own connection publishes.
+        #: Whether messages from its own connection are kept from it.
         self.is_no_local = is_no_local
-        #: Whether what comes later waits behind what was refused.
+        #: Whether later messages wait behind a refused one.
         self.is_ordered = is_ordered
-        #: How it wants redelivery to be.
         self.wishes = wishes
-        #: Where it begins in its topic; None if with what comes.
+        #: Where it begins in its topic; None for new messages only.
         self.starts_at: Replay | None = None
         self.durability = durability
-        #: Which connection it is, or was last, attached to; what that is called as a publisher; and its address.
+        #: The connection it is, or was last, attached to; that connection's name as a publisher; its address.
         self.connection_id: ConnectionId | None = None
         self.connection_name = ""
         self.peer = ""
         self.readings: dict[Topic, Reading] = {}
-        #: Which of them have something to send; empty while nobody is attached.
+        #: The readings that have something to send; empty while nobody is attached.
         self.to_read: ReadingQueue[Reading] = ReadingQueue()
         self.consumers: dict[Consumer, None] = {}
         self.counters = Counters()
-        #: Messages set aside, over all topics; and those that belong to units on their way through the journal.
+        #: Messages set aside, and messages pending, over all topics.
         self.waiting = 0
         self.pending = 0
-        #: Whether it has readings where it matches: what is published from then on is for it.
+        #: Whether it gets what is published from now on.
         self.has_begun = False
         self.is_closed = False
-        #: Whether its removal is on its way through the journal: what it has not settled goes with it.
+        #: Whether its removal is on its way to the store.
         self.is_leaving = False
-        #: Whether an operator wants nothing to be sent to it for now; not kept over a restart.
+        #: Whether an operator has paused it; a restart forgets that.
         self.is_paused = False
 
     @property
@@ -178,14 +175,14 @@ class Subscription:
 
     @property
     def public_id(self) -> str:
-        """How programs name it: unlike any other, and fit for an address."""
+        """Its unique name for programs, fit for a URL."""
         if self.durability is not None:
             return f"d{self.durability.store_id:x}"
         return f"t{self.connection_id}-{0 if self.consumer is None else self.consumer.ordinal}"
 
     @property
     def consumer(self) -> Consumer | None:
-        """The one that is attached, for those who let in only one at a time."""
+        """The attached one, for callers that allow only one."""
         return next(iter(self.consumers), None)
 
     @property
@@ -194,7 +191,7 @@ class Subscription:
 
     @property
     def jitter_seed(self) -> int:
-        """What its retries are spread by: unlike those of others, and the same after a restart if it is durable."""
+        """Spreads its retries; a durable subscription has the same seed after a restart."""
         return crc32(self.public_id.encode())
 
     @property
@@ -204,7 +201,7 @@ class Subscription:
 
     @property
     def key(self) -> str:
-        """How people name it."""
+        """Its name for people."""
         return str(self.name) if self.durability is None else self.durability.identity.key
 
     @property
@@ -217,29 +214,28 @@ class Subscription:
         self.wake()
 
     def offer(self, reading: Reading) -> None:
-        """There is something to read here: whoever is attached and may receive is woken."""
+        """This reading has something to send: wake the consumers that may receive."""
         if self.consumers and reading.missing is None:
             self.to_read.put(reading)
             self.wake()
 
     def wake(self) -> None:
-        """Something has changed that may let its consumers receive."""
+        """Its consumers may be able to receive now."""
         for consumer in self.consumers:
             if not consumer.is_queued:
                 consumer.wake()
 
     def leave(self, consumer: Consumer) -> None:
-        """It is not attached any more."""
         del self.consumers[consumer]
         if not self.consumers:
             self.to_read.clear()
 
     @property
     def unsettled(self) -> int:
-        """How many messages it has not settled: its backlog, what is in flight, and what is pending."""
+        """Its backlog, what is in flight, and what is pending."""
         return self.pending + sum(reading.backlog + reading.cursor.in_flight for reading in self.readings.values())
 
     @property
     def may_go_again(self) -> bool:
-        """Whether what was sent to it must be kept until it is settled: in `auto` mode nothing goes again."""
+        """Whether sent messages must be kept until they are settled: in `auto` mode nothing goes again."""
         return self.ack_mode is not AckMode.AUTO

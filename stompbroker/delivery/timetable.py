@@ -1,7 +1,7 @@
-"""What has to be looked at when its time has come.
+"""Timers: entries to look at when their time comes.
 
-Law: one heap, ordered by due time. It holds promises, not facts: whether an entry still means something is asked when
-its time comes, or when too many have piled up.
+Law: one heap, ordered by due time. Entries are not removed when they become pointless: that is asked when they are due,
+or when too many have piled up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Timetable"]
 
-#: Entries beyond twice those that were needed at the last clearing, before the pointless ones are cleared out.
+#: Pointless entries are cleared out when there are this many beyond twice what was left after the last clearing.
 SLACK: Final = 1024
 
 Entry = TypeVar("Entry")
@@ -34,7 +34,7 @@ class Timetable(Generic[Entry]):
 
     def __init__(self, is_pending: Callable[[Entry], bool], changed: Signal) -> None:
         self._is_pending = is_pending
-        #: What was scheduled in one go is one element.
+        #: Entries that were scheduled together are one element.
         self._heap: list[tuple[int, int, list[Entry]]] = []
         self._count = 0
         self._sequence = count()
@@ -66,7 +66,7 @@ class Timetable(Generic[Entry]):
         self._clear_at = 2 * self._count + SLACK
 
     def take_due(self, now_ns: int, limit: int) -> list[Entry]:
-        """What is due and still means something, at most `limit` of it."""
+        """What is due and still pending, at most `limit`."""
         due: list[Entry] = []
         while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
             entries = self._heap[0][2]

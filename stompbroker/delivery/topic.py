@@ -48,12 +48,12 @@ UNBLOCK_SHARE: Final = 0.75
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicContext:
-    """What all topics of a broker share; the registry builds it once."""
+    """What all topics of a broker share; made by the registry."""
 
     budget: MemoryBudget
-    #: Wildcard subscriptions that are served, durable or not.
+    #: Wildcard subscriptions that have begun, durable or not.
     patterns: PatternTree[Subscription]
-    #: All durable subscriptions, exact ones too: what matches one is stored.
+    #: All durable subscriptions, exact ones too: topics that match one are stored.
     durable: PatternTree[Subscription]
     #: Topics whose publishers are held back.
     blocked: dict[Topic, None]
@@ -63,9 +63,9 @@ class TopicContext:
     redeliveries: Timetable[Waiting]
     deadlines: Timetable[Unanswered]
     times: DeliveryTimes
-    #: What the ledger gets to know; None without one.
+    #: Samples of transient deliveries for the ledger; None without a ledger.
     records: Records | None
-    #: Whether anything outlives the process: otherwise nothing can be retained.
+    #: Whether there is a store: otherwise nothing can be retained.
     can_store: bool
 
 
@@ -128,28 +128,27 @@ class Topic:
         self.readings: dict[Subscription, Reading] = {}
         self.window = Window(self.log, self.readings, policy, self.budget)
         self.published = 0
-        #: Connections that publish here, as far as they have been noted, each with all topics it is noted for.
+        #: Connections that are known to publish here, each with all topics it is noted for.
         self.publishers: dict[ConnectionId, dict[Topic, None]] = {}
         self.published_bytes = 0
         self.last_used_at_ns = now_ns
         self.is_removed = False
         #: Closed while publishers are held back.
         self.gate = Gate()
-        #: While blocked: when a reading that pins the window last moved.
+        #: While blocked: when the slowest reading last moved.
         self.progress_at_ns = now_ns
         #: Its number in the store, if it is there.
         self.store_id: int | None = None
-        #: The offset up to which the store knows it; behind it nothing was published there.
+        #: The end of the topic as far as the store knows.
         self.stored_end = next_offset
-        #: Below it the store may have no message where it had one once, and nobody knows: it is from before that was
-        #: written down.
+        #: From here on every gap in the store is written down; older stores did not keep that account.
         self.whole_from = Offset(0)
-        #: Whether there may be messages that not everybody gets, or not for ever.
+        #: Whether there may be messages that expire, or that not everybody gets.
         self.is_choosy = False
-        #: What of it the store has is at this offset or above, and not in these ranges.
+        #: The store has nothing below this offset, and nothing in these ranges.
         self.collected_up_to = next_offset
         self.collected = OffsetRanges()
-        #: Ranges above the lowest ack floor that everybody has settled, for the journal to delete.
+        #: Ranges above the lowest ack floor that everybody has settled: the journal deletes them.
         self.between_holes: list[tuple[int, int]] = []
         #: What is kept for later subscribers; None if nothing is.
         self.retained: Retained | None = None
@@ -158,10 +157,10 @@ class Topic:
         #: Units on their way through the journal that publish here.
         self.pending_units = 0
         self._pinned_at = Offset(0)
-        #: The version of the patterns up to which new ones have been noticed, and closed ones.
+        #: The version of the patterns at the last look for new ones, and for closed ones.
         self._matched_version = -1
         self._forgotten_version = -1
-        #: Whether somebody could need its messages later, and for which version of the durable subscriptions.
+        #: The answer of `is_stored`, and the version of the durable subscriptions it is for.
         self._is_stored = False
         self._durable_version = -1
 
@@ -190,7 +189,7 @@ class Topic:
         return self.store_id is not None
 
     def enter_store(self, store_id: int) -> None:
-        """It has a place in the store from now on. What the log holds by now is not there."""
+        """It has a place in the store from now on; messages already in the log are not stored."""
         self.store_id = store_id
         self.collected_up_to = self.stored_end = self.log.end_offset
         self.window.enter_store()
@@ -200,7 +199,7 @@ class Topic:
         return self.is_in_store and not self.window.has_unstored(offset)
 
     def source(self, offset: Offset) -> Log | None:
-        """Where to read on from `offset`: the log, or behind the window a page; None if that has to be read first."""
+        """Where to read on from `offset`: the log, or a page of what left it; None if that has to be read first."""
         if self.store_id is None or offset >= self.log.start_offset:
             return self.log
         page = self.page(offset)
@@ -209,17 +208,17 @@ class Topic:
         return page
 
     def page(self, offset: Offset) -> Log | None:
-        """What the store has at `offset` and behind it; None if that has to be read first."""
+        """What the store has from `offset` on; None if that has to be read first."""
         assert self.is_in_store, f"offset {offset} of {self.name} is unsettled but not kept"
         return self.context.pages.find(self, offset)
 
     @property
     def settled_floor(self) -> Offset:
-        """Everything below it is settled by everybody."""
+        """Everybody has settled everything below it."""
         return min([reading.cursor.ack_floor for reading in self.readings.values()], default=self.log.end_offset)
 
     def note_collected(self, start: int, stop: int) -> None:
-        """The store has nothing at these offsets, from the batch on that is being formed."""
+        """The batch that is being formed deletes these offsets from the store."""
         if start <= self.collected_up_to:
             self.collected_up_to = max(self.collected_up_to, Offset(stop))
             self.collected.forget_below(self.collected_up_to)
@@ -229,13 +228,13 @@ class Topic:
             self.retained.forget_below(self.collected_up_to)
 
     def keep_between_holes(self) -> None:
-        """What was found there is needed again, and the log has it no more: whoever reads it asks the store."""
+        """A reading was moved back: what was to be deleted is needed again, and read from the store."""
         self.between_holes = []
         self.window.trim(only_unsent=True)
 
     @property
     def stored_messages(self) -> int:
-        """How many messages the store may have of it: some offsets in between may have none."""
+        """An upper bound of the messages in the store: some offsets in between may have none."""
         return self.log.end_offset - self.collected_up_to - self.collected.count if self.is_in_store else 0
 
     # Publishing ------------------------------------------------------------------------------------------------------
@@ -243,7 +242,7 @@ class Topic:
     def append(self, messages: Sequence[Message], now_ns: int, *, reserved: Offset | None = None) -> None:
         """Take in messages, offer them to every reading, and keep the window within its bounds.
 
-        `reserved`: the first of their offsets, under which the journal has written those that are persistent.
+        `reserved`: their first offset if the journal has written the persistent ones.
         """
         is_stored = reserved is not None
         assert reserved == self.log.end_offset or not (is_stored or self.log.has_reserved), "out of turn"
@@ -258,7 +257,7 @@ class Topic:
             if self.log.message_count:
                 self.window.trim()
             return
-        # Judged by what is there before: a message larger than the window is nobody's fault, and reaches everybody.
+        # Before the append: a message larger than the window must reach everybody.
         laggards = self.window.relieve() if self.window.is_full else []
         before_bytes = self.log.size_bytes
         first = self.log.append(messages)
@@ -281,12 +280,12 @@ class Topic:
     # Readings --------------------------------------------------------------------------------------------------------
 
     def add_reading(self, subscription: Subscription, cursor: Cursor | None = None) -> Reading:
-        """`subscription` reads from here on, or from where it stood, or from where it asked to."""
+        """`subscription` reads from where it stood or asked to begin, or else new messages only."""
         replay = subscription.starts_at
         position = self.log.end_offset if replay is None else min(replay.start, self.log.end_offset)
         reading = Reading(subscription, self, cursor or Cursor(position))
         if replay is not None:
-            # One that has read on has been told what was missing; what is older than it asked for it never gets.
+            # One that has read on was told before what is missing.
             is_at_start = reading.cursor.next_offset <= replay.start
             reading.replay = replay if is_at_start else replay._replace(asked_for=None, is_whole=True)
         self.readings[subscription] = reading
@@ -294,16 +293,15 @@ class Topic:
         return reading
 
     def remove_reading(self, subscription: Subscription, now_ns: int) -> None:
-        """What was kept for it goes with the next trim."""
+        """The next trim drops what was kept for it."""
         self.readings.pop(subscription).close()
         self.last_used_at_ns = now_ns
         self.note_collectable()
 
     def refresh_readings(self) -> None:
-        """Take notice of wildcard subscriptions that came or went since the last time.
+        """Add readings of wildcard subscriptions that are new, and drop those that have gone.
 
-        A wildcard subscription costs nothing per topic until a message is published there: this runs before every
-        append, so a subscription that came in between starts with that very message.
+        Runs before every append, so a new wildcard subscription costs nothing in topics where nothing is published.
         """
         if self._matched_version == self.context.patterns.version:
             return
@@ -314,7 +312,6 @@ class Topic:
                 self.add_reading(subscription)
 
     def forget_closed_readings(self) -> None:
-        """Let go of wildcard subscriptions that have gone."""
         if self._forgotten_version == self.context.patterns.version:
             return
         self._forgotten_version = self.context.patterns.version
@@ -325,12 +322,12 @@ class Topic:
             self.note_collectable()
 
     def note_collectable(self) -> None:
-        """Perhaps nobody needs any more what the store has."""
+        """Perhaps the store can delete something."""
         if self.is_in_store and self.collected_up_to < self.log.end_offset:
             self.context.unsaved.collectable[self] = None
 
     def remove(self) -> None:
-        """It is gone: nobody reads it or is known to publish to it any more, and nothing refers to it for that."""
+        """Cut all references to and from it, so that it is freed at once."""
         self.is_removed = True
         for subscription, reading in self.readings.items():
             subscription.to_read.remove(reading)
@@ -344,10 +341,7 @@ class Topic:
     # Holding back ----------------------------------------------------------------------------------------------------
 
     def try_to_unblock(self, now_ns: int) -> None:
-        """Publishers are held back: see whether the window has moved, and let them go on when there is room.
-
-        Nothing to do if they are not: whoever goes through the blocked topics may unblock others on the way.
-        """
+        """If publishers are held back: see whether the window has moved, and let them go on when there is room."""
         if not self.gate.is_blocked:
             return
         self.forget_closed_readings()
@@ -358,13 +352,13 @@ class Topic:
         if pinned_at > self._pinned_at:
             self._pinned_at = pinned_at
             self.progress_at_ns = now_ns
-        # What is sent and unsettled is not what the window bounds: a subscriber that works on it blocks nobody.
+        # Only unsent messages count: a subscriber that works on what it was sent blocks nobody.
         if not self.window.fills(UNBLOCK_SHARE, part=1 - self.window.sent_part):
             del self.context.blocked[self]
             self.gate.open()
 
     def disconnect_pinning(self) -> list[Reading]:
-        """Disconnect the subscribers that have read least; returns where they stood."""
+        """Disconnect the slowest subscribers; returns their readings."""
         lowest = self.window.lowest_unsent
         pinning = [reading for reading in self.window.connected() if reading.cursor.next_offset <= lowest]
         for reading in pinning:

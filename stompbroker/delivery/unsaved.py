@@ -1,7 +1,6 @@
 """What has changed in memory since the store was last told.
 
-Law: a set of things to look at, not of changes: the journal reads their state when it writes them, so ten thousand
-acknowledgements are one row. Noting is synchronous and costs a look-up or two per run.
+Law: names what changed, not how: the journal reads the state when it writes it, so ten thousand ACKs are one row.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ class Unsaved(Generic[R, S, T]):
     """
     Invariants:
         every reading and subscription in it is a durable one
-        `filled` was woken when the first thing was noted, unless somebody looks soon anyway, and when it had become
-        pressing
+        `filled` was woken when the first thing was noted (unless `is_looked_at`), and when it became pressing
     """
 
     __slots__ = ("collectable", "filled", "is_looked_at", "readings", "records", "removed_topics", "subscriptions")
@@ -37,13 +35,12 @@ class Unsaved(Generic[R, S, T]):
         self.subscriptions: dict[S, None] = {}
         #: Topics some of whose stored messages may be settled by everybody.
         self.collectable: dict[T, None] = {}
-        #: Numbers in the store of topics that are gone.
+        #: Store ids of topics that are gone.
         self.removed_topics: list[int] = []
         #: How many deliveries were settled or refused since the last write.
         self.records = 0
-        #: Woken when there is something to write, or something pressing.
         self.filled = Signal()
-        #: Whether the journal looks within a moment by itself: what can wait that long need not wake it.
+        #: Whether the journal looks soon by itself and need not be woken.
         self.is_looked_at = False
 
     def __bool__(self) -> bool:
@@ -51,11 +48,11 @@ class Unsaved(Generic[R, S, T]):
 
     @property
     def is_pressing(self) -> bool:
-        """Whether so much has changed that it should be written without waiting for company."""
+        """Whether so much has changed that it should be written at once."""
         return self.records >= MANY_RECORDS
 
     def note_reading(self, reading: R, records: int) -> None:
-        """A durable subscription's cursor in a stored topic has moved, by so many deliveries."""
+        """The cursor of a durable subscription has moved, by so many deliveries."""
         is_pressing_now = self.records < MANY_RECORDS <= self.records + records
         if is_pressing_now or not (self or self.is_looked_at):
             self.filled.wake()
@@ -63,13 +60,13 @@ class Unsaved(Generic[R, S, T]):
         self.records += records
 
     def note_record(self, reading: R) -> None:
-        """A durable subscription has settled something, which the ledger does not know yet."""
+        """A durable subscription has settled something that the ledger does not have yet."""
         if not (self or self.is_looked_at):
             self.filled.wake()
         self.readings[reading] = None
 
     def note_subscription(self, subscription: S) -> None:
-        """What is kept about a durable subscription has changed."""
+        """The row of a durable subscription has changed."""
         self.subscriptions[subscription] = None
         self.filled.wake()
 
@@ -79,7 +76,6 @@ class Unsaved(Generic[R, S, T]):
         self.filled.wake()
 
     def take(self) -> tuple[list[R], list[S]]:
-        """What has moved or was seen."""
         readings, subscriptions = list(self.readings), list(self.subscriptions)
         self.readings, self.subscriptions = {}, {}
         self.records = 0

@@ -1,8 +1,7 @@
-"""How much of a topic's log is kept in memory, and at whose cost it becomes shorter.
+"""How much of a topic's log is kept in memory, and who pays when it is too much.
 
-Law: the only place that drops from the log. The window bounds what is not yet sent to somebody: a full one is first
-trimmed of what nobody needs, then of what the store has, and only then the policy decides. What the log holds and the
-store does not is known here, by offset.
+Law: the only place that drops from the log. The window bounds what is not yet sent to everybody. A full one first loses
+what nobody needs, then what the store has; only then the policy for slow subscribers decides.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Window"]
 
-#: What a topic's window shrinks to while the memory budget is tight.
+#: The window of each topic while memory is tight.
 TIGHT_WINDOW_BYTES: Final = 64 * 1024
-#: A log is trimmed when it has grown to twice what it was after the last time, but not below these.
+#: A log is trimmed when it has doubled since the last time, but not below these.
 MIN_TRIM_MESSAGES: Final = 1024
 MIN_TRIM_BYTES: Final = 256 * 1024
-#: What a full window of a stored topic is shortened to: one message at a time would trim at every append.
+#: A full window of a stored topic is shortened to this part: less would mean a trim at every append.
 KEPT_SHARE: Final = 0.75
 
 
 class Reader(Protocol):
-    """What has to be known of somebody who reads the topic, and what may be done at his cost."""
+    """One reading of the topic: what it needs, and what may be taken from it."""
 
     @property
     def cursor(self) -> Cursor: ...
@@ -88,13 +87,13 @@ class Window(Generic[R]):
         policy: TopicPolicy,
         budget: MemoryBudget,
     ) -> None:
-        # The parts of its topic, not the topic itself: that owns the window, and the two would keep each other.
+        # Parts of its topic, not the topic: the two would keep each other in memory.
         self._log = log
         self._readings = readings
         self._policy = policy
         self._budget = budget
         self._is_in_store = False
-        #: Offsets in the log that the store does not have; means nothing unless the topic is in the store.
+        #: Offsets in the log that are not in the store; only for topics in the store.
         self._unstored = OffsetRanges()
         self._trim_messages = MIN_TRIM_MESSAGES
         self._trim_bytes = MIN_TRIM_BYTES
@@ -124,7 +123,7 @@ class Window(Generic[R]):
 
     @property
     def lowest_unsent(self) -> Offset:
-        """Where whoever has read least in the window stands."""
+        """The position of the slowest reading in the window."""
         log = self._log
         if self._is_in_store:
             positions = [max(reading.cursor.next_offset, log.start_offset) for reading in self.connected()]
@@ -134,14 +133,14 @@ class Window(Generic[R]):
 
     @property
     def sent_part(self) -> float:
-        """Which part of the log everybody has been sent, and keeps only until it is settled."""
+        """The part of the log, from 0 to 1, that everybody has been sent and that waits to be settled."""
         log = self._log
         return (self.lowest_unsent - log.start_offset) / max(1, log.message_count)
 
     # What only the log has -------------------------------------------------------------------------------------------
 
     def note_unstored(self, first: Offset, messages: Sequence[Message], *, is_stored: bool) -> None:
-        """These messages were appended, and the journal has written the persistent ones of them, or none."""
+        """These messages were appended. If `is_stored`, the journal has written the persistent ones; else none."""
         if not is_stored:
             self._unstored.add(first, first + len(messages))
         elif not all(message.origin.is_persistent for message in messages):
@@ -150,7 +149,7 @@ class Window(Generic[R]):
                     self._unstored.add(offset, offset + 1)
 
     def enter_store(self) -> None:
-        """The topic enters the store now; what the log holds does not."""
+        """The topic gets its place in the store; messages already in the log are not stored."""
         self._is_in_store = True
         self._unstored.add(self._log.start_offset, self._log.end_offset)
 
@@ -158,18 +157,17 @@ class Window(Generic[R]):
         return offset in self._unstored
 
     def _first_unstored(self, reading: R) -> Offset | None:
-        """The first message that only the log has and that this reading has not been sent."""
+        """The first message that is only in the log and that this reading has not been sent."""
         first = self._unstored.first_from(max(reading.cursor.next_offset, self._log.start_offset))
         return None if first is None else Offset(first)
 
     # Making it shorter -----------------------------------------------------------------------------------------------
 
     def trim(self, *, only_unsent: bool = False) -> None:
-        """Drop what nobody needs from the log.
+        """Drop what nobody needs.
 
-        What is sent and unsettled stays there, since it will mostly be settled soon. Only where it fills half of the
-        window, or when asked for, the log keeps nothing but what is unsent, and those who may need the rest hold it
-        unless the store does.
+        Sent and unsettled messages stay, since most are settled soon. If they fill half of the window, or with
+        `only_unsent`, they go too: readings that may need them hold them, unless the store has them.
         """
         log = self._log
         before_bytes = log.size_bytes
@@ -189,7 +187,7 @@ class Window(Generic[R]):
         self._trim_bytes = max(MIN_TRIM_BYTES, 2 * log.size_bytes)
 
     def drop_ranges(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Drop what nobody needs any more between what somebody does."""
+        """Drop settled ranges between unsettled ones."""
         log = self._log
         before_bytes = log.size_bytes
         for start, stop in ranges:
@@ -197,17 +195,17 @@ class Window(Generic[R]):
         self._after_drop(before_bytes)
 
     def shorten(self) -> None:
-        """Keep nothing but what is unsent, and while that fills the window, leave it to the store where it is there."""
+        """Keep only what is unsent; if that still fills the window, also drop what can be read from the store."""
         self.trim(only_unsent=True)
         if not self._is_in_store or not self.is_full:
             return
-        # What only the log has must reach those who are connected.
+        # Connected readers still need what is only in the log.
         needed = [first for reading in self.connected() if (first := self._first_unstored(reading)) is not None]
         self._leave_to_store(min([self._first_to_keep(), *needed]))
 
     def relieve(self) -> list[R]:
-        """It is full and more is about to come: do what the policy says. Returns the readings that do not get what
-        comes."""
+        """It is full and more is about to come: do what the policy says. Returns the readings that do not get the new
+        messages."""
         self.shorten()
         if not self.is_full:
             return []
@@ -216,7 +214,7 @@ class Window(Generic[R]):
             return []
         match self._policy.slow_subscriber:
             case SlowSubscriber.BLOCK:
-                pass  # whoever publishes all the same is not a client, or had begun before the window was full
+                pass  # the publisher is not a client, or began before the window was full
             case SlowSubscriber.DROP_OLDEST:
                 self._drop_oldest()
             case SlowSubscriber.DROP_NEWEST:
@@ -231,7 +229,7 @@ class Window(Generic[R]):
             reading.disconnect("it did not keep up with the topic's publishers")
 
     def _leave_to_store(self, stop: Offset) -> None:
-        """Forget what is below `stop`; whoever needs it reads it from the store."""
+        """Drop what is below `stop`; it is read from the store when it is needed."""
         log = self._log
         before_bytes = log.size_bytes
         for reading in self._readings.values():
@@ -246,8 +244,8 @@ class Window(Generic[R]):
             self._unstored.forget_below(log.start_offset)
 
     def _relieve_of_unstored(self) -> None:
-        """What fills the window is not in the store, and somebody who is connected has not been sent it. Whatever the
-        policy, only such messages are dropped, the oldest: all others wait in the store."""
+        """The window is full of messages that are not in the store and that a connected reading has not been sent.
+        Whatever the policy, only those are dropped, oldest first: all others wait in the store."""
         first_to_keep = self._first_to_keep()
         pinning = {
             reading: first
@@ -265,7 +263,7 @@ class Window(Generic[R]):
                 self._leave_to_store(first_to_keep)
 
     def _first_to_keep(self) -> Offset:
-        """What lies from there on fills KEPT_SHARE of the window."""
+        """From this offset on, the log fills KEPT_SHARE of the window."""
         max_bytes, max_messages = self._bounds()
         log = self._log
         share = KEPT_SHARE * min(max_bytes / log.size_bytes, max_messages / log.message_count)
@@ -275,7 +273,7 @@ class Window(Generic[R]):
         return [reading for reading in self._readings.values() if reading.is_connected]
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest quarter until the window is not full: one message at a time would trim at every append."""
+        """Drop the oldest quarter, until the window is not full; one message at a time would trim at every append."""
         log = self._log
         while self.is_full:
             before = log.message_count
@@ -288,7 +286,7 @@ class Window(Generic[R]):
                 break
 
     def _laggards(self) -> list[R]:
-        """The readings that fill the window by themselves; if none does, those that have most before them."""
+        """The readings whose unsent messages alone fill the window; if there is none, those with the most unsent."""
         log, policy = self._log, self._policy
         unsent = {reading: reading.unsent for reading in self._readings.values()}
         average_bytes = log.size_bytes / max(1, log.message_count)
