@@ -1,7 +1,4 @@
-"""A run that has just begun: when, where, of what, and with whom.
-
-Law: looks at the machine, the repository and the brokers that are installed, and measures nothing.
-"""
+"""The circumstances of a run: time, machine, commit, and installed brokers. Measures nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def begun(peers: Sequence[Peer], *, rounds: int, is_quick: bool) -> Results:
-    """Results without an outcome."""
+    """Results without any outcome yet."""
     return Results(
         started_at=datetime.now(UTC).isoformat(sep=" ", timespec="minutes"),
         took_s=0.0,

@@ -1,7 +1,7 @@
 """The command line: options in, a page, its plots and an exit code out.
 
-Law: 0 if everything could be measured, however slow, and whichever goals are missed; 1 if our own broker is broken; 2
-for a mistake in the options. Progress goes to standard error. A peer that is missing, or breaks, is said and shown.
+Exit code 0 if everything could be measured, even if slow or goals are missed; 1 if our own broker is broken; 2 for
+wrong options. Progress goes to stderr. Peers that are missing or break are reported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Raises `SystemExit` with code 2, and prints why, when the arguments make no sense."""
+    """Raises `SystemExit` with code 2, and prints why, if the arguments are wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.comparison", description="Measure stompbroker beside its peers on this machine."
     )

@@ -1,8 +1,8 @@
-"""What ours is to reach against its peers, and whether it does.
+"""Goals for our broker against its peers, and whether they are reached.
 
-Law: a goal is a bound on a ratio of one figure, ours over the peer's, as `standings` takes it: the median of the
-rounds. How many of them reach it is said beside, since a median of few may be luck where a figure differs from round to
-round as a p99 does. A goal that could not be measured is not reached, and not missed either: it is said.
+A goal bounds the ratio of one figure, ours over the peer's, as the median of the rounds (`standings`). The number of
+rounds that reach it is shown too, since the median of a varying figure such as a p99 may be luck. A goal that could not
+be measured is neither reached nor missed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Bound(Enum):
-    AT_LEAST = "≥"  # of what is better when it is more
+    AT_LEAST = "≥"  # where more is better
     AT_MOST = "≤"
 
 
@@ -45,7 +45,7 @@ class Goal:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     goal: Goal
-    #: Of each round; none if it was not measured.
+    #: The ratio of each round; empty if it was not measured.
     ratios: tuple[float, ...]
 
     @property
@@ -56,12 +56,12 @@ class Judgement:
 
     @property
     def rounds_reached(self) -> int:
-        """How many of them reach it."""
+        """How many rounds reach it."""
         return sum(map(self.goal.allows, self.ratios))
 
     @property
     def is_steady(self) -> bool:
-        """Whether every round says the same."""
+        """Whether all rounds agree."""
         return self.rounds_reached in (0, len(self.ratios))
 
 
@@ -90,7 +90,7 @@ GOALS: Final = (
     *_at_least("backlog, fill", FigureKey("backlog", "fill"), rabbitmq=2.5, activemq=10),
     *_at_least("backlog, drain", FigureKey("backlog", "drain"), rabbitmq=2, activemq=4),
     *_at_most("p99 at 1,000/s, transient", FigureKey("latency", "p99"), rabbitmq=1, activemq=0.5),
-    # Ours has an fsync between SEND and MESSAGE, theirs has none.
+    # Ours has an fsync between SEND and MESSAGE, theirs does not.
     *_at_most("p99 at 1,000/s, durable", FigureKey("durable-latency", "p99"), rabbitmq=2, activemq=0.5),
     *_at_most("memory per idle connection", FigureKey("idle-connections", "memory per connection"), rabbitmq=0.2),
 )

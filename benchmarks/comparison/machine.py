@@ -1,7 +1,6 @@
-"""The machine that a run was made on, as far as a reader of its numbers has to know.
+"""The machine of a run, as far as it matters for the numbers.
 
-Law: reads, and writes one small file on the disk that the brokers write to, to see what an fsync costs there. What a
-system does not tell is "unknown".
+Writes one small file on the brokers' disk to measure an fsync. What the system does not say is "unknown".
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def this_machine() -> Machine:
 
 
 def this_commit() -> str:
-    """What is measured, if it comes from a repository; one with changes since says so."""
+    """The measured commit, if there is a repository, and whether there are uncommitted changes."""
     repository = Path(__file__).parent
 
     def told(*command: str) -> str:

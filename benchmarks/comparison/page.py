@@ -1,7 +1,6 @@
-"""The results as a page to read: what was measured where, whether the goals hold, and one table per group of scenarios.
+"""The results as a Markdown page: circumstances, goals, and one table per group of scenarios.
 
-Law: Markdown from results, and nothing else; what it says is computed in `standings` and `goals`. A cell without a
-figure has a reason below its table.
+`standings` and `goals` compute everything. A cell without a figure has a reason below its table.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _THOUSAND: Final = 1_000
 _MILLION: Final = 1_000_000
 _NOTHING: Final = "—"
-#: Figures that say something about the generator or the store, and nothing about who is better.
+#: Figures about the generator or the store, which do not compare brokers.
 _UNSHOWN: Final = frozenset({"generator late, p99"})
 
 _HEAD: Final = """\
@@ -46,7 +45,7 @@ busy all the time. `schedule`: the rate was fixed.
 
 
 def rendered(results: Results, plots: Sequence[str] = ()) -> str:
-    """`plots` are paths of pictures, relative to the page."""
+    """`plots` are paths relative to the page."""
     parts = [_HEAD]
     if results.is_quick:
         parts.append(QUICK)
@@ -62,12 +61,12 @@ def rendered(results: Results, plots: Sequence[str] = ()) -> str:
 
 
 def shown(picture: str) -> str:
-    """A picture in a page, by its path from there."""
+    """A plot in the page, by its relative path."""
     return f"![{picture.rpartition('/')[2].removesuffix('.svg')}]({picture})\n"
 
 
 def circumstances(results: Results) -> str:
-    """When and where it was measured, and of what."""
+    """When and where which commit was measured."""
     machine = results.machine
     rounds = f"{results.rounds} interleaved rounds" if results.rounds > 1 else "one round"
     lines = [
@@ -142,7 +141,7 @@ def _section(group: Group, results: Results) -> str:
 
 
 def _rows(compared: Compared, shown: Sequence[Contestant], results: Results) -> list[str]:
-    """One for each figure, and one that says what limited them all."""
+    """One row for each figure, and one for the limit."""
     rows: list[str] = []
     standings: list[Standing | None] = []
     for name in figures_of(compared.name, results):
@@ -176,7 +175,7 @@ def _limit(standing: Standing) -> str:
 
 
 def quantity(value: float, unit: Unit) -> str:
-    """With its unit; rates shortened, since their last digits are never the same twice."""
+    """With its unit; rates are rounded, since their last digits vary."""
     if unit is not Unit.PER_SECOND:
         return f"{amount(value, unit)} {unit.value}"
     if value >= _MILLION:
@@ -187,7 +186,7 @@ def quantity(value: float, unit: Unit) -> str:
 
 
 def _reasons(group: Group, shown: Sequence[Contestant], results: Results) -> list[str]:
-    """Why there is no figure, each reason once for all scenarios of a broker that share it."""
+    """Why figures are missing; each reason once for all scenarios of a broker that share it."""
     lines: list[str] = []
     for contestant in shown:
         titles_by_reason: dict[str, list[str]] = {}

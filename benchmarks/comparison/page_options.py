@@ -1,7 +1,4 @@
-"""The options of every program that measures in rounds and writes a page with pictures.
-
-Law: argparse in, a frozen value out; it reads and writes nothing.
-"""
+"""Command line options of programs that measure in rounds and write a page with plots."""
 
 from __future__ import annotations
 

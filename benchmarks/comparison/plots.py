@@ -1,8 +1,8 @@
-"""The results as pictures.
+"""The results as plots.
 
-Law: one file per picture, one panel per figure, one bar or line per broker, always in the same order and ours always in
-the same colour. A bar is a median, the thin line on it goes from the lowest to the highest round. A file says nothing
-about when it was drawn, so that the same results give the same file.
+One file per plot, one panel per figure, one bar or line per broker, always in the same order, with ours always in the
+same colour. A bar is a median; the thin line on it is the range of the rounds. Files hold no date, so that the same
+results give the same file.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _COLUMNS: Final = 2
 _WIDTH: Final = 9.0
 _PANEL_HEIGHT: Final = 0.7
 _BAR_HEIGHT: Final = 0.24
-#: Above and below each row of panels, so that a title belongs to what is below it.
+#: Space above and below each row of panels, so that a title clearly belongs to the panel below it.
 _ROW_GAP: Final = 0.09
-#: The axis is so many times as long as the longest bar.
+#: Length of the axis, in longest bars.
 _ROOM_FOR_LABELS: Final = 1.3
 _PERCENTILES: Final = ("p50", "p99", "p99.9")
 
@@ -73,7 +73,7 @@ class Panel:
     bars: tuple[Bar, ...]
 
 
-#: Which figure of which scenario stands in which picture.
+#: The figures of each plot.
 _PICTURES: Final = {
     "topics": [
         (f"topic {compared.title}, deliveries", FigureKey(compared.name, "deliveries"))
@@ -100,7 +100,7 @@ _PICTURES: Final = {
 
 
 def draw_all(results: Results, directory: Path) -> list[Path]:
-    """Every picture that there is something for."""
+    """Draw every plot that has data."""
     drawn: list[Path] = []
     for name, keys in _PICTURES.items():
         panels = [panel for title, key in keys if (panel := panel_of(title, key, results)) is not None]
@@ -112,7 +112,7 @@ def draw_all(results: Results, directory: Path) -> list[Path]:
 
 
 def panel_of(title: str, key: FigureKey, results: Results) -> Panel | None:
-    """None if nobody has this figure."""
+    """None if no broker has this figure."""
     standings = [(each, standing_of(each.name, key, results)) for each in results.contestants]
     found = [(each, standing) for each, standing in standings if standing is not None]
     if not found:
@@ -130,7 +130,7 @@ def _bars(panels: Sequence[Panel]) -> Picture:
         axes = list(picture.subplots(rows, _COLUMNS, squeeze=False).flat)
         for axis, panel in zip(axes, panels, strict=False):
             _draw_bars(axis, panel)
-            axis.set_ylim(most_bars - 0.5, -0.5)  # the first on top, and all bars of one thickness
+            axis.set_ylim(most_bars - 0.5, -0.5)  # the first on top, and all bars equally thick
         for unused in axes[len(panels) :]:
             unused.set_visible(False)
         return picture
@@ -163,7 +163,7 @@ def _label(axis: Any, text: str, right_of: float, height: int) -> None:
 
 
 def _latencies(results: Results) -> Picture | None:
-    """From p50 by p99 to p99.9, one line per broker."""
+    """p50, p99 and p99.9, one line per broker."""
     scenarios = [
         compared
         for compared in compared_in(Group.LATENCY)
@@ -214,7 +214,7 @@ def _milliseconds(value: float) -> str:
 
 
 def save(picture: Picture, path: Path) -> Path:
-    """Without the date, so that the same picture is the same file."""
+    """Without the date, so that the same plot gives the same file."""
     with rc_context(STYLE):
         picture.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     return path

@@ -1,7 +1,7 @@
 """How far a run is, and how long it will take.
 
-Law: pure. What is left is guessed from what earlier rounds took for the same; in the first round from the average so
-far, so that the guess is poor at first and good from the second round on.
+Pure. The remaining time is estimated from earlier rounds; in the first round from the average so far, so the estimate
+is poor until the second round.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Step = tuple[str, str]
 @final
 class Progress:
     def __init__(self, steps: Iterable[Step]) -> None:
-        """`steps` are all that there will be, of all rounds."""
+        """`steps` are the steps of all rounds."""
         self._left = list(steps)
         self._total = len(self._left)
         self._taken_s: dict[Step, list[float]] = {}
@@ -32,15 +32,15 @@ class Progress:
         self._latest_at = now
 
     def finish(self, step: Step, now: float) -> None:
-        """What has passed since the step before belongs to this one: a start of the broker too."""
+        """The time since the last step belongs to this one, including a start of the broker."""
         assert self._latest_at is not None
-        if step in self._left:  # a broker that did not end well is noted behind its last step
+        if step in self._left:  # a broker that did not end cleanly is noted after its last step
             self._left.remove(step)
             self._taken_s.setdefault(step, []).append(now - self._latest_at)
         self._latest_at = now
 
     def left_s(self) -> float | None:
-        """None as long as nothing is known."""
+        """None while nothing is known."""
         if not self._taken_s:
             return None
         known = {step: sum(taken_s) / len(taken_s) for step, taken_s in self._taken_s.items()}

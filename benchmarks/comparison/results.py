@@ -1,7 +1,7 @@
-"""All that a run has found, and nothing that can be computed from it.
+"""Everything that a run has found, and nothing that can be computed from it.
 
-Law: frozen values that become JSON and come back the same. An outcome is of one broker in one scenario of one round;
-either it has a measurement, or a sentence that says why not.
+Frozen values that can be saved as JSON and loaded again. An outcome belongs to one broker, scenario and round; it has a
+measurement, or a sentence that says why not.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any, Final
 
 from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShare, Unit
 
-#: The broker that all others are compared with.
+#: The broker that others are compared with.
 OURS: Final = "stompbroker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """A broker that takes part, or would if it were installed."""
+    """A broker that takes part, or would if installed."""
 
     name: str
     title: str
-    #: Empty if it is not installed; then `missing` says how it can be.
+    #: Empty if it is not installed; then `missing` says how to install it.
     version: str
     missing: str = ""
-    #: What it was given, and why that is fair.
+    #: Its configuration, and why that is fair.
     configuration: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """Why there is no measurement. `is_broken` tells what went wrong from what cannot be asked of a broker."""
+    """Why there is no measurement. `is_broken` tells a fault from a missing ability."""
 
     reason: str
     is_broken: bool
@@ -52,9 +52,9 @@ class Machine:
     memory_gib: float
     kernel: str
     python: str
-    #: Of the file system that the brokers keep their data on.
+    #: Type of the brokers' file system.
     disk: str
-    #: How long 4 KiB take to be safe there.
+    #: Duration of an fsync of 4 KiB there.
     fsync_ms: float
 
 
@@ -64,7 +64,7 @@ class Results:
     took_s: float
     commit: str
     rounds: int
-    #: Whether measurements were so short that the numbers are only a sign of life.
+    #: Whether measurements were too short for meaningful numbers.
     is_quick: bool
     machine: Machine
     contestants: tuple[Contestant, ...]
@@ -76,7 +76,7 @@ def to_json(results: Results) -> str:
 
 
 def as_json(document: object) -> str:
-    """With one value to a line, so that two runs can be compared by `diff`."""
+    """One value per line, so that `diff` can compare two runs."""
     return json.dumps(document, indent=1, ensure_ascii=False, default=_enum_value) + "\n"
 
 
@@ -85,7 +85,7 @@ def from_json(text: str) -> Results:
 
 
 def from_document(document: dict[str, Any]) -> Results:
-    """From what `asdict` makes of it, once it has been JSON."""
+    """From the loaded JSON of `asdict`."""
     return Results(
         **{
             **document,

@@ -1,10 +1,9 @@
 """Runs all brokers through all sittings, in interleaved rounds.
 
-Law: one round is, for every sitting, every broker in turn: what is compared was measured within a minute or two, and a
-machine that slows down slows all of them. Nothing of another broker runs meanwhile. What broke is noted, and the rest
-of the sitting goes on with a new instance; what a broker cannot do is said and not tried, nor what broke in the round
-before: a peer may take minutes to break. How long one may be silent is its own: ours is held to the bound that it has
-elsewhere, a peer may take as long as it needs to be measured.
+A round runs, for every sitting, every broker in turn: compared figures are measured within a minute or two, and a slow
+machine slows all brokers. Only one broker runs at a time. After a fault the sitting goes on with a new instance. What a
+broker cannot do, or what broke in the last round, is not tried: a peer may take minutes to break. Each broker has its
+own timeout; ours is the same as elsewhere, those of peers are longer.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from benchmarks.scenarios import Scenario
     from benchmarks.target import Target
 
-#: Seconds that a measurement may take whose length can be foreseen.
+#: The longest measurement, in seconds, if its length can be estimated.
 _LONGEST_S: Final = 90.0
 #: The scenario that says how fast a broker passes messages on.
 _PLAIN: Final = "topic-1-to-1"
@@ -37,8 +36,8 @@ _PLAIN: Final = "topic-1-to-1"
 
 @final
 class ComparedRound:
-    """One round. `broke` is what broke in the one before, by broker and scenario; `announce` is told before each
-    measurement, `note` of each outcome."""
+    """One round. `broke` is what broke in the last one, by broker and scenario; `announce` is called before each
+    measurement, `note` with each outcome."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class ComparedRound:
             self._go_through(waiting, sitting, peer)
 
     def _go_through(self, waiting: deque[Compared], sitting: Sitting, peer: Peer) -> None:
-        """Measure with one instance, until nothing is left or something breaks; takes from `waiting`."""
+        """Measure with one instance until nothing is left or something breaks; takes from `waiting`."""
         last, has_started = waiting[-1], False
         try:
             with peer.open("") as target:
@@ -87,7 +86,7 @@ class ComparedRound:
                     found = self._measure(waiting[0].scenario, peer, target)
                     self._found(peer, waiting.popleft(), found)
         except Broken as broken:
-            if not has_started:  # nor will it for the others
+            if not has_started:  # it will not start for the others either
                 blamed = list(waiting)
                 waiting.clear()
             else:

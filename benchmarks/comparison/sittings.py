@@ -1,11 +1,11 @@
 """What is compared, as data.
 
-Law: a sitting is what one running instance of a broker goes through, from a fresh start on an empty data directory to
-its end; each broker gets one per round. Fewer starts than one per scenario, because some brokers take ten seconds for
-it. All durable scenarios of a sitting share one topic and number their subscribers from 0, so none may have fewer
-subscribers than one before it: messages would be stored for somebody who never comes.
+A sitting is everything that one instance of a broker goes through, from a start on an empty data directory to its end;
+each broker gets one per round. That saves starts, which take some brokers ten seconds. All durable scenarios of a
+sitting share one topic and number their subscribers from 0, so none may have fewer subscribers than an earlier one:
+messages would be stored for an absent subscriber.
 
-Names are what `--scenario` takes and what the JSON holds, so they stay.
+Names are part of `--scenario` and of the JSON, so they must not change.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from benchmarks.scenarios import (
 )
 
 _KIBIBYTE: Final = 1024
-#: For all alike: some take everything that is published in a second and a half, and minutes to deliver it fifty times.
+#: The same for all: some brokers take in a second and a half what they need minutes to deliver fifty times.
 _MESSAGES_TO_50: Final = 40_000
-#: Messages that are timed in a second, at higher rates: as many as at the fixed rate.
+#: Timed messages a second at higher rates: as many as at the fixed rate.
 _TIMED_PER_S: Final = 1000
 
 _THERE: Final = frozenset({Ability.TOPICS})
 _TOPICS: Final = frozenset({Ability.TOPICS, Ability.STREAMING})
 _DURABLE: Final = frozenset({Ability.DURABLE})
-#: What only the generator's STOMP roles can ask for.
+#: What only the STOMP roles of the generator can do.
 _THERE_STOMP: Final = frozenset({Ability.TOPICS, Ability.STOMP})
 _TOPICS_STOMP: Final = _THERE_STOMP | {Ability.STREAMING}
 _DURABLE_STOMP: Final = frozenset({Ability.DURABLE, Ability.STOMP})
@@ -58,11 +58,11 @@ class Group(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyAtHalf:
-    """Latency at half of the rate that the same broker has reached in the same sitting."""
+    """Latency at half the rate that the same broker reached in the same sitting."""
 
     name: str
     title: str
-    #: The scenario that says how much it can do.
+    #: The scenario that gives the full rate.
     of: str
     is_durable: bool = False
     duration_s: float = 3.0
@@ -87,7 +87,7 @@ class Compared:
     scenario: Scenario | LatencyAtHalf
     group: Group
     needs: frozenset[Ability]
-    #: It is measured in so many rounds at most.
+    #: Measured in at most so many rounds.
     most_rounds: int | None = None
 
     @property
@@ -106,7 +106,7 @@ class Compared:
 class Sitting:
     name: str
     compared: tuple[Compared, ...]
-    #: Goes through before anything is measured, so that a virtual machine has compiled its code.
+    #: Run before anything is measured, so that a virtual machine has compiled its code.
     warm_up: Throughput | None = None
 
 
@@ -134,7 +134,7 @@ def _windows(window: int) -> Compared:
 def _latency(scenario: Latency | LatencyAtHalf) -> Compared:
     needs = _DURABLE_STOMP if scenario.is_durable else _THERE_STOMP
     if isinstance(scenario, LatencyAtHalf):
-        needs |= {Ability.STREAMING}  # as what it is half of
+        needs |= {Ability.STREAMING}  # like the scenario that gives the full rate
     return Compared(scenario=scenario, group=Group.LATENCY, needs=needs)
 
 
@@ -230,7 +230,7 @@ def compared_in(group: Group) -> list[Compared]:
 
 
 def chosen(names: frozenset[str], *, is_quick: bool) -> tuple[Sitting, ...]:
-    """The sittings with only those scenarios, and those whose figures they need; all if there are no names."""
+    """The sittings with only these scenarios and those they depend on; all if there are no names."""
     needed = names | {
         compared.scenario.of
         for compared in ALL_COMPARED

@@ -1,7 +1,7 @@
-"""Where a broker stands in a scenario, over all rounds, and against ours.
+"""A broker's figures in a scenario over all rounds, compared with ours.
 
-Law: pure functions of results. A ratio is ours over the other's within each round, and then the median of them,
-because neighbours in time saw the same machine.
+Pure functions of results. A ratio is ours over the other's within each round, and then the median of them, because one
+round saw the same machine.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 class Standing:
     unit: Unit
     spread: Spread
-    #: Ours over theirs; None for ours, and where no round has both.
+    #: Ours over theirs; None for ours, and if no round has both.
     ours_over_it: float | None
     limited_by: LimitedBy
 
 
 def standing_of(contestant: str, key: FigureKey, results: Results) -> Standing | None:
-    """None if no round has measured it."""
+    """None if no round measured it."""
     measured = measurements_of(contestant, key.scenario, results)
     figures = [
         figure for measurement in measured.values() for figure in measurement.figures if figure.name == key.figure
@@ -65,7 +65,7 @@ def ratios_of(contestant: str, key: FigureKey, results: Results) -> list[float]:
 
 
 def measurements_of(contestant: str, scenario: str, results: Results) -> dict[int, Measurement]:
-    """By round."""
+    """The values by round."""
     return {
         outcome.round_number: outcome.found
         for outcome in outcomes_of(contestant, scenario, results)
@@ -74,7 +74,7 @@ def measurements_of(contestant: str, scenario: str, results: Results) -> dict[in
 
 
 def why_unmeasured(contestant: str, scenario: str, results: Results) -> Unmeasured | None:
-    """The first reason of a round that has no measurement."""
+    """The first reason why a round has no measurement."""
     for outcome in outcomes_of(contestant, scenario, results):
         if isinstance(outcome.found, Unmeasured):
             return outcome.found
@@ -88,7 +88,7 @@ def outcomes_of(contestant: str, scenario: str, results: Results) -> list[Outcom
 
 
 def figures_of(scenario: str, results: Results) -> list[str]:
-    """Names of all figures that anybody has, in the order of the one who has most."""
+    """Names of all figures, in the order of the broker that has most."""
     named = [
         [figure.name for figure in outcome.found.figures]
         for outcome in results.outcomes

@@ -1,7 +1,7 @@
-"""How fast a backlog is stored for a durable subscriber that is away, and how fast it gets it when it returns.
+"""How fast a backlog is stored for an absent durable subscriber, and how fast it drains when the subscriber returns.
 
-Law: the subscription exists before the first message; filling ends with the last RECEIPT, draining when the broker has
-taken the last ACK. The subscriber gets every message exactly once. `start_up` uses the parts.
+The subscription exists before the first message. Filling ends with the last RECEIPT, draining when the broker has taken
+the last ACK. The subscriber gets every message exactly once. `start_up` uses the parts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEBIBYTE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """What is published for somebody who is away."""
+    """What is published for the absent subscriber."""
 
     destination: str
     messages: int
@@ -93,7 +93,7 @@ def filling_of(scenario: Backlog | StartUp) -> Filling:
 
 
 def subscribe_and_leave(target: Target, identity: DurableIdentity, destination: str) -> None:
-    """Make a durable subscription whose subscriber is away from then on."""
+    """Make a durable subscription and leave it."""
     with Session.open(target.address, identity=identity) as session:
         session.subscribe(destination, ack_mode="client-individual")
         session.leave()
@@ -102,7 +102,7 @@ def subscribe_and_leave(target: Target, identity: DurableIdentity, destination: 
 def fill(
     filling: Filling, target: Target, watch: BrokerWatch, stall_s: float, show: Callable[[str], None]
 ) -> PublisherReport:
-    """Publish it all through the broker, and come back when every message has its RECEIPT."""
+    """Publish everything, and return when every message has its RECEIPT."""
     assignment = PublisherAssignment(
         address=target.address,
         destination=filling.destination,
@@ -127,7 +127,7 @@ def fill(
 def drain(
     messages: int, target: Target, watch: BrokerWatch, stall_s: float, show: Callable[[str], None]
 ) -> ReturningReport:
-    """Let the absent subscriber return and take it all."""
+    """Let the subscriber return and receive everything."""
     assignment = ReturningAssignment(address=target.address, destination=DESTINATION, identity=ABSENT, stall_s=stall_s)
     with RoleProcess(
         returning_subscriber.run,

@@ -1,9 +1,9 @@
-"""Whether others notice that a great many messages are collected at once, how long that takes, and what is left.
+"""Whether collecting many messages at once disturbs others, how long it takes, and what is left.
 
-Law: a topic is filled through the broker while one durable subscriber takes everything and another is away, which
-keeps it all. Then ordinary durable traffic at a fixed rate on another topic, alone for a while; and again, while the
-absent subscription is deleted by the operator and everything becomes collectable in one moment. The collection lasts
-from that order until no message of the topic is left, and only what was due within that time counts as beside it.
+A topic is filled while one durable subscriber takes everything and another is away, so everything stays. Then ordinary
+durable traffic runs on another topic at a fixed rate: alone, and again while the operator deletes the absent
+subscription and everything becomes collectable at once. The collection lasts until no message of the topic is left;
+only messages that were due within that time count.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _TOPIC: Final = "collected"
 _ABSENT: Final = DurableIdentity(client_id="absent", name="collected")
 _ORDINARY: Final = DurableIdentity(client_id="ordinary", name="ordinary")
-#: Seconds between two looks at what is left, which are one step into an index.
+#: Seconds between two looks at what is left; each is one index lookup.
 _POLL_S: Final = 0.02
-#: Seconds after which a collection counts as stuck. A million messages take some ten of them.
+#: Seconds after which a collection counts as stuck. A million messages take about ten.
 _PATIENCE_S: Final = 300.0
 _SECOND_NS: Final = 1_000_000_000
 
@@ -105,7 +105,7 @@ def measure(scenario: Collecting, target: Target, stall_s: float, show: Callable
 
 
 def _fill(scenario: Collecting, target: Target, stall_s: float, show: Callable[[str], None]) -> None:
-    """Publish it all to a subscriber that acknowledges it all, and one that is away."""
+    """Publish everything to a subscriber that acknowledges it, and to an absent one."""
     destination = f"/topic/{_TOPIC}"
     subscribe_and_leave(target, _ABSENT, destination)
     publishing = PublisherAssignment(
@@ -156,9 +156,9 @@ def _wait_collected(stored: Stored, topic_id: int, watch: BrokerWatch) -> None:
 
 
 def due_within(report: PacedReport, began_at_ns: int, ended_at_ns: int, *, messages_per_s: int) -> PacedReport:
-    """The same with only those latencies whose messages were due within that time.
+    """The same report with only the latencies of messages that were due within that time.
 
-    What came in order is indexed by its number, and with it by when it was due.
+    Messages arrive in order, so the index of a latency gives its due time.
     """
 
     def first_due_from(at_ns: int) -> int:

@@ -1,7 +1,7 @@
 """Deliveries per second with several publishers, or several topics.
 
-Law: as `throughput`: from the first byte of the first publisher to the last message at the last subscriber, or the last
-receipt and acknowledgement. Every topic gets the same number of messages, each subscriber of it every one exactly once.
+As in `throughput`: from the first byte of the first publisher to the last message at the last subscriber, or the last
+receipt and acknowledgement. Every topic gets the same number of messages; each subscriber gets every one exactly once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.scenarios import Crowd
     from benchmarks.target import Target
 
-#: All topics of a publisher have names of one length, and so have the frames.
+#: Topic names have one length, so that frames do, too.
 _TOPIC_DIGITS: Final = 6
 
 
@@ -54,7 +54,7 @@ def measure(scenario: Crowd, target: Target, stall_s: float) -> Measurement:
 
 
 def topics_of(scenario: Crowd) -> list[str]:
-    """One topic is the one that others use too: a durable subscriber of it stays the same."""
+    """A single topic is the one that other scenarios use, so that its durable subscriber stays the same."""
     if scenario.topics == 1:
         return [DESTINATION]
     return [f"{DESTINATION}.{number:0{_TOPIC_DIGITS}d}" for number in range(scenario.topics)]

@@ -1,7 +1,7 @@
-"""One publisher and those who receive from it, each a process, from the first byte to the last answer.
+"""One publisher and its subscribers, each a process, from the first byte to the last answer.
 
-Law: begins when both are ready; is over when the publisher has reported and the subscribers have what it sent. What the
-broker and the machine used is of that time alone.
+Begins when both are ready; ends when the publisher has reported and the subscribers have everything. Only this time
+counts for the use of broker and machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Report = TypeVar("Report")
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[Assignment, Report]):
-    """A role, and what it is told."""
+    """A role and its assignment."""
 
     role: Callable[[Assignment, ChildEnd], Report]
     assignment: Assignment
@@ -51,8 +51,7 @@ def run_flow(
     owed: Callable[[int], int] = lambda messages: messages,
     show_progress: Callable[[int], None] = lambda _messages: None,
 ) -> Flow[Report]:
-    """`owed` says how many deliveries each connection gets of so many messages; `show_progress` is told now and then
-    how many have been published."""
+    """`owed` turns messages into deliveries per connection; `show_progress` is called with the number published."""
     with (
         RoleProcess(
             publishing.role, publishing.assignment, watch=watch.look, show_progress=show_progress

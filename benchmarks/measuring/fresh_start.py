@@ -1,6 +1,6 @@
-"""How long a broker takes to start with nothing stored, and what it occupies before anybody has come.
+"""How long a broker takes to start on an empty store, and its memory before the first client.
 
-Law: it has been started already, on an empty data directory; this looks at how that went.
+The broker has already been started; this reads how that went.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a connection costs that does nothing, and how fast connections are made.
+"""The cost of an idle connection, and how fast connections are made.
 
-Law: memory is the growth of the broker's resident set over all connections, divided by their number. Lazy imports and
-first-use caches are paid before, by the role's own first connection. Then every one of them is served once.
+Memory is the growth of the broker's resident set divided by the number of connections. The role's first connection pays
+for lazy imports and caches beforehand. At the end every connection is served once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.target import Target
 
 _KIBIBYTE = 1024
-#: File descriptors that the broker and the role need beside one per connection.
+#: File descriptors that the broker and the role need besides one per connection.
 _SPARE_DESCRIPTORS = 100
 
 
@@ -68,7 +68,7 @@ def measure(scenario: IdleConnections, target: Target, stall_s: float) -> Measur
 
 
 def allow_open_files(connections: int) -> None:
-    """Raise this process's limit on open files, which broker and roles inherit, as far as the system lets it."""
+    """Raise this process's limit of open files, which broker and roles inherit, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + _SPARE_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,8 +1,8 @@
 """Whether a topic suffers when another one is flooded and its subscriber does not read.
 
-Law: both phases run on one broker, the quiet one first, with the same schedule; the flood begins with the second one,
-so its onset is measured too. The steady topic loses nothing in either. The subscriber that does not read is still
-connected at the end, and under a policy that holds back, the flood stands still by then.
+Both phases run on one broker with the same schedule, the quiet one first; the flood begins with the second, so its
+onset is measured too. The steady topic loses nothing. The subscriber that does not read is still connected at the end,
+and under a policy that holds publishers back the flood has stopped by then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.target import Target
 
 _MEBIBYTE = 1024 * 1024
-#: Longer than any measurement, so that the subscriber under `block` is there to the end.
+#: Longer than any measurement, so that `block` does not disconnect the subscriber.
 _BLOCK_TIMEOUT_S = 600
 
 
@@ -108,7 +108,7 @@ def _flood_figure(scenario: Isolation, report: FloodReport) -> Figure:
 
 
 def raise_if_not_a_flood(scenario: Isolation, report: FloodReport) -> None:
-    """What the policy promises about the flooded topic; if it is not kept, isolation was not put to the test."""
+    """Check what the policy promises about the flooded topic; otherwise isolation was not tested."""
     if not report.is_subscriber_connected:
         raise Broken(f"the subscriber that does not read was disconnected, in spite of {scenario.slow_subscriber}")
     if scenario.holds_back and report.messages_late:

@@ -1,6 +1,6 @@
 """How long a message takes at a fixed rate, from the moment it was due.
 
-Law: percentiles are of one run; all messages came, in order. See `roles.paced` for what "due" means.
+Percentiles are of one run; all messages arrived in order. `roles.paced` explains "due".
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def latency_figure(name: str, report: PacedReport, thousandths: int) -> Figure:
 
 
 def compared_latencies(scenario: str, alone: PacedReport, beside: PacedReport) -> tuple[Figure, ...]:
-    """p50 and p99 of the same traffic, alone and then beside something, the second against the first."""
+    """p50 and p99 of the same traffic, alone and beside a disturbance, the second compared with the first."""
     figures: list[Figure] = []
     for name, thousandths in (("p50", 500), ("p99", 990)):
         quiet = latency_figure(f"{name} alone", alone, thousandths)

@@ -1,13 +1,12 @@
-"""Whether others notice a durable subscriber that refuses everything it gets, and what that costs the broker.
+"""Whether a durable subscriber that refuses everything disturbs others, and what it costs the broker.
 
-Law: an ordinary durable topic is measured twice on one broker, at a fixed rate and as fast as it goes: alone, and
-beside somebody who attaches to a backlog of another topic when the second measurement begins, and refuses all of it.
-How long they wait is left to the broker's own back-off, so they come in waves: at once, and about 1, 3 and 7 s later.
-The paced part goes first and sees the first of these, the fast part a later one. Statistics are asked for at the same
-rate in both.
+An ordinary durable topic is measured twice on one broker, each time at a fixed rate and then at full speed: alone, and
+beside a subscriber that attaches to the backlog of another topic and refuses all of it. The broker's own back-off
+decides the waits, so refused messages come in waves: at once, and about 1, 3 and 7 s later. The paced part sees the
+first of these, the fast part a later one. Statistics are requested at the same rate in both.
 
-What must be so: never do more than `max_waiting` messages wait to be sent again; if that is not kept, the figures stand
-nevertheless. The ordinary topic loses nothing.
+At most `max_waiting` messages may wait for redelivery; if more do, the figures are still shown. The ordinary topic
+loses nothing.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 _REFUSED: Final = "/topic/refused"
 _REFUSER: Final = DurableIdentity(client_id="refuser", name="everything")
 _KIBIBYTE: Final = 1024
-#: Seconds between two looks at what waits.
+#: Seconds between two samples of what waits.
 _LOOK_S: Final = 0.2
-#: Seconds that a slow machine gets, when all is measured, to refuse so much that `max_waiting` is reached.
+#: Extra seconds for a slow machine to refuse so much that `max_waiting` is reached.
 _TO_THE_BOUND_S: Final = 15.0
 
 
@@ -120,7 +119,7 @@ def _measure_paced(
     *,
     begin: Callable[[], None] = lambda: None,
 ) -> PacedReport:
-    """`begin` is called at the moment at which the schedule begins."""
+    """`begin` is called when the schedule begins."""
     assignment = PacedAssignment(
         address=target.address,
         destination=throughput.DESTINATION,
@@ -168,7 +167,7 @@ def broken_promises(scenario: NackEverything, most_waiting: int) -> tuple[str, .
 
 @final
 class WaitingWatch:
-    """What waits for the one that refuses, in memory and on disk, at most."""
+    """The maximum that waits for the refusing subscriber, in memory and on disk."""
 
     def __init__(self, target: Target, stored: Stored) -> None:
         self._target = target
@@ -180,7 +179,7 @@ class WaitingWatch:
         self.largest_cursor_bytes = 0
 
     def look(self) -> None:
-        """May be called all the time; looks a few times a second."""
+        """May be called at any rate; samples a few times a second."""
         if time.monotonic() < self._next_at:
             return
         key = f"{_REFUSER.client_id}/{_REFUSER.name}"
@@ -192,7 +191,7 @@ class WaitingWatch:
         self._next_at = time.monotonic() + _LOOK_S
 
     def look_until(self, bound: int, patience_s: float) -> None:
-        """Look on until so many have waited at once, or for that long."""
+        """Sample until so many have waited at once, or until the time is over."""
         gives_up_at = time.monotonic() + patience_s
         while self.most < bound and time.monotonic() < gives_up_at:
             time.sleep(_LOOK_S)

@@ -1,7 +1,7 @@
-"""Deliveries per second when every tenth message is refused once, and has to come again.
+"""Deliveries per second when every tenth message is refused once and redelivered.
 
-Law: as durable 1 → 1. What was refused came again exactly once, to the one who refused it, so that in the end every
-message is acknowledged; redeliveries count as deliveries. A broker that waits before it sends again is asked not to.
+As durable 1 → 1. Refused messages come again exactly once, to the same subscriber, so that every message is
+acknowledged in the end; redeliveries count as deliveries. A broker with a back-off is asked not to wait.
 """
 
 from __future__ import annotations

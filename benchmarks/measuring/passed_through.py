@@ -1,6 +1,6 @@
-"""How much memory a broker occupies once a great many messages have gone through it.
+"""How much memory a broker uses after many messages have gone through it.
 
-Law: one publisher, one subscriber, a topic that keeps nothing: whatever is left behind is the broker's own.
+One publisher, one subscriber, a topic that keeps nothing: what remains is the broker's own.
 """
 
 from __future__ import annotations

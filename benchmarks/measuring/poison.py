@@ -1,13 +1,12 @@
-"""Whether one message that one subscriber cannot take slows down everybody, and what becomes of it.
+"""Whether one message that one subscriber refuses slows everybody down, and what becomes of it.
 
-Law: the same messages to the same number of durable subscribers, without poison and with one among them, on one broker,
-in the order without, with, with, without, so that a broker or machine that gets slower or faster with time favours
-neither; before that a short run that is not counted. Every run has a topic and subscriptions of its own. The poison is
-near the beginning, so that it has been tried and is dead while the others still flow.
+The same messages go to the same number of durable subscribers on one broker, in the order without, with, with, without
+poison, so that a drift over time favours neither; a short uncounted run comes first. Every run has its own topic and
+subscriptions. The poison is near the beginning, so that it is dead while the others still flow.
 
-What must be so, or the figures mean nothing: the others get everything once and nothing again; the poison lies among
-the dead letters of its topic, alone; redriven, it comes back to the subscriber that refused it and to nobody else.
-That nothing comes is known without waiting: a message is published behind it, and comes next.
+Otherwise the figures mean nothing: the others get everything exactly once; the poison is the only dead letter of its
+topic; redriven, it reaches the subscriber that refused it and nobody else. To see that nothing else arrives without
+waiting, another message is published after it and must come next.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 #: Whether there is poison in each of the runs.
 _ORDER: Final = (False, True, True, False)
-#: Of the messages, before the poison.
+#: Share of the messages before the poison.
 _POISON_AFTER: Final = 0.1
 _WARM_UP: Final = 0.1
 _BEHIND: Final = b"behind"
@@ -137,7 +136,7 @@ def _publishing_s(flow: Flow[PoisonedReport]) -> float:
 
 
 def raise_if_others_noticed(scenario: Poison, report: PoisonedReport, messages: int, *, is_poisoned: bool) -> None:
-    """The first subscriber gets the poison as often as it asked for, the others get everything once."""
+    """The first subscriber gets the poison as often as it asked for; the others get everything once."""
     poisons = 1 if is_poisoned else 0
     again = (scenario.attempts - 1) * poisons
     for number, (received, poisoned, redelivered) in enumerate(
@@ -154,7 +153,7 @@ def raise_if_others_noticed(scenario: Poison, report: PoisonedReport, messages: 
 
 
 def _wait_letters(target: Target, topic: str, patience_s: float) -> list[dict[str, Any]]:
-    """The dead letters of a topic, once there are any: the last refusal may still be on its way to the disk."""
+    """Wait for the dead letters of a topic: the last refusal may still be on its way to the disk."""
     gives_up_at = time.monotonic() + patience_s
     while not _letter_count(target, topic) and time.monotonic() < gives_up_at:
         time.sleep(_POLL_S)
@@ -165,7 +164,7 @@ def _wait_letters(target: Target, topic: str, patience_s: float) -> list[dict[st
 
 
 def _letter_count(target: Target, topic: str) -> int:
-    """At the destination where they have to lie."""
+    """The dead letters, received from their topic."""
     topics = ask(target.data, "dead_letter_topics")["topics"]
     return sum(each["letters"] for each in topics if each["destination"] == f"/topic/DLQ.{topic}")
 
@@ -187,7 +186,7 @@ def dead_after_s(letter: dict[str, Any]) -> float:
 
 
 def _redrive_and_delete(scenario: Poison, target: Target, topic: str, *, is_poisoned: bool) -> None:
-    """Let all subscribers return, redrive what there is, see who gets it, and end the subscriptions for good."""
+    """Let all subscribers return, redrive the letter, see who gets it, and delete the subscriptions."""
     destination = f"/topic/{topic}"
     with ExitStack() as open_sessions:
         sessions = [

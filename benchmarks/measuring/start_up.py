@@ -1,8 +1,8 @@
 """How long a start takes with a backlog, against an empty store, and how much memory the broker needs with it.
 
-Law: a start is timed from the new process to the line that says where it listens. The first start of all is not
-counted: it makes the tables and compiles the code. The backlog is filled through the broker; the start after a kill
-finds a write-ahead log that nobody has put away.
+A start is timed from the new process to the line with its address. The very first start is not counted: it creates the
+tables and compiles the code. The backlog is filled through the broker; the start after a kill finds a write-ahead log
+that was not checkpointed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Whether a message costs more when the store holds many.
 
-Law: the same durable 1 → 1 three times on one broker: with a few messages stored for a subscriber of another topic that
-is away; with many; and with as many again for one of the same topic that is away (here what is measured is stored for
-good, where before it was collected behind its ACK). The subscriber that is measured is new in every phase and deleted
-behind it, so that no backlog is its own.
+The same durable 1 → 1 three times on one broker: with a few messages stored for an absent subscriber of another topic;
+with many; and with as many again for an absent subscriber of the same topic (there the measured messages stay stored,
+while before they were collected after their ACK). The measured subscriber is new in every phase and deleted afterwards,
+so that no backlog is its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def measure(scenario: StoreSize, target: Target, stall_s: float, show: Callable[
     )
 
     def measure_with(messages: int, destination: str) -> Measurement:
-        """Once so many more are stored for the one that is away from `destination`."""
+        """Measure after storing so many more for the absent subscriber of `destination`."""
         filling = Filling(
             destination=destination,
             messages=messages,
@@ -70,14 +70,14 @@ def measure(scenario: StoreSize, target: Target, stall_s: float, show: Callable[
 
 
 def _delete_subscription(target: Target) -> None:
-    """Of the subscriber that was measured, so that what comes next is not stored for it."""
+    """Delete the measured subscription, so that later messages are not stored for it."""
     with Session.open(target.address, identity=numbered_identity(0)) as session:
         session.delete_subscription()
         session.leave()
 
 
 def _renamed(figure: Figure, phase: str, compared_with: FigureKey | None = None) -> Figure:
-    """Deliveries have the phase for a name; a wider column would not fit beside the ratios."""
+    """Deliveries are named after the phase; a wider column would not fit beside the ratios."""
     name = phase if figure.name == throughput.DELIVERIES else f"{phase}: {figure.name}"
     return Figure(name=name, value=figure.value, unit=figure.unit, compared_with=compared_with)
 

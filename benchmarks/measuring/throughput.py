@@ -1,7 +1,7 @@
 """Deliveries per second with one publisher that never waits.
 
-Law: the clock runs from the publisher's first byte to the last message at the last subscriber, with acknowledgements
-and receipts until the broker has taken or given the last of them. Each subscriber got every message exactly once.
+The clock runs from the publisher's first byte to the last message at the last subscriber or, with acknowledgements and
+receipts, to the last of those. Each subscriber gets every message exactly once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def measure(scenario: Throughput, target: Target, stall_s: float, watch: BrokerW
 def measurement_of(
     scenario: str, flow: Flow[Any], subscribed: SubscriberReport, reference: FigureKey | None = None
 ) -> Measurement:
-    """What a flow says about throughput; `subscribed` is what its report says of the receiving side."""
+    """The throughput of a flow; `subscribed` is the report of the receiving side."""
     published = flow.published
     deliveries = sum(subscribed.received)
     elapsed_s = max(published.finished_at, subscribed.finished_at) - published.started_at
@@ -74,7 +74,7 @@ def measurement_of(
 
 
 def raise_if_not_exactly_once(sent: int, report: SubscriberReport, *, body_bytes: int) -> None:
-    """Every connection has to have got `sent` messages, and bytes enough to be messages with that body."""
+    """Every connection must have got `sent` messages, and enough bytes for that body."""
     if not sent:
         raise Broken("the broker took no message at all")
     lost = sum(max(0, sent - received) for received in report.received)

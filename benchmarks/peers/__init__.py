@@ -1,6 +1,6 @@
 """The brokers that are compared, each in a file of its own.
 
-Law: nothing outside knows which brokers there are; it goes through `PEERS`, ours first.
+Code outside goes through `PEERS`, ours first, and does not know which brokers there are.
 """
 
 from typing import Final

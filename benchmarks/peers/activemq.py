@@ -1,7 +1,7 @@
 """ActiveMQ Classic with its STOMP connector.
 
-Law: a broker of its own with configuration and data in a temporary directory, run from the package's jar; no service
-of the package is touched.
+A separate instance with configuration and data in a temporary directory, run from the package's jar; the package's
+service is not touched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _HOME: Final = Path("/usr/share/activemq")
 _JAR: Final = _HOME / "bin" / "activemq.jar"
-#: The package gives it 512 MiB.
+#: The package's default is 512 MiB.
 _HEAP: Final = ("-Xms2G", "-Xmx2G")
 
 _DIALECT: Final = Dialect(

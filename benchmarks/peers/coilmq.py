@@ -1,7 +1,7 @@
 """CoilMQ, a STOMP broker in Python with a thread for each connection.
 
-Law: a broker of its own on a loopback port, started from an environment of its own below `.peers/`, which `make peers`
-makes. What it logs is at level ERROR, because at its default it writes a line for every connection.
+A separate instance on a loopback port, started from an environment in `.peers/` that `make peers` makes. It logs at
+level ERROR, because by default it writes a line for every connection.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ compared: it has no durable subscriptions to topics, and its queues are another 
 header that is cut by one of its reads, so that nothing can be measured for which a publisher goes full speed.
 """
 
-#: `parse_headers` in its `util/frames.py` raises ValueError for a header line without its colon, and nobody catches it.
+#: `parse_headers` in its `util/frames.py` raises an uncaught ValueError for a header line that was cut before its
+#: colon.
 _CUT: Final = "ends a connection when one of its reads of 4,096 bytes cuts a header, so no publisher can go full speed"
 _NOTHING_STORED: Final = "has no durable subscriptions to topics"
 
@@ -73,7 +74,7 @@ def _installed() -> Installed | Missing:
 @contextmanager
 def _open(settings: str) -> Iterator[Target]:
     del settings
-    address = free_address(Dialect(virtual_host=socket.getfqdn()))  # the only `host` it knows
+    address = free_address(Dialect(virtual_host=socket.getfqdn()))  # the only `host` it accepts
     with disk_directory("coilmq-benchmark-") as directory:
         configuration = Path(directory, "coilmq.cfg")
         configuration.write_text(_SETTINGS.format(port=address.port))

@@ -1,6 +1,6 @@
 """Which version of a Debian package is on this machine.
 
-Law: asks the package system and starts nothing of the package.
+Asks the package system and starts nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def installed_package(package: str, *, needs: Path) -> Installed | Missing:
-    """Present if `needs`, the file that is run, is there."""
+    """Present if `needs`, the file to run, exists."""
     if not needs.exists():
         return Missing(f"apt-get install --no-install-recommends {package} ({needs} is not there)")
     if shutil.which("dpkg-query") is None:

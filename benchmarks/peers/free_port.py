@@ -1,6 +1,6 @@
-"""A place on the loopback interface that nobody listens on, for brokers that cannot choose one themselves.
+"""A free loopback port, for brokers that cannot choose one themselves.
 
-Law: it is free when it is found. Somebody else may take it before the broker does; then the broker says so and ends.
+Another program may take it before the broker does; then the broker says so and ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def free_address(dialect: Dialect = OURS) -> Address:
-    """With a peer's patience: what it has taken in a flood, it reads before the request that is to be answered."""
+    """With a long timeout: a peer reads what it took in a flood before the request."""
     return Address(LOOPBACK, free_port(), dialect, answer_timeout_s=PEER_STALL_S)
 
 

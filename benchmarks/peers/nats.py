@@ -1,6 +1,6 @@
-"""NATS, core and JetStream: an anchor outside STOMP, with the same work in its own protocol.
+"""NATS, core and JetStream: a reference outside STOMP, with the same work in its own protocol.
 
-Law: a server of its own on a loopback port, its store in a temporary directory.
+A separate server on a loopback port, with its store in a temporary directory.
 """
 
 from __future__ import annotations

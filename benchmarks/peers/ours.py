@@ -1,6 +1,6 @@
-"""Our own broker, as one of those that are compared.
+"""Our own broker as one of those compared.
 
-Law: it gets no settings that its users would not have, and no more patience than when it is measured alone.
+It gets the default settings, and the same timeouts as when it is measured alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a peer is: a broker that ours is measured beside, and ours too.
+"""A peer: a broker that takes part in the comparison, ours included.
 
-Law: frozen data and two functions. It says whether it is on this machine, runs an instance of its own for the length
-of a `with` block, shows the configuration it gives to it, and gives the reason for whatever it cannot do.
+Frozen data and two functions: whether it is installed, and how to run an instance for a `with` block. It also has its
+configuration, and a reason for everything it cannot do.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from benchmarks.target import OpenTarget
 
 #: Seconds of silence after which a peer counts as stuck. RabbitMQ left a publisher of 1 → 50 without an answer for
-#: more than 20: slow is a result, and only what never comes is broken.
+#: more than 20, and slow is a result, not a fault.
 PEER_STALL_S: Final = 120.0
 
 
 class Ability(StrEnum):
-    """What a scenario may need."""
+    """An ability that a scenario may need."""
 
     STOMP = "speaks STOMP"
     STREAMING = "takes frames that follow each other without a pause"
@@ -42,17 +42,17 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    #: What `--peer` takes.
+    #: The value for `--peer`.
     name: str
     title: str
-    #: What it was told that it would not do of itself, and why that is fair.
+    #: Settings that differ from its defaults, and why that is fair.
     configuration: str
     installed: Callable[[], Installed | Missing]
-    #: Settings are of ours alone; a peer leaves them aside.
+    #: The settings are for our broker; other peers ignore them.
     open: OpenTarget
     #: Seconds of silence after which missing messages count as lost and a waiting publisher as stuck.
     stall_s: float = PEER_STALL_S
-    #: The reason for every ability that it has not.
+    #: A reason for every ability that it lacks.
     why_not: Mapping[Ability, str] = field(default_factory=dict)
 
     @property

@@ -1,8 +1,8 @@
 """A peer as a process group, started for a few measurements and watched from outside.
 
-Law: it is ready when it answers. What it uses is summed over the processes that it has by then. It is asked to end by
-SIGTERM and killed, with all its processes, if it does not; how it ends is not judged, because it is not on trial. It
-inherits nothing of our environment but the path and the limits.
+It is ready when it answers; its use of resources is summed over the processes that it has by then. It is stopped with
+SIGTERM, and killed with all its processes if that does not help. How it ends is not judged. It inherits only the path
+and the limits of our environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 20.0
-#: Between two questions whether it answers; start-up times are as exact as this.
+#: Seconds between two checks whether it answers, and the resolution of start-up times.
 _POLL_S: Final = 0.01
 _SHOWN_LOG_BYTES: Final = 1500
 
@@ -47,12 +47,12 @@ def answers_stomp(address: Address) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a peer is started, as often as it is."""
+    """How a peer is started."""
 
     command: tuple[str, ...]
     #: Where it will listen.
     address: Address
-    #: A directory of its own on a disk; it is started there.
+    #: Its own directory on a disk, and its working directory.
     data: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     answers: Callable[[Address], bool] = answers_stomp
@@ -73,7 +73,7 @@ def running_peer(launch: Launch) -> Iterator[Target]:
 
 @final
 class PeerProcess:
-    """A `Target` that is a process group, or several, one after the other."""
+    """A `Target` that is a process group, or several in turn."""
 
     def __init__(self, launch: Launch, log: IO[bytes]) -> None:
         """Starts nothing yet."""
@@ -119,7 +119,7 @@ class PeerProcess:
         self.start()
 
     def clean_up(self) -> None:
-        """Nothing of it is left behind, whatever state it was in."""
+        """Leave nothing behind, whatever state it is in."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

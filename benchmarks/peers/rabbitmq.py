@@ -1,7 +1,7 @@
 """RabbitMQ with its STOMP plugin.
 
-Law: a node of its own with everything of it in a temporary directory; it knows nothing of a service on the same
-machine. The port mapper that Erlang would leave behind as a daemon is run beside it, and ended behind it.
+A separate node with all its files in a temporary directory, independent of a service on the same machine. The port
+mapper, which Erlang would leave running as a daemon, is started before and stopped after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from benchmarks.target import Target
 
-#: Not the one in /usr/sbin, which changes to another user first.
+#: Not the one in /usr/sbin, which switches to another user.
 _SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 _DIALECT: Final = Dialect(
@@ -77,7 +77,7 @@ def _open(settings: str) -> Iterator[Target]:
 def _environment(directory: Path, mapper: dict[str, str]) -> dict[str, str]:
     return {
         **mapper,
-        "HOME": str(directory),  # of its cookie
+        "HOME": str(directory),  # for its cookie
         "RABBITMQ_NODENAME": f"benchmark-{mapper['ERL_EPMD_PORT']}@localhost",
         "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
@@ -93,7 +93,7 @@ def _environment(directory: Path, mapper: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _port_mapper() -> Iterator[dict[str, str]]:
-    """Run epmd in the foreground; what comes out are the variables by which a node finds it."""
+    """Run epmd in the foreground; yields the variables by which a node finds it."""
     port = str(free_port())
     with subprocess.Popen(
         ["epmd", "-address", LOOPBACK, "-port", port], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL

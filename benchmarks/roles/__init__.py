@@ -1,6 +1,6 @@
-"""The parts of the load generator, each a function that runs in a process of its own.
+"""The parts of the load generator, each a function that runs in its own process.
 
-Law: a role gets a frozen assignment and its `ChildEnd`, connects, says that it is ready, does its work when told, and
-returns a frozen report. A role knows an address and STOMP; it prints nothing and judges nothing but `Broken`.
-Instants are `time.monotonic`, which on Linux and macOS all processes share.
+A role gets a frozen assignment and its `ChildEnd`, connects, says that it is ready, works when told, and returns a
+frozen report. It knows an address and STOMP, prints nothing, and judges only what is `Broken`. Times are
+`time.monotonic`, which all processes share on Linux and macOS.
 """

@@ -1,7 +1,7 @@
-"""What passes between a role and the measurement that started it.
+"""The messages between a role and the measurement that started it: frozen values over one pipe.
 
-Law: the words are frozen values over one pipe. A role says `Reached` as often as it has stages, `Progressed` now and
-then in between when its work is long, then its report or `Failed`; the measurement says `Go`, `Expect` or `Stop`.
+A role sends `Reached` for each stage, `Progressed` now and then if its work is long, and finally its report or
+`Failed`. The measurement sends `Go`, `Expect` or `Stop`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
-#: Seconds between two words about progress.
+#: Seconds between two progress messages.
 _PROGRESS_S: Final = 1.0
 
 
@@ -31,7 +31,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """The role is alive, and has come so far."""
+    """The role is alive, and this is its progress."""
 
     messages: int
 
@@ -51,14 +51,14 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """The publisher has sent this many messages; each subscriber is owed each of them."""
+    """The publisher has sent this many messages; each subscriber must get all of them."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End work that has no end of its own."""
+    """End work that would go on for ever."""
 
 
 Word = Go | Expect | Stop
@@ -73,14 +73,14 @@ class ChildEnd:
         self._next_progress_at = 0.0
 
     def fileno(self) -> int:
-        """Readable when a word is waiting, so that a role can select on it."""
+        """Readable when a message is waiting, so that a role can select on it."""
         return self._pipe.fileno()
 
     def reach(self, stage: Stage) -> None:
         self._pipe.send(Reached(stage))
 
     def progress(self, messages: int) -> None:
-        """May be called all the time; says something about once a second."""
+        """May be called at any rate; sends about once a second."""
         now = time.monotonic()
         if now >= self._next_progress_at:
             self._next_progress_at = now + _PROGRESS_S

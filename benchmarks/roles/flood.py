@@ -1,7 +1,7 @@
-"""A role that is two bad clients at once: a subscriber that never reads, and a publisher that floods its topic.
+"""Two bad clients in one role: a subscriber that never reads, and a publisher that floods its topic.
 
-Law: the subscriber stays connected and reads nothing until the flood is over; only then does it read on, to find out
-whether the broker had disconnected it, because then the measurement would have been of nothing.
+The subscriber reads nothing until the flood is over. Then it reads on to find out whether the broker had disconnected
+it, which would make the measurement meaningless.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from benchmarks.session import Session
 if TYPE_CHECKING:
     from benchmarks.address import Address
 
-#: The smallest receive buffer that Linux grants is about this; the broker feels the full window at once.
+#: About the smallest receive buffer of Linux, so that the broker meets a full window at once.
 _STALLED_RECEIVE_BUFFER_BYTES: Final = 4096
-#: More than the kernel can hold for one connection in both directions with its usual limits (6 + 4 MiB): whoever has
-#: read that much without meeting the end of the stream is still connected.
+#: More than the kernel's usual buffers of one connection (6 + 4 MiB): after reading that much without an end of stream,
+#: the client is still connected.
 _READ_ON_BYTES: Final = 16 * 1024 * 1024
 #: Seconds without a byte that mean the same.
 _SILENCE_S: Final = 0.5
@@ -42,7 +42,7 @@ class FloodAssignment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloodReport:
     messages: int
-    #: Messages taken by the broker after `settles_after_s`: none if the flood is held back.
+    #: Messages accepted after `settles_after_s`: none if the flood is held back.
     messages_late: int
     elapsed_s: float
     processor_s: float
@@ -50,7 +50,7 @@ class FloodReport:
 
 
 def run(assignment: FloodAssignment, control: ChildEnd) -> FloodReport:
-    # With fewer cores than processes, the flood must not take the processor from the role that measures beside it.
+    # With fewer cores than processes, the flood must not take the processor from the measuring role.
     os.nice(_NICENESS)
     ring = ring_of_sends(
         assignment.destination, body_bytes=assignment.body_bytes, frames=_RING_FRAMES, with_receipts=False
@@ -82,7 +82,7 @@ def run(assignment: FloodAssignment, control: ChildEnd) -> FloodReport:
 
 
 def is_connected(stalled_subscriber: Session, *, silence_s: float) -> bool:
-    """Read on until the end of the stream, or long enough to know that there is none."""
+    """Read until the end of the stream, or enough to know that there is none."""
     stalled_subscriber.socket.settimeout(silence_s)
     read_bytes = 0
     while read_bytes < _READ_ON_BYTES:

@@ -1,7 +1,7 @@
-"""A role that looks at the broker over HTTP while others are measured.
+"""A role that watches the broker over HTTP while others are measured, until it is told to stop.
 
-Law: event streams that are read and one that is not, a scrape of `/metrics` every second, and questions at a fixed pace
-whose answers are timed; each as many as it was told to. It goes on until it is told to stop.
+As its assignment says: event streams that are read, one that is not, a scrape of `/metrics` every second, and timed
+requests at a fixed rate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SCRAPE_S: Final = 1.0
 _RECEIVE_BYTES: Final = 256 * 1024
 _TIMEOUT_S: Final = 30.0
-#: Asks for more than the socket buffers of both ends hold.
+#: Requests more than the socket buffers of both ends hold.
 _STUCK_REQUESTS: Final = 4000
 
 
@@ -33,10 +33,10 @@ class HttpWatcherAssignment:
     port: int
     #: Event streams that are read.
     streams: int = 0
-    #: Whether one more client asks a lot and reads nothing.
+    #: Whether another client requests a lot and reads nothing.
     has_stuck_client: bool = False
     scrapes: bool = False
-    #: Paths that are asked for in turn, and the time between two of them.
+    #: Paths requested in turn, and the time between two requests.
     questions: tuple[str, ...] = ()
     interval_s: float = 0.1
 
@@ -45,7 +45,7 @@ class HttpWatcherAssignment:
 class HttpWatcherReport:
     scrapes: int
     event_bytes: int
-    #: By path: how long each answer took.
+    #: Duration of each answer, by path.
     answers_ns: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -94,14 +94,14 @@ def _watch(
 
 
 def _ask(client: http.client.HTTPConnection, path: str) -> int:
-    """How long the answer took, to its last byte."""
+    """Duration of the answer up to its last byte."""
     began_at_ns = time.monotonic_ns()
     try:
         client.request("GET", path)
         response = client.getresponse()
         response.read()
     except (OSError, http.client.HTTPException):
-        # It closes what was idle; asked once more, on a new connection.
+        # The server closes idle connections; try again on a new one.
         client.close()
         began_at_ns = time.monotonic_ns()
         client.request("GET", path)

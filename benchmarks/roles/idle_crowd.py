@@ -1,7 +1,7 @@
-"""A role that is many clients that do nothing: each connects, subscribes, and waits for one message.
+"""Many idle clients: each connects, subscribes, and waits for one message.
 
-Law: connections are made in groups, each step by a whole group before the next: the broker always has a group to
-work on, and never more than a listen queue holds.
+Connections are made in groups, and each step is done by a whole group: the broker always has work, but never more than
+a listen queue holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Connections made at a time; the smallest usual listen backlog is 128.
 _GROUP: Final = 100
-#: Seconds for all of them. CoilMQ, whose listen queue is that of Python's `socketserver`, made six a second.
+#: Timeout for all of them. CoilMQ, with the listen queue of Python's `socketserver`, accepted six a second.
 _CONNECTING_S: Final = 100.0
 _RECEIVE_BYTES: Final = 64 * 1024
 
@@ -35,7 +35,7 @@ class IdleCrowdAssignment:
     destination: str
     connections: int
     body_bytes: int
-    #: Seconds without a byte after which what is missing counts as lost.
+    #: Seconds without a byte after which missing messages count as lost.
     stall_s: float
 
 
@@ -43,9 +43,9 @@ class IdleCrowdAssignment:
 class IdleCrowdReport:
     #: From the first connect to the last subscription's receipt.
     connecting_s: float
-    #: Of this process while connecting.
+    #: Processor time of this process while connecting.
     processor_s: float
-    #: From the one message sent to its last arrival.
+    #: From sending the one message to its last arrival.
     serving_s: float
     #: Connections that got it exactly once.
     served: int
@@ -91,7 +91,7 @@ def _connect_group(assignment: IdleCrowdAssignment, size: int, open_sockets: Exi
 
 
 def _receive_one_each(crowd: list[socket.socket], stall_s: float) -> list[int]:
-    """How many messages each got, once all have one or nothing comes any more."""
+    """Messages of each connection, once all have one or nothing more arrives."""
     received = [0] * len(crowd)
     served = 0
     with selectors.DefaultSelector() as selector:

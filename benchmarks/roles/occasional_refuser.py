@@ -1,7 +1,7 @@
-"""A role that is a durable subscriber which refuses every tenth message once, and takes it when it comes again.
+"""A durable subscriber that refuses every tenth message once and acknowledges its redelivery.
 
-Law: which messages are refused depends on nothing but their number. It is owed what was published, and what it refused
-once more; it asks for no wait between the two, of brokers that can be asked.
+Only a message's number decides whether it is refused. It expects everything published, and refused messages once more.
+Brokers that can be asked are asked for no back-off.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.address import Address
     from benchmarks.roles.child_end import ChildEnd
 
-#: Of ours; others do not know them, and send again at once anyway.
+#: Headers of our broker; others ignore them and redeliver at once anyway.
 _NO_BACK_OFF: Final = {"redelivery-delay": "0", "redelivery-multiplier": "1", "redelivery-jitter": "0"}
 
 
@@ -26,7 +26,7 @@ _NO_BACK_OFF: Final = {"redelivery-delay": "0", "redelivery-multiplier": "1", "r
 class OccasionalRefuserAssignment:
     address: Address
     destination: str
-    #: Seconds without a byte, once the publisher has finished, after which what is missing counts as lost.
+    #: Seconds without a byte, once the publisher has finished, after which missing messages count as lost.
     stall_s: float
 
 

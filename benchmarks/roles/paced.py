@@ -1,16 +1,15 @@
-"""A role that publishes at a fixed rate and receives it back, to measure how long messages take.
+"""Publishes at a fixed rate and receives the messages, to measure latency.
 
-Law: the schedule is open-loop. Message n is due at start + n / rate whatever happened to the ones before it, and its
-latency counts from when it was *due*: a broker that stops reading is charged for the whole queue it causes, not
-for one message (the "coordinated omission" of generators that wait for an answer before they go on). How late the
-generator itself was is reported beside it, so that nobody takes its delays for the broker's.
+The schedule is open-loop: message n is due at start + n / rate whatever happened before, and its latency counts from
+when it was *due*. So a broker that stops reading is charged for the whole queue it causes, not for one message
+("coordinated omission"). The generator's own lateness is reported too, so that it is not taken for the broker's.
 
 With a durable subscription the publisher asks for a receipt for every message and the subscriber acknowledges each;
-neither waits for the other's answer. One process and one clock, two connections. Told to stop, it publishes no more
-and waits for what it has published.
+neither waits for answers. One process, one clock, two connections. Told to stop, it publishes no more and waits for
+what it has published.
 
-At rates that leave no time for each message, some travel as companions: encoded once, sent before each message that is
-timed, and only counted. The timed one is then the last of those that were due together.
+At high rates some messages travel as companions: encoded once, sent before each timed message, and only counted. The
+timed message is then the last of those due together.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
 _RECEIVE_BYTES: Final = 256 * 1024
 _SECOND_NS: Final = 1_000_000_000
-#: Before a message is due, the last stretch is spent asking instead of sleeping: waking up takes the kernel about
-#: 0.1 ms, a third of what is measured. It costs a fifth of a core at 1,000 messages a second.
+#: Seconds of polling instead of sleeping before a message is due: waking up takes the kernel about 0.1 ms, a third of
+#: what is measured. It costs a fifth of a core at 1,000 messages a second.
 _SPIN_S: Final = 0.0002
 _SUBSCRIBER: Final = numbered_identity(0)
 
@@ -49,12 +48,12 @@ class PacedAssignment:
     messages_per_s: int
     #: At most: fewer if it is told to stop.
     messages: int
-    #: Messages that leave with each of these, before it, and are not timed. All else here counts the timed ones.
+    #: Untimed messages sent before each timed one. All other numbers here count the timed ones.
     companions: int = 0
     is_durable: bool = False
-    #: Who the durable subscriber is: one identity has one destination for good.
+    #: The durable subscriber; an identity never changes its destination.
     identity: DurableIdentity = _SUBSCRIBER
-    #: Seconds without a message, once all are sent, after which what is missing counts as lost.
+    #: Seconds without a message, once all are sent, after which missing ones count as lost.
     stall_s: float
 
 
@@ -64,7 +63,7 @@ class PacedReport:
     starts_at_ns: int
     sent: int
     received: int
-    #: Messages that came again or before an earlier one; a topic with one publisher keeps its order.
+    #: Messages that arrived twice or out of order.
     misplaced: int
     #: From due to received, in the order of arrival.
     latencies_ns: array[int]
@@ -114,7 +113,7 @@ def run(assignment: PacedAssignment, control: ChildEnd) -> PacedReport:
 def _keep_schedule(
     schedule: Schedule, arrivals: Arrivals, subscriber: socket.socket, control: ChildEnd, stall_s: float
 ) -> None:
-    """Send what is due and receive what comes, until all is back or nothing comes any more."""
+    """Send what is due and receive, until everything is back or nothing more arrives."""
     subscriber.setblocking(False)
     waited_for: list[socket.socket | ChildEnd] = [subscriber, schedule.socket, control]
     while arrivals.count < schedule.messages:
@@ -143,7 +142,7 @@ def _keep_schedule(
 
 
 def _wait_receipts(schedule: Schedule, stall_s: float) -> None:
-    """A broker may deliver a message before it has stored it, and forget the receipts of those who disconnect."""
+    """Wait for the receipts: a broker may deliver before it has stored, and drop receipts on DISCONNECT."""
     while schedule.receipts < schedule.messages_with_companions:
         readable, _, _ = select.select([schedule.socket], [], [], stall_s)
         if not readable:
@@ -155,7 +154,7 @@ def _wait_receipts(schedule: Schedule, stall_s: float) -> None:
 class Schedule:
     """The publishing side: message n is due at `starts_at_ns` + n / rate.
 
-    Invariant: messages below `_next` have been handed over, to the kernel or to `_unsent` while the kernel takes none.
+    Invariant: messages below `_next` are with the kernel, or in `_unsent` while the kernel takes none.
     """
 
     def __init__(self, assignment: PacedAssignment, connected: socket.socket, *, starts_at_ns: int) -> None:
@@ -192,7 +191,7 @@ class Schedule:
         return self.starts_at_ns + number * _SECOND_NS // self._assignment.messages_per_s
 
     def seconds_to_next(self, now_ns: int) -> float | None:
-        """None when all have been handed over."""
+        """None if all have been handed over."""
         if self._next == self.messages:
             return None
         return max(0, self.due_at_ns(self._next) - now_ns) / _SECOND_NS
@@ -213,12 +212,12 @@ class Schedule:
             try:
                 del self._unsent[: self.socket.send(self._unsent)]
             except BlockingIOError:
-                return  # the broker holds us back; the due times run on
+                return  # the broker holds us back, and due times pass
             except ConnectionError as error:
                 raise Broken(f"the broker dropped the publisher: {error}") from error
 
     def take_answers(self, chunk: bytes) -> None:
-        """Receipts, if they were asked for; anything else is broken."""
+        """Receipts if requested; anything else is broken."""
         raise_if_error(chunk)
         if not self._assignment.is_durable:
             raise Broken(f"the broker told the publisher {chunk[:400]!r}")
@@ -227,7 +226,7 @@ class Schedule:
 
 @final
 class Arrivals:
-    """The receiving side; with a socket for them, it acknowledges.
+    """The receiving side; acknowledges if it has a socket for that.
 
     Invariant: `count` messages have arrived, of which `misplaced` were not the successor of an earlier one.
     """
@@ -237,7 +236,7 @@ class Arrivals:
         self._ack_ids = AckIdReader()
         self.latencies_ns = array("q")
         self.misplaced = 0
-        #: Companions included.
+        #: Including companions.
         self.frames = 0
         self._stamps = StampReader()
         self._newest = -1
@@ -256,7 +255,7 @@ class Arrivals:
 
     def acknowledge(self, chunk: bytes) -> None:
         if self._acknowledged_to is not None and (ack_ids := self._ack_ids.read(chunk)):
-            # A few at a time into a buffer of megabytes: what the kernel does not take is no schedule any more.
+            # A few ACKs fit a buffer of megabytes; if not, the schedule is lost anyway.
             sent = acknowledge_all(ack_ids)
             if self._acknowledged_to.send(sent) != len(sent):
                 raise Broken("the broker takes no acknowledgements from the subscriber")

@@ -1,7 +1,7 @@
-"""A role that is several durable subscribers of one topic, the first of which cannot take poison and refuses it.
+"""Several durable subscribers of one topic, the first of which refuses poison.
 
-Law: as `subscriber`, and every connection counts the poison it gets and what the broker calls a redelivery. The first
-one asks for a short back-off and few attempts, so that the poison is a dead letter before the measurement is over.
+Like `subscriber`; every connection also counts poison and redeliveries. The first one asks for a short back-off and few
+attempts, so that the poison is a dead letter before the measurement is over.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class PoisonedAssignment:
     #: Deliveries of the poison to the first subscriber, and the wait between them.
     attempts: int
     delay_ms: int
-    #: Whether poison comes at all.
+    #: Whether there is any poison.
     is_poisoned: bool
-    #: Seconds without a byte, once the publisher has finished, after which what is missing counts as lost.
+    #: Seconds without a byte, once the publisher has finished, after which missing messages count as lost.
     stall_s: float
 
 

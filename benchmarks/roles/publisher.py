@@ -1,7 +1,7 @@
 """A role that publishes as fast as it is allowed to, for a given time or until it has published enough.
 
-Law: sent messages are counted in bytes. All frames have one size and are encoded before the clock starts, so a position
-in the byte stream says how many messages have left and how many the window still allows.
+Messages are counted in bytes: all frames have one size and are encoded before the clock starts, so a position in the
+stream says how many messages have been sent and how many the window still allows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.address import Address
     from benchmarks.frame_counting import StreamCounter
 
-#: Bytes handed to the kernel in one call without a window: large enough that calls cost nothing beside the copying.
+#: Bytes per call without a window: large enough that calls cost nothing compared with copying.
 RING_BYTES: Final = 256 * 1024
 _RECEIVE_BYTES: Final = 256 * 1024
 
@@ -34,14 +34,14 @@ class PublisherAssignment:
     address: Address
     destination: str
     body_bytes: int
-    #: It ends at whichever of the two comes first.
+    #: Ends at whichever comes first.
     duration_s: float = math.inf
     most_messages: int | None = None
-    #: Messages that may be without their RECEIPT at a time; 0 asks for none.
+    #: Outstanding RECEIPTs; 0 asks for none.
     receipt_window: int
-    #: Whether every message has to be on disk before its RECEIPT, with brokers that want to be told.
+    #: Whether every message must be on disk before its RECEIPT, for brokers that have to be told.
     is_stored: bool = False
-    #: Which message, counted from 0, is poison; there must be an end then.
+    #: Which message, counted from 0, is poison; needs a bound on the messages.
     poison_at: int | None = None
     #: Seconds without progress after which the broker counts as hung.
     stall_s: float
@@ -51,7 +51,7 @@ class PublisherAssignment:
 class PublisherReport:
     messages: int
     started_at: float
-    #: When the last message had left or, with a window, when the last RECEIPT was there.
+    #: When the last message was sent or, with a window, the last RECEIPT arrived.
     finished_at: float
     processor_s: float
 
@@ -60,7 +60,7 @@ def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
     frames_in_ring = assignment.receipt_window or max(1, RING_BYTES // (assignment.body_bytes + 64))
     if assignment.poison_at is not None:
         assert assignment.most_messages is not None
-        frames_in_ring = max(frames_in_ring, assignment.most_messages)  # once round, so that there is one
+        frames_in_ring = max(frames_in_ring, assignment.most_messages)  # one round, so one poison message
     ring = ring_of_sends(
         assignment.destination,
         body_bytes=assignment.body_bytes,
@@ -82,7 +82,7 @@ def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
 
 
 def publish(stream: SendStream, assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
-    """Wait for the word, and send as fast as the stream goes, until time or messages are up."""
+    """Wait for `Go`, and send as fast as possible until time or messages are used up."""
     control.reach(Stage.READY)
     control.wait_word()
     processor_at_start, started_at = time.process_time(), time.monotonic()
@@ -103,7 +103,7 @@ def publish(stream: SendStream, assignment: PublisherAssignment, control: ChildE
 
 @final
 class ReceiptCounter:
-    """Counts RECEIPTs; an ERROR between them is raised."""
+    """Counts RECEIPTs; raises an ERROR."""
 
     def __init__(self) -> None:
         self._counter = FrameCounter()
@@ -140,7 +140,7 @@ class SendStream:
         most_messages: int | None = None,
         receipts: StreamCounter | None = None,
     ) -> None:
-        """`receipts` counts what is answered, if that is not STOMP."""
+        """`receipts` counts answers, if the protocol is not STOMP."""
         connected.setblocking(False)
         self.socket = connected
         self._ring = ring
@@ -154,7 +154,7 @@ class SendStream:
 
     @property
     def messages(self) -> int:
-        """Messages that have left, the one that is under way included."""
+        """Messages sent, including an unfinished one."""
         return -(-self.position // self._ring.frame_bytes)
 
     def is_exhausted(self) -> bool:
@@ -167,19 +167,19 @@ class SendStream:
         return is_between_frames and (not self._window_bytes or self._receipts.frames == self.messages)
 
     def end_at(self, messages: int) -> None:
-        """Give it an end, which it must not have passed."""
+        """Set its end, which it must not have passed."""
         self._end = messages * self._ring.frame_bytes
 
     def finish(self) -> None:
-        """From now on only the frame that is under way may be completed."""
+        """From now on only complete the current frame."""
         self._is_finishing = True
 
     def may_send(self) -> bool:
-        """Whether the window lets it, whatever the kernel takes."""
+        """Whether the window allows more."""
         return self._allowed_bytes() > 0
 
     def push(self) -> bool:
-        """Send what kernel and window take now. False if that is nothing."""
+        """Send what kernel and window allow now. False if that is nothing."""
         begin, allowed = self.position % len(self._view), self._allowed_bytes()
         if allowed == 0:
             return False
@@ -188,17 +188,17 @@ class SendStream:
         except BlockingIOError:
             return False
         except ConnectionError as error:
-            self.receive()  # raises what the broker said before it closed, if it said anything
+            self.receive()  # raises the broker's ERROR, if there is one
             raise Broken(f"the broker dropped the publisher: {error}") from error
         return True
 
     def wait(self, stall_s: float) -> None:
-        """Wait until the kernel takes more or a RECEIPT is there."""
+        """Wait until the kernel takes more or a RECEIPT arrives."""
         if not self._wait_and_receive([], stall_s):
             raise Broken(f"the broker took nothing from the publisher for {stall_s:g} s")
 
     def wait_or_word(self, control: ChildEnd) -> None:
-        """The same, for as long as it takes or until `control` has a word."""
+        """The same without a timeout, or until `control` has a message."""
         self._wait_and_receive([control], None)
 
     def _wait_and_receive(self, also: list[ChildEnd], timeout_s: float | None) -> bool:
@@ -218,7 +218,7 @@ class SendStream:
         return int(min(to_end, self._receipts.frames * self._ring.frame_bytes + self._window_bytes - self.position))
 
     def receive(self) -> None:
-        """Count the receipts that are there."""
+        """Count the receipts that have arrived."""
         try:
             length = self.socket.recv_into(self._buffer)
         except (BlockingIOError, ConnectionError):

@@ -1,8 +1,8 @@
-"""A role that is several publishers, each on a connection of its own, each as fast as it is allowed to.
+"""Several publishers, each with its own connection, each as fast as it is allowed to.
 
-Law: all publish the same number of messages to each of their topics. When time is up, whoever is behind the one who
-is furthest catches up with it; so every subscriber of every topic is owed the same number, and a broker that starves a
-publisher pays for it. A publisher with several topics goes through them in turn.
+All publish the same number of messages to each of their topics: when time is up, the others catch up with the furthest.
+So every subscriber expects the same number, and a broker that starves a publisher pays for it. A publisher with several
+topics goes through them in turn.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
     from benchmarks.address import Address
 
-#: Bytes handed to the kernel in one call. Less than one publisher alone uses, so that the others have their turn.
+#: Bytes per call. Less than a single publisher uses, so that the others get their turn.
 _RING_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishersAssignment:
     address: Address
-    #: One publisher for each, with the topics that it publishes to.
+    #: The topics of each publisher.
     destinations: tuple[tuple[str, ...], ...]
     body_bytes: int
     duration_s: float
-    #: Messages that each may have without their RECEIPT, if it has one topic; 0 asks for none.
+    #: Outstanding RECEIPTs of each, if it has one topic; 0 asks for none.
     receipt_window: int
-    #: Whether every message has to be on disk before its RECEIPT, with brokers that want to be told.
+    #: Whether every message must be on disk before its RECEIPT, for brokers that have to be told.
     is_stored: bool = False
     #: Seconds without progress after which the broker counts as hung.
     stall_s: float
 
 
 def run(assignment: PublishersAssignment, control: ChildEnd) -> PublisherReport:
-    """Reports the messages of all together."""
+    """Reports the messages of all publishers together."""
     with ExitStack() as open_sessions:
         sessions = [open_sessions.enter_context(Session.open(assignment.address)) for _ in assignment.destinations]
         streams = [
@@ -75,7 +75,7 @@ def run(assignment: PublishersAssignment, control: ChildEnd) -> PublisherReport:
 
 
 def _push(streams: Sequence[SendStream], stall_s: float) -> None:
-    """Send what kernel and windows take of all; wait if that is nothing."""
+    """Send what kernel and windows allow; wait if that is nothing."""
     pushed = [stream.push() for stream in streams]
     if any(pushed):
         return
@@ -89,7 +89,7 @@ def _push(streams: Sequence[SendStream], stall_s: float) -> None:
 
 
 def _ring(assignment: PublishersAssignment, destinations: tuple[str, ...]) -> FrameRing:
-    """One message to each topic counts as one frame, so that the stream ends behind all or before all."""
+    """One message to each topic counts as one frame, so that all topics get the same number."""
     assert len(destinations) == 1 or not assignment.receipt_window, "receipts are counted for one topic"
     frames = assignment.receipt_window or max(1, _RING_BYTES // (assignment.body_bytes * len(destinations)))
     rings = [

@@ -1,7 +1,7 @@
-"""A role that is a durable subscriber which refuses everything it gets, as fast as it gets it.
+"""A durable subscriber that refuses everything at full speed.
 
-Law: it subscribes when it is told to go, and goes on until it is told to stop. How long a refused message waits is
-left to the broker. That nothing comes for a while is no fault: everything may be waiting.
+Subscribes when told to go, until told to stop. The broker decides how long a refused message waits, so silence is not a
+fault: everything may be waiting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RefuserReport:
 
 
 def run(assignment: RefuserAssignment, control: ChildEnd) -> RefuserReport:
-    # With fewer cores than processes, it must not take the processor from the role that measures beside it.
+    # With fewer cores than processes, it must not take the processor from the measuring role.
     os.nice(_NICENESS)
     with Session.open(assignment.address, identity=assignment.identity) as session:
         control.reach(Stage.READY)

@@ -1,8 +1,7 @@
-"""A role that comes back to a durable subscription and takes what it has missed, acknowledging every message.
+"""Returns to a durable subscription and acknowledges everything it missed.
 
-Law: the clock starts with the SUBSCRIBE, which is answered before the first message; from then on every buffer is
-counted and acknowledged as `AnsweringReceiver` does it. It is owed what the measurement tells it, neither less nor
-more.
+The clock starts with the SUBSCRIBE, which is answered before the first message; then `AnsweringReceiver` counts and
+acknowledges every buffer. It must get exactly what the measurement says.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class ReturningAssignment:
     address: Address
     destination: str
     identity: DurableIdentity
-    #: Seconds without a byte after which what is missing counts as lost.
+    #: Seconds without a byte after which missing messages count as lost.
     stall_s: float
 
 
@@ -66,7 +65,7 @@ def run(assignment: ReturningAssignment, control: ChildEnd) -> ReturningReport:
 def _receive_all(
     session: Session, receiver: AnsweringReceiver, expected: int, control: ChildEnd, stall_s: float
 ) -> float:
-    """Receive until all is there, or nothing comes any more; says when the first bytes were there."""
+    """Receive until everything is there or nothing more arrives; returns when the first bytes arrived."""
     first_at = time.monotonic() if session.leftover else None
     has_unsent = receiver.take_leftover(session.leftover)
     session.leftover = b""

@@ -1,8 +1,7 @@
-"""A role that receives on one or many connections and counts, acknowledging when asked to.
+"""Receives and counts on one or many connections, with or without acknowledgements.
 
-Law: no work per message, except one regular expression match where ids have to be acknowledged. Frames are counted by
-their NULs; every connection is owed what the publisher sent, neither less nor more. Other roles use the parts, with
-other answers.
+No work per message, except one regular expression match for ids to acknowledge. Frames are counted by their NULs; every
+connection must get exactly what the publisher sent. Other roles use the parts with other answers.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ class SubscriberAssignment:
     connections: int
     #: `client-individual` with an ACK for every MESSAGE, instead of `auto`.
     acknowledges: bool
-    #: Each connection has a durable subscription of its own, see `numbered_identity`.
+    #: Each connection has its own durable subscription, see `numbered_identity`.
     is_durable: bool = False
     durable_name: str = "benchmark"
-    #: Seconds without a byte, once the publisher has finished, after which what is missing counts as lost.
+    #: Seconds without a byte, once the publisher has finished, after which missing messages count as lost.
     stall_s: float
 
 
@@ -50,9 +49,9 @@ class SubscriberReport:
     #: Messages received on each connection.
     received: tuple[int, ...]
     byte_count: int
-    #: When the last message was there or, with acknowledgements, when the broker had taken the last of them.
+    #: When the last message arrived or, with acknowledgements, the broker had taken the last one.
     finished_at: float
-    #: Of this process, and how long it was measured: from its first message to `finished_at`.
+    #: Processor time of this process, and over what time: from its first message to `finished_at`.
     processor_s: float
     busy_s: float
 
@@ -84,16 +83,16 @@ def run(assignment: SubscriberAssignment, control: ChildEnd) -> SubscriberReport
 
 
 class Leaving(Protocol):
-    """A connected client, of whichever protocol."""
+    """A connected client of any protocol."""
 
     def leave(self) -> int:
-        """Disconnect, and say how many messages came before the broker had seen everything sent here."""
+        """Disconnect; returns how many messages came before the broker had read everything."""
 
 
 def receive_and_leave(
     sessions: Sequence[Leaving], receivers: Sequence[Receiver], control: ChildEnd, stall_s: float
 ) -> SubscriberReport:
-    """Receive on subscribed sessions what the publisher is said to have sent, and disconnect."""
+    """Receive what the publisher sent on subscribed sessions, and disconnect."""
     control.reach(Stage.READY)
     started = _receive_all(receivers, control, stall_s)
     finished_at = time.monotonic()
@@ -116,7 +115,7 @@ class _Start:
 
 
 def _receive_all(receivers: Sequence[Receiver], control: ChildEnd, stall_s: float) -> _Start:
-    """Receive until every connection has what the publisher sent, or nothing comes any more."""
+    """Receive until every connection has everything, or nothing more arrives."""
     start: _Start | None = None
     expected: int | None = None
     with selectors.DefaultSelector() as selector:
@@ -145,17 +144,17 @@ def _receive_all(receivers: Sequence[Receiver], control: ChildEnd, stall_s: floa
 
 
 class Receiver(Protocol):
-    """One connection's receiving side; both methods say whether something is left to send."""
+    """One connection's receiving side; both methods return whether something is left to send."""
 
     socket: socket.socket
 
     @property
     def messages(self) -> int:
-        """Once all has come; raises `Broken` if they do not fit what was answered."""
+        """Called at the end; raises `Broken` if the numbers do not match the answers."""
 
     @property
     def counted(self) -> int:
-        """Messages so far. One may be answered already that is not counted yet."""
+        """Messages so far. One may be answered and not yet counted."""
 
     @property
     def byte_count(self) -> int: ...
@@ -201,7 +200,7 @@ class CountingReceiver:
 class AnsweringReceiver:
     """Answers every message, all of one buffer in one write.
 
-    `again` deliveries come beside those of what was published, because something is refused.
+    `again` is the number of redeliveries, because something is refused.
 
     Invariant: `_unsent` holds the answers, in order, that the kernel has not yet taken.
     """
@@ -244,7 +243,7 @@ class AnsweringReceiver:
         return self._take(receive_into(self.socket, self._buffer))
 
     def take_leftover(self, leftover: bytes) -> bool:
-        """Count and answer what came behind the answer to SUBSCRIBE."""
+        """Count and answer what came after the answer to SUBSCRIBE."""
         self._buffer[: len(leftover)] = leftover
         return self._take(len(leftover))
 
@@ -268,9 +267,9 @@ class AnsweringReceiver:
 
 
 def receive_into(connected: socket.socket, buffer: bytearray) -> int:
-    """Fill `buffer` and say how far; 0 if nothing is there. A broker that closes is broken.
+    """Fill `buffer` and return the length; 0 if nothing is there. A broker that closes is broken.
 
-    What it said before is then still in `buffer`: an ERROR is the last frame of a connection.
+    An ERROR that came before is then still in `buffer`.
     """
     try:
         length = connected.recv_into(buffer)

@@ -1,7 +1,7 @@
-"""A role that is several subscribers, each of topics of its own.
+"""Several subscribers, each with its own topics.
 
-Law: as `subscriber`, where all connections have the same topic. Every connection is owed the same number of messages,
-over all of its topics together.
+Like `subscriber`, where all connections have the same topic. Every connection must get the same number of messages over
+all its topics.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSubscribersAssignment:
     address: Address
-    #: One connection for each, with the topics that it subscribes to; a durable one has one.
+    #: The topics of each connection; a durable one has one topic.
     destinations: tuple[tuple[str, ...], ...]
     #: `client-individual` with an ACK for every MESSAGE, instead of `auto`.
     acknowledges: bool = False
     is_durable: bool = False
-    #: Seconds without a byte, once the publishers have finished, after which what is missing counts as lost.
+    #: Seconds without a byte, once the publishers have finished, after which missing messages count as lost.
     stall_s: float
 
 
@@ -48,7 +48,7 @@ def run(assignment: TopicSubscribersAssignment, control: ChildEnd) -> Subscriber
         for number, destinations in enumerate(assignment.destinations):
             identity = numbered_identity(number) if assignment.is_durable else None
             session = open_sessions.enter_context(Session.open(assignment.address, identity=identity))
-            # What is confirmed is the last subscription, which the broker takes behind all others.
+            # Confirming the last subscription confirms all, since the broker takes them in order.
             session.socket.sendall(frames.subscribe_besides(destinations[:-1]))
             session.subscribe(destinations[-1], ack_mode="client-individual" if assignment.acknowledges else "auto")
             session.socket.setblocking(False)

@@ -1,7 +1,6 @@
-"""The command line: options in, a page, its pictures and an exit code out.
+"""The command line: options in, a page, its plots and an exit code out.
 
-Law: as that of the comparison: 0 if everything could be measured, however it grows; 1 if the broker is broken; 2 for a
-mistake in the options. Progress goes to standard error.
+Exit code 0 if everything could be measured; 1 if the broker is broken; 2 for wrong options. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 _PAGE: Final = Path("benchmarks/SCALING.md")
 _MINUTES: Final = 2.0
 _QUICK_MINUTES: Final = 0.2
-#: Connections of the largest point, and some.
+#: Connections of the largest point, plus some.
 _CONNECTIONS: Final = 300
 _OURS: Final = next(peer for peer in PEERS if peer.name == OURS)
 
@@ -50,7 +49,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Raises `SystemExit` with code 2, and prints why, when the arguments make no sense."""
+    """Raises `SystemExit` with code 2, and prints why, if the arguments are wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scaling", description="Measure how stompbroker grows on this machine."
     )
@@ -122,7 +121,7 @@ def measured(options: Options, open_target: OpenTarget) -> Growth:
 
 
 def _run_rounds(options: Options, open_target: OpenTarget) -> tuple[Outcome, ...]:
-    """A round is every point of every series once, each with a broker of its own."""
+    """A round is every point of every series once, each with its own broker."""
     scenarios = [point.scenario for series in options.series for point in series.points]
     numbers = range(1, options.page.rounds + 1)
     progress = Progress((OURS, scenario.name) for _ in numbers for scenario in scenarios)

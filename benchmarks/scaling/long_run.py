@@ -1,8 +1,8 @@
 """What a message costs the broker, minute after minute.
 
-Law: durable 1 → 1 at a fixed rate, with ledger and statistics on, so that every slice of the run has the same work. The
-cost is processor time of the broker per message. It is flat if the last quarter costs what the second one did; the
-first one is left out, because caches fill and files grow to their size in it.
+Durable 1 → 1 at a fixed rate with ledger and statistics, so that every slice of the run has the same work. The cost is
+the broker's processor time per message. It is flat if the last quarter costs as much as the second; the first is left
+out, because caches fill and files grow in it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from benchmarks.target import Target
 
 _QUARTERS: Final = 4
-#: Slices of a run of less than so many minutes are shorter than one.
+#: Runs shorter than so many minutes have slices of less than a minute.
 _FEWEST_SLICES: Final = 12
 _MILLISECOND_NS: Final = 1_000_000
 
@@ -108,7 +108,7 @@ def measure(run: LongRun, target: Target, stall_s: float, show: Callable[[str], 
 
 
 def slices_of(run: LongRun, samples: Sequence[Sample], latencies_ns: array[int]) -> tuple[Slice, ...]:
-    """From samples at the borders of the slices; the last one may come a little late, with the end of the run."""
+    """Slices from samples at their borders; the last sample may be a little late."""
     found: list[Slice] = []
     for number, (before, after) in enumerate(pairwise(samples[: run.slices + 1])):
         timed = latencies_ns[_border(run, number, latencies_ns) : _border(run, number + 1, latencies_ns)]
@@ -129,7 +129,7 @@ def _border(run: LongRun, number: int, latencies_ns: array[int]) -> int:
 
 
 def flatness(slices: Sequence[Slice]) -> float:
-    """Cost of a message in the last quarter over that in the second one: 1 if time changes nothing."""
+    """Cost of a message in the last quarter over that in the second: 1 if it is flat."""
     quarter = len(slices) // _QUARTERS
     last, second = slices[-quarter:], slices[quarter : 2 * quarter]
     return statistics.fmean(each.cost_us for each in last) / statistics.fmean(each.cost_us for each in second)

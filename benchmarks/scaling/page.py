@@ -1,7 +1,7 @@
-"""How it grows, as a page to read.
+"""The scaling results as a Markdown page.
 
-Law: Markdown from results. It computes nothing but ratios to the first point of a series, and bytes from messages. What
-could not be measured has its reason below the table.
+Computes only ratios to the first point of a series, and bytes from messages. What could not be measured has its reason
+below the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LONG_RUN: Final = "long-run"
 _MINUTE_S: Final = 60
-#: Where bodies grow, a ratio of messages says nothing.
+#: With growing bodies a ratio of messages means nothing.
 _BYTES: Final = "bodies delivered"
 
 _HEAD: Final = """\
@@ -52,7 +52,7 @@ quarter is left out, because caches fill and files grow to their size in it.
 
 
 def rendered(growth: Growth, pictures: Mapping[str, str]) -> str:
-    """`pictures` are paths from the page, by the name of a series or of the long run."""
+    """`pictures` are paths relative to the page, by the name of a series or of the long run."""
     parts = [_HEAD]
     if growth.series.is_quick:
         parts.append(QUICK)

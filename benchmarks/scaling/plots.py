@@ -1,8 +1,7 @@
-"""Growth as pictures.
+"""The scaling results as plots.
 
-Law: one file per series and one for the long run, drawn in the style of the comparison's, from which they differ in
-what they show: a line over a logarithmic axis with the spread of the rounds as a band, or over time. The same results
-give the same file.
+One file per series and one for the long run, in the style of the comparison: a line over a logarithmic axis, with the
+range of the rounds as a band, or over time. The same results give the same file.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ class Panel:
 
     title: str
     figure: str
-    #: What is shown for a value at a point.
+    #: The shown value at a point.
     shown: Callable[[float, Point], float]
-    #: For values that span so much that zero has no place among them.
+    #: For values over several orders of magnitude.
     is_logarithmic: bool = False
 
 
@@ -66,7 +65,7 @@ _COST: Final = Panel("broker per delivery, µs of processor time", COST, _as_it_
 
 
 def panels_of(series: Series) -> tuple[Panel, ...]:
-    """Where bodies grow, bytes are what counts, and the rate falls by powers of ten."""
+    """With growing bodies bytes matter, and the rate falls by powers of ten."""
     if not series.has_bytes:
         return (_DELIVERIES, _COST)
     return (
@@ -76,7 +75,7 @@ def panels_of(series: Series) -> tuple[Panel, ...]:
 
 
 def draw_all(growth: Growth, directory: Path) -> dict[str, Path]:
-    """Every picture that there is something for, by the name of its series or of the long run."""
+    """Draw every plot that has data; by the name of its series or of the long run."""
     drawn: dict[str, Path] = {}
     for series in SERIES:
         if spreads_of(series, DELIVERIES, growth.series):
@@ -87,7 +86,7 @@ def draw_all(growth: Growth, directory: Path) -> dict[str, Path]:
 
 
 def spreads_of(series: Series, figure: str, results: Results) -> list[tuple[Point, Spread]]:
-    """Of the points that have the figure."""
+    """The points that have the figure."""
     standings = [(point, standing_of(OURS, FigureKey(point.name, figure), results)) for point in series.points]
     return [(point, standing.spread) for point, standing in standings if standing is not None]
 
@@ -134,7 +133,7 @@ def _over_time(found: LongRunFound) -> Picture:
             axis.plot(minutes, values, color=OUR_COLOUR, marker="o", markersize=3, linewidth=1.4)
             axis.set_title(title)
             axis.set_xlabel("minutes")
-            axis.set_xlim(0, 1.03 * max(minutes))  # the last marker is whole
+            axis.set_xlim(0, 1.03 * max(minutes))  # show the whole last marker
             axis.set_ylim(0, _HEADROOM * max(values))
             axis.grid(**_GRID)
         return picture

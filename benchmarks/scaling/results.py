@@ -1,7 +1,7 @@
-"""All that a run has found about growth.
+"""Everything that a scaling run has found.
 
-Law: frozen values that become JSON and come back the same. The points of the series are outcomes like those of a
-comparison, with ours as the only broker; the long run has its slices, or a sentence that says why not.
+Frozen values that can be saved as JSON and loaded again. Points of a series are outcomes as in the comparison, with
+ours as the only broker; the long run has slices, or a sentence that says why not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LongRunFound:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
     series: Results
-    #: None if it was not asked for.
+    #: None if it was not requested.
     long_run: LongRunFound | Unmeasured | None
 
 

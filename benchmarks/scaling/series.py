@@ -1,7 +1,4 @@
-"""What is varied, as data.
-
-Law: a series is one scenario with one number changed from point to point.
-"""
+"""The series as data: each is one scenario with one number changed from point to point."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _KIBIBYTE: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    #: Where it stands on the axis.
+    #: Position on the axis.
     at: int
     scenario: Throughput | Crowd
 
@@ -30,9 +27,9 @@ class Point:
 class Series:
     name: str
     title: str
-    #: What the number on the axis counts.
+    #: Label of the axis.
     axis: str
-    #: Whether it counts bytes of a body.
+    #: Whether the axis is the size of bodies.
     has_bytes: bool = False
     points: tuple[Point, ...]
 
@@ -85,7 +82,7 @@ SERIES: Final = (
 
 
 def quickened(series: Series) -> Series:
-    """The same points in a third of the time."""
+    """The same points, measured for a third of the time."""
     return replace(
         series,
         points=tuple(

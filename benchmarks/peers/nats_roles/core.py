@@ -1,6 +1,6 @@
 """Publisher and subscriber for NATS core: topics, nothing stored, nothing acknowledged.
 
-Law: as `roles.publisher` without receipts and `roles.subscriber` without acknowledgements.
+Like `roles.publisher` without receipts and `roles.subscriber` without acknowledgements.
 """
 
 from __future__ import annotations

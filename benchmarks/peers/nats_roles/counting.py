@@ -1,8 +1,8 @@
-"""What a receiver learns from a stream of NATS messages without parsing it message by message.
+"""Counts a stream of NATS messages without parsing each message.
 
-Law: the results do not depend on where the stream is cut into buffers. A message is two lines, its head and its body,
-and no body holds a line feed, so half of the line ends are messages. The one PING that the server sends each client
-after some seconds is a line on its own: half a message, which rounding down takes away again.
+Results do not depend on where the stream is cut into buffers. A message is two lines, head and body, and bodies hold no
+line feed, so half of the line ends are messages. The one PING that the server sends each client after some seconds is a
+single line: half a message, which rounding down removes.
 
 On the hot path of the generator, as `frame_counting`.
 """
@@ -47,7 +47,7 @@ class MessageCounter:
 
 @final
 class StoredCounter:
-    """Counts the messages by which JetStream says that it has stored something; a refusal between them is raised."""
+    """Counts JetStream's confirmations; raises a refusal."""
 
     __slots__ = ("_counter",)
 
@@ -71,9 +71,9 @@ class StoredCounter:
 
 @final
 class AcknowledgeReplies:
-    """Acknowledges every message at the subject that it names for it.
+    """Acknowledges every message at its reply subject.
 
-    Invariant: `_rest` is the end of the stream behind its last line feed.
+    Invariant: `_rest` is the end of the stream after its last line feed.
     """
 
     __slots__ = ("_rest",)

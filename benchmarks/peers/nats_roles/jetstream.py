@@ -1,8 +1,8 @@
 """Publisher and subscriber for JetStream: every message is stored and confirmed, every delivery acknowledged.
 
-Law: as `roles.publisher` with a window of receipts and `roles.subscriber` with durable subscriptions. One stream holds
-all topics; each subscriber has a durable consumer of its own, which pushes, and waits for an explicit acknowledgement
-of each message. An identity comes back to its consumer.
+Like `roles.publisher` with a window of receipts and `roles.subscriber` with durable subscriptions. One stream holds all
+topics; each subscriber has its own durable push consumer with explicit acknowledgements, and an identity returns to its
+consumer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _STREAM: Final = "benchmark"
 STREAM: Final = {"name": _STREAM, "subjects": ["topic.>"], "storage": "file", "retention": "limits"}
-#: As our broker's prefetch.
+#: Our broker's default prefetch.
 MAX_ACK_PENDING: Final = 1000
 
 
@@ -72,7 +72,7 @@ def run_subscriber(assignment: SubscriberAssignment, control: ChildEnd) -> Subsc
 
 
 def _attach(session: NatsSession, subject: str, identity: DurableIdentity) -> None:
-    """Come to a durable consumer, which is made if there is none, as the stream is."""
+    """Attach to a durable consumer; creates it and the stream if needed."""
     name = f"{identity.client_id}-{identity.name}-{subject.replace('.', '-')}"
     inbox = f"answers.{name}"
     session.listen(inbox)

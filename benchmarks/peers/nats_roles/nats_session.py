@@ -1,7 +1,7 @@
 """One connected NATS client on a blocking socket, for everything that is not measured.
 
-Law: as `benchmarks.session`, one request and one answer; the measured stretches take `socket` and work on it
-themselves. Nothing is published before every subscriber is ready, so what comes is the answer.
+Like `benchmarks.session`: one request, one answer; measured code takes `socket` and works on it directly. Nothing is
+published before every subscriber is ready, so what arrives is the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _RECEIVE_BYTES: Final = 64 * 1024
 _SHOWN_BYTES: Final = 400
 _SUBSCRIPTION: Final = 1
-#: Of answers to requests.
+#: Subject of answers to requests.
 _INBOX: Final = 2
 
 
@@ -35,7 +35,7 @@ class NatsSession:
 
     @classmethod
     def open(cls, address: Address) -> Self:
-        """A client that the server has let in."""
+        """A connected client."""
         session = cls(open_socket(address))
         try:
             session._wait_line(b"INFO ")
@@ -55,17 +55,17 @@ class NatsSession:
         self.socket.close()
 
     def subscribe(self, subject: str) -> None:
-        """Subscribe, and come back when the server knows of it."""
+        """Subscribe, and return when the server has processed it."""
         self.socket.sendall(protocol.subscribe(subject, number=_SUBSCRIPTION))
         self._ping()
 
     def listen(self, subject: str) -> None:
-        """Subscribe to answers, whoever is asked."""
+        """Subscribe to the answers to all requests."""
         self.socket.sendall(protocol.subscribe(subject, number=_INBOX))
         self._ping()
 
     def ask(self, subject: str, question: Mapping[str, object], *, inbox: str) -> Any:
-        """What is answered at `inbox`, which has to be listened to; an error in it is raised."""
+        """The answer at `inbox`, which must be subscribed to; raises an error in it."""
         self.socket.sendall(protocol.request(subject, question, reply_to=inbox))
         head = self._wait_line(b"MSG ")
         answer = json.loads(self._wait_line(b"{"))
@@ -74,7 +74,7 @@ class NatsSession:
         return answer
 
     def leave(self) -> int:
-        """Wait until the server has seen everything sent here, and say how many messages came before."""
+        """Wait until the server has processed everything; returns how many messages came before."""
         self.socket.settimeout(self._answer_timeout_s)
         lines = self._ping()
         return lines // 2
@@ -96,7 +96,7 @@ class NatsSession:
         return line
 
     def _next_line(self) -> bytes:
-        """A byte at a time: what lies behind a line stays where the measured stretch will look for it."""
+        """Reads byte by byte, so that what follows the line stays in the socket for the measured code."""
         line = bytearray()
         while not line.endswith(b"\r\n"):
             line += receive(self.socket, 1)

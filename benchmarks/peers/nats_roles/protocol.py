@@ -1,6 +1,6 @@
 """The few lines of the NATS protocol that a load generator sends, as bytes.
 
-Law: encoding only. Bodies hold no line feed, which lets the receiving side count messages by their line ends.
+Encoding only. Bodies hold no line feed, so that the receiving side can count messages by their line ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def subscribe(subject: str, *, number: int) -> bytes:
 
 
 def publish(subject: str, body: bytes, *, reply_to: str = "") -> bytes:
-    """With `reply_to` the server, or whoever receives it, answers there."""
+    """The server, or the receiver, answers at `reply_to`."""
     names = f"{subject} {reply_to}" if reply_to else subject
     return b"PUB %b %d\r\n%b\r\n" % (names.encode(), len(body), body)
 
@@ -38,7 +38,7 @@ def request(subject: str, question: Mapping[str, object], *, reply_to: str) -> b
 
 
 def acknowledge_all(replies: list[bytes]) -> bytes:
-    """An empty message to each subject is an acknowledgement of what had it for its reply."""
+    """Acknowledgements: an empty message to each reply subject."""
     if not replies:
         return b""
     begin, end = b"PUB ", b" 0\r\n\r\n"
