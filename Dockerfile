@@ -4,24 +4,24 @@ COPY . .
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir dist .
 
 FROM python:3.13-slim AS system
-# A fixed number, so that the owner of a mounted directory can be set from outside. The directories belong to
-# the broker before they become volumes: a new volume takes over its owner.
+# A fixed uid, so that the owner of a mounted directory can be set from outside. A new volume takes over the owner of its
+# directory, so the directories are created first.
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin broker \
     && install --directory --owner broker --group broker /data /lake /reports
 ENTRYPOINT ["stompbroker"]
 
 # The nightly report, and the Spark that computes it: `docker build --target analytics .`
 FROM system AS analytics
-# Mounted, not copied: neither the sources nor the wheel stay behind in a layer.
+# Mounted, not copied: no layer keeps the sources or the wheel.
 RUN --mount=from=build,source=/src,target=/src \
     pip install --no-cache-dir --constraint /src/constraints.txt "$(ls /src/dist/*.whl)[analytics]"
-# matplotlib and Spark keep small files of their own, and this user has no home.
+# matplotlib and Spark write small files, and this user has no home.
 ENV HOME=/tmp
 USER broker
 VOLUME /reports
 CMD ["report", "--nightly", "--data", "/data", "--out", "/reports"]
 
-# What `docker build .` makes, since it is the last.
+# The last stage, so `docker build .` makes this one.
 FROM system AS broker
 RUN --mount=from=build,source=/src,target=/src \
     pip install --no-cache-dir --constraint /src/constraints.txt "$(ls /src/dist/*.whl)[postgres]"
@@ -29,6 +29,6 @@ USER broker
 VOLUME /data
 EXPOSE 61613 8613
 
-# `stats` asks the running broker through its data directory, so it answers only if the event loop does.
+# `stats` asks the running broker through its data directory, so it answers only if the event loop runs.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD ["stompbroker", "stats", "--data", "/data"]
 CMD ["serve", "--host", "0.0.0.0", "--data", "/data"]

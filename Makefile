@@ -1,5 +1,5 @@
-# One verb per target; `make` alone lists them. Whatever a verb needs is installed into .venv by itself,
-# and again only when pyproject.toml or constraints.txt changes. ARGS="..." is passed on to the program.
+# `make` alone lists the targets. Each installs what it needs into .venv, and again only when pyproject.toml or
+# constraints.txt changes. ARGS="..." is passed on to the program.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,22 +11,22 @@ SAMPLE_DATE := 2026-11-15
 
 .PHONY: help serve report test check bench bench-peers bench-scaling peers soak format install constraints wheel clean
 
-help:  ## List the verbs
+help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-# `exec`: with no shell in between, make sees the broker end with 0 on Ctrl-C and has nothing to complain about.
+# `exec`: without a shell in between, make sees the broker's exit code 0 on Ctrl-C and does not complain.
 serve: $(VENV)/core.stamp  ## Run the broker (ARGS="--port 61613")
 	@exec $(BIN)/stompbroker serve $(ARGS)
 
-# The date is fixed, and so is every number in it.
+# The date is fixed, and so is every number in the report.
 report: $(VENV)/analytics.stamp  ## Make a sample day and the report on it (ARGS="--master local[2]")
 	@$(BIN)/python -m stompbroker_report.generate --lake $(SAMPLE)/lake --date $(SAMPLE_DATE)
 	@$(BIN)/stompbroker report --lake $(SAMPLE)/lake --out $(SAMPLE) --date $(SAMPLE_DATE) $(ARGS)
 	@echo "Open it in a browser: file://$(CURDIR)/$(SAMPLE)/reports/dt=$(SAMPLE_DATE)/report.html"
 
-# One process more than processors, since many tests wait for a process of their own, and four at most: each has a
-# PostgreSQL server and brokers of its own. Whoever runs out of tests takes some of another's, because a few tests take
-# as long as a thousand others. `ARGS="-n 0"` is one process.
+# One process more than processors, since many tests wait for other processes; four at most, since each has its own
+# PostgreSQL server and brokers. A process that runs out of tests takes over some of another's, because a few tests take
+# as long as a thousand others. `ARGS="-n 0"` uses one process.
 WORKERS = $$($(BIN)/python -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
 test: $(VENV)/dev.stamp $(PEERS)/object-store.stamp  ## Run all tests (ARGS="-k cursor")
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -40,27 +40,27 @@ check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
 bench: $(VENV)/dev.stamp  ## Measure throughput and latency
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-peers: $(VENV)/dev.stamp  ## Measure it beside RabbitMQ, ActiveMQ, CoilMQ and NATS (ARGS="--peer rabbitmq")
+bench-peers: $(VENV)/dev.stamp  ## Compare it with RabbitMQ, ActiveMQ, CoilMQ and NATS (ARGS="--peer rabbitmq")
 	@$(BIN)/python -m benchmarks.comparison $(ARGS)
 
-bench-scaling: $(VENV)/dev.stamp  ## Measure how it grows (ARGS="--only long-run --minutes 60")
+bench-scaling: $(VENV)/dev.stamp  ## Measure how it scales (ARGS="--only long-run --minutes 60")
 	@$(BIN)/python -m benchmarks.scaling $(ARGS)
 
-# Those that Debian has are installed by whoever may; here it is only said how.
-peers: $(VENV)/dev.stamp $(PEERS)/coilmq.stamp  ## Install the brokers to measure beside, or say how
+# Debian packages need root, so this only says how to install them.
+peers: $(VENV)/dev.stamp $(PEERS)/coilmq.stamp  ## Install the brokers to compare with, or say how
 	@$(BIN)/python -m benchmarks.peers
 
-soak: $(VENV)/dev.stamp  ## Kill the broker under load and see that nothing is lost (ARGS="--kills 100")
+soak: $(VENV)/dev.stamp  ## Kill the broker under load and check that nothing is lost (ARGS="--kills 100")
 	@$(BIN)/python -m soak $(ARGS)
 
-format: $(VENV)/dev.stamp  ## Format the code and mend what the linter can
+format: $(VENV)/dev.stamp  ## Format the code and fix what the linter can
 	@$(BIN)/ruff check --fix --exit-zero
 	@$(BIN)/ruff format
 
-install: $(VENV)/dev.stamp  ## Install all that development needs into .venv
+install: $(VENV)/dev.stamp  ## Install everything for development into .venv
 
-# A dry run downloads and resolves, but installs nothing. The header of the file is kept.
-constraints: $(VENV)/dev.stamp  ## Resolve all dependencies anew into constraints.txt
+# A dry run downloads and resolves, but installs nothing. The file keeps its header.
+constraints: $(VENV)/dev.stamp  ## Resolve all dependencies again into constraints.txt
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 		|| { echo "Pins are made on Python 3.11: make clean constraints PYTHON=python3.11" >&2; exit 1; }
 	@$(BIN)/pip install -qq --dry-run --ignore-installed --report $(VENV)/resolved.json '.[analytics,dev,postgres]'
@@ -97,7 +97,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@$(INSTALL) --editable '.[analytics,dev]'
 	@touch $(VENV)/core.stamp $(VENV)/analytics.stamp $@
 
-# Neither of these in $(VENV): the one wants other versions of what we use, the other is measured and not used.
+# Not in $(VENV): the object store needs other versions of our dependencies, and CoilMQ is only measured.
 $(PEERS)/object-store.stamp: tests/support/object_store.txt
 	@echo "Installing an object store for the tests into $(PEERS)/object-store"
 	@$(PYTHON) -m venv --clear $(PEERS)/object-store
@@ -110,7 +110,7 @@ $(PEERS)/coilmq.stamp: benchmarks/peers/coilmq.txt
 	@$(PEERS)/coilmq/bin/pip install -qq --no-deps -r benchmarks/peers/coilmq.txt
 	@touch $@
 
-# pip is the last thing venv puts in place, so its presence says that the environment is whole.
+# venv installs pip last, so its presence means that the environment is complete.
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "stompbroker needs Python 3.11 or later; name one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
