@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from stompbroker.changes import Answer, Lane, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Lane, Unit, Verdict
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -35,7 +35,7 @@ from tests.support.sinks import ListSink
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from stompbroker.changes import Journal
+    from stompbroker.changes import Effect, Journal
     from stompbroker.delivery import Topic
 
 __all__ = ["JournalContract"]
@@ -85,8 +85,8 @@ class JournalContract:
         completed: list[int] = []
         async with self.journal() as journal:
             for number in range(100):
-                publications = {self.topic(f"t{number % 3}"): [make_message()]} if number % 2 else {}
-                journal.submit(Unit(publications, [], partial(completed.append, number)))
+                effects: list[Effect] = [Appended(self.topic(f"t{number % 3}"), [make_message()])] if number % 2 else []
+                journal.submit(Unit(effects, then=partial(completed.append, number)))
             await self.idle(journal)
 
         assert sorted(completed) == list(range(100))
@@ -96,8 +96,8 @@ class JournalContract:
         lane = Lane(Signal())
         async with self.journal() as journal:
             for number in range(100):
-                publications = {} if number % 3 else {self.topic("a"): [make_message()]}
-                journal.submit(Unit(publications, [], partial(completed.append, number), lane=lane))
+                effects: list[Effect] = [] if number % 3 else [Appended(self.topic("a"), [make_message()])]
+                journal.submit(Unit(effects, then=partial(completed.append, number), lane=lane))
             await self.idle(journal)
 
         assert completed == list(range(100))
@@ -108,8 +108,8 @@ class JournalContract:
         lanes = [Lane(Signal()) for _ in range(7)]
         async with self.journal() as journal:
             for number in range(100):
-                publications = {self.topic(f"t{number % 3}"): [make_message()]}
-                journal.submit(Unit(publications, [], partial(completed.append, number), lane=lanes[number % 7]))
+                appended = Appended(self.topic(f"t{number % 3}"), [make_message()])
+                journal.submit(Unit([appended], then=partial(completed.append, number), lane=lanes[number % 7]))
             await self.idle(journal)
 
         assert completed == list(range(100))
@@ -118,8 +118,8 @@ class JournalContract:
         seen: list[tuple[int, int]] = []
         async with self.journal() as journal:
             left, right = self.topic("left"), self.topic("right")
-            publications = {left: [make_message()], right: [make_message(), make_message()]}
-            journal.submit(Unit(publications, [], lambda: seen.append((left.published, right.published))))
+            effects: list[Effect] = [Appended(left, [make_message()]), Appended(right, make_messages(2))]
+            journal.submit(Unit(effects, then=lambda: seen.append((left.published, right.published))))
             await self.idle(journal)
 
         assert seen == [(1, 2)]
@@ -129,7 +129,8 @@ class JournalContract:
         async with self.journal() as journal:
             topic = self.topic("a")
             for _ in range(10):
-                journal.submit(Unit({topic: [make_message()] * 3}, [], lambda: ends.append(topic.log.end_offset)))
+                appended = Appended(topic, [make_message()] * 3)
+                journal.submit(Unit([appended], then=lambda: ends.append(topic.log.end_offset)))
             await self.idle(journal)
 
         assert ends == list(range(3, 31, 3))
@@ -141,9 +142,9 @@ class JournalContract:
 
             def submit_another() -> None:
                 completed.append("first")
-                journal.submit(Unit({topic: [make_message()]}, [], lambda: completed.append("second")))
+                journal.submit(Unit([Appended(topic, [make_message()])], then=lambda: completed.append("second")))
 
-            journal.submit(Unit({topic: [make_message()]}, [], submit_another))
+            journal.submit(Unit([Appended(topic, [make_message()])], then=submit_another))
             await self.idle(journal)
             await self.idle(journal)
 
@@ -152,11 +153,11 @@ class JournalContract:
     async def test_answers_outside_of_transactions_count_at_once(self) -> None:
         async with self.journal() as journal:
             consumer = transient_consumer(self.registry, "a")
-            journal.submit(Unit({self.topic("a"): make_messages(3)}, [], lambda: None))
+            journal.submit(Unit([Appended(self.topic("a"), make_messages(3))]))
             await self.idle(journal)
             sending.deliver_slice(consumer, 0)
 
-            journal.submit(Unit({}, [Answer(consumer, Verdict.ACK, 1, 2)], lambda: None))
+            journal.submit(Unit([], [Answer(consumer, Verdict.ACK, 1, 2)]))
 
             assert consumer.subscription.counters.acked == 2
             assert consumer.in_flight == 1
@@ -167,7 +168,7 @@ class JournalContract:
         async with self.journal() as journal:
             consumer = transient_consumer(self.registry, "a")
             topic = self.topic("a")
-            journal.submit(Unit({topic: make_messages(3)}, [], lambda: None))
+            journal.submit(Unit([Appended(topic, make_messages(3))]))
             await self.idle(journal)
             sending.deliver_slice(consumer, 0)
             answers = [Answer(consumer, Verdict.ACK, 1, 3)]
@@ -175,7 +176,7 @@ class JournalContract:
             def look() -> None:
                 seen.append((topic.log.end_offset, consumer.subscription.counters.acked))
 
-            journal.submit(Unit({topic: make_messages(2)}, answers, look, is_transaction=True))
+            journal.submit(Unit([Appended(topic, make_messages(2))], answers, look, is_transaction=True))
             await self.idle(journal)
 
         assert seen == [(5, 3)]

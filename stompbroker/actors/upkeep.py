@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from stompbroker.changes import Unit
+from stompbroker.changes import Purged, Unit
 from stompbroker.delivery import Mark, withdrawing
 from stompbroker.storage import StoreDamaged, StoreFailing
 
@@ -116,5 +116,6 @@ async def _purge(purged: dict[Topic, dict[Offset, Message]], journal: Journal) -
         log.error("expired messages cannot be deleted", reason=reason)
         done.set()
 
-    journal.submit(Unit({}, [], done.set, purged=purged, owes_receipt=False, refused=note_refused))
+    effects = [Purged(topic, messages) for topic, messages in purged.items()]
+    journal.submit(Unit([*effects], then=done.set, owes_receipt=False, refused=note_refused))
     await done.wait()

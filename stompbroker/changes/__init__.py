@@ -5,15 +5,25 @@ own: dead letters, and the removal of subscriptions that nobody uses. Neighbours
 """
 
 from stompbroker.changes.dead_letters import DeadLetters
-from stompbroker.changes.effects import Effect, SetAside, SettledDeliveries
+from stompbroker.changes.effects import (
+    Appended,
+    Created,
+    Effect,
+    PendingDeliveries,
+    Purged,
+    Removed,
+    SetAside,
+    SettledDeliveries,
+)
 from stompbroker.changes.idle_subscriptions import IdleSubscriptions
 from stompbroker.changes.journal import Journal, JournalStatistics, MemoryJournal, StoreState
 from stompbroker.changes.letters import Provenance, provenance_of, redriven
-from stompbroker.changes.removing import removal
 from stompbroker.changes.unit import Answer, Decision, Lane, Unit, Verdict
 
 __all__ = [
     "Answer",
+    "Appended",
+    "Created",
     "DeadLetters",
     "Decision",
     "Effect",
@@ -22,7 +32,10 @@ __all__ = [
     "JournalStatistics",
     "Lane",
     "MemoryJournal",
+    "PendingDeliveries",
     "Provenance",
+    "Purged",
+    "Removed",
     "SetAside",
     "SettledDeliveries",
     "StoreState",
@@ -30,5 +43,4 @@ __all__ = [
     "Verdict",
     "provenance_of",
     "redriven",
-    "removal",
 ]

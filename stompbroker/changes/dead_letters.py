@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
-from stompbroker.changes.effects import claim_settled
+from stompbroker.changes.effects import Appended, Removed, claim_settled
 from stompbroker.changes.letters import letter_of
-from stompbroker.changes.removing import removal
 from stompbroker.changes.unit import Unit
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Waiting, WhenUsedUp, withdrawing
@@ -26,7 +25,7 @@ from stompbroker.ledger.outcome import Outcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stompbroker.changes.effects import Effect
+    from stompbroker.changes.effects import SettledDeliveries
     from stompbroker.changes.journal import Journal
     from stompbroker.clock import Clock
     from stompbroker.delivery import Registry, Subscription, Topic
@@ -62,7 +61,7 @@ class DeadLetters:
     def give_up(self, used_up: Sequence[Waiting]) -> None:
         """These are not tried again: do with them what their policies say."""
         publications: dict[Topic, list[Message]] = {}
-        deaths: list[Effect] = []
+        deaths: list[SettledDeliveries] = []
         size_bytes = 0
         for entry in used_up:
             reading, offset = entry
@@ -108,19 +107,16 @@ class DeadLetters:
         if deaths:
             self._submit(publications, deaths)
 
-    def _submit(self, publications: dict[Topic, list[Message]], deaths: list[Effect]) -> None:
+    def _submit(self, publications: dict[Topic, list[Message]], deaths: list[SettledDeliveries]) -> None:
         self._journal.submit(
             Unit(
-                publications,
-                [],
-                lambda: None,
-                effects=deaths,
+                [*(Appended(topic, letters) for topic, letters in publications.items()), *deaths],
                 owes_receipt=False,
                 refused=lambda reason: self._note_refused(deaths, reason),
             )
         )
 
-    def _note_refused(self, deaths: list[Effect], reason: str) -> None:
+    def _note_refused(self, deaths: list[SettledDeliveries], reason: str) -> None:
         """The store cannot take one of them: each is tried alone, and one that is alone waits."""
         entries = [Waiting(effect.reading, Offset(effect.claimed.ranges[0][0])) for effect in deaths]
         if len(entries) > 1:
@@ -174,13 +170,4 @@ class DeadLetters:
             return
         registry.leave(list(subscription.consumers), now_ns)
         if subscription.identity in registry.durable:
-            self._journal.submit(
-                removal(
-                    subscription,
-                    registry,
-                    self._clock,
-                    then=lambda: None,
-                    outcome=Outcome.EVICTED,
-                    refused=try_again,
-                )
-            )
+            self._journal.submit(Unit([Removed(subscription, registry, Outcome.EVICTED)], refused=try_again))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, final
 
 import structlog
 
-from stompbroker.changes.removing import removal
+from stompbroker.changes.effects import Removed
+from stompbroker.changes.unit import Unit
 from stompbroker.clock import NANOSECONDS, iso_time
 from stompbroker.ledger.outcome import Outcome
 
@@ -72,6 +73,5 @@ class IdleSubscriptions:
         def say_not(reason: str) -> None:
             log.error("a durable subscription cannot be deleted", subscription=key, reason=reason)
 
-        self._journal.submit(
-            removal(subscription, self._registry, self._clock, then=say, refused=say_not, outcome=Outcome.EVICTED)
-        )
+        removed = Removed(subscription, self._registry, Outcome.EVICTED)
+        self._journal.submit(Unit([removed], then=say, refused=say_not))

@@ -5,22 +5,21 @@ Law: a unit becomes durable as a whole, then visible as a whole; `complete` is t
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from stompbroker.changes.effects import claim_refused, claim_settled
+from stompbroker.changes.effects import Appended, claim_refused, claim_settled
 from stompbroker.commitlog import OffsetRanges
-from stompbroker.delivery import Part, Refusal, answering, withdrawing
+from stompbroker.delivery import Part, Refusal, answering
 from stompbroker.ledger.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection
 
     from stompbroker.changes.effects import Effect
-    from stompbroker.delivery import Consumer, Reading, Subscription, Topic
-    from stompbroker.ids import Offset
-    from stompbroker.message import Message
+    from stompbroker.delivery import Consumer, Reading, Subscription
     from stompbroker.signals import Signal
 
 __all__ = ["Answer", "Decision", "Lane", "Unit", "Verdict"]
@@ -76,88 +75,44 @@ class Lane:
         self._moved.wake()
 
 
-@final
-class Unit:
-    """Messages and answers, in the order they were sent; `then` is called once all of it is durable and visible.
+def _nothing() -> None:
+    pass
 
-    It may also create or delete durable subscriptions; whoever does has told the registry, and `then` finishes it. The
-    broker's own units settle messages by dead letters, and take such letters out of their topic.
+
+@final
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Effects and answers, in the order they were sent; `then` is called once all of it is durable and visible.
 
     Invariants:
         decisions are those that are not effects yet, and not applied
     """
 
-    __slots__ = (
-        "answered",
-        "answers",
-        "appended",
-        "created",
-        "decisions",
-        "effects",
-        "is_transaction",
-        "lane",
-        "needs_order",
-        "owes_receipt",
-        "publications",
-        "purged",
-        "refused",
-        "removed",
-        "removed_as",
-        "size_bytes",
-        "then",
-    )
-
-    def __init__(
-        self,
-        publications: dict[Topic, list[Message]],
-        answers: list[Answer],
-        then: Callable[[], None],
-        *,
-        lane: Lane | None = None,
-        owes_receipt: bool = True,
-        is_transaction: bool = False,
-        created: Subscription | None = None,
-        removed: Subscription | None = None,
-        removed_as: Outcome = Outcome.UNSUBSCRIBED,
-        effects: Sequence[Effect] = (),
-        purged: Mapping[Topic, Mapping[Offset, Message]] | None = None,
-        refused: Callable[[str], None] | None = None,
-    ) -> None:
-        self.publications = publications
-        self.answers = answers
-        #: Whose answers its receipts speak of; the journal's to set.
-        self.answered: Collection[Subscription] = ()
-        #: What the answers mean, once that is decided.
-        self.decisions: list[Decision] = []
-        self.then = then
-        #: Whose unit it is; None for the broker's own.
-        self.lane = lane
-        #: Whether somebody waits to be told that it is durable.
-        self.owes_receipt = owes_receipt
-        #: Whether its answers count only together with its messages.
-        self.is_transaction = is_transaction
-        self.created = created
-        self.removed = removed
-        #: What that means for what the removed subscription has not settled.
-        self.removed_as = removed_as
-        #: What it will do to deliveries, which are pending until then.
-        self.effects = list(effects)
-        #: Messages that go although they are not settled; they may be without their bodies.
-        self.purged = purged or {}
-        #: Whether it counts only behind everything submitted before, although nothing of it is stored.
-        self.needs_order = False
-        #: Called instead of `then`, with the reason, if the store cannot take it at all.
-        self.refused = refused
-        #: The first offset of its messages in each topic that they are written to; the journal's to set.
-        self.appended: Mapping[Topic, Offset] = {}
-        #: What it keeps in memory while it waits; the journal's to set.
-        self.size_bytes = 0
+    effects: list[Effect] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    then: Callable[[], None] = _nothing
+    _: KW_ONLY
+    #: Whose unit it is; None for the broker's own.
+    lane: Lane | None = None
+    #: Whether somebody waits to be told that it is durable.
+    owes_receipt: bool = True
+    #: Whether its answers count only together with its messages.
+    is_transaction: bool = False
+    #: Whether it counts only behind everything submitted before, although nothing of it is stored.
+    needs_order: bool = False
+    #: Called instead of `then`, with the reason, if the store cannot take it at all.
+    refused: Callable[[str], None] | None = None
+    #: What the answers mean, once that is decided.
+    decisions: list[Decision] = field(init=False, default_factory=list)
+    #: Whose answers its receipts speak of; the journal's to set.
+    answered: Collection[Subscription] = field(init=False, default=())
+    #: What it keeps in memory while it waits; the journal's to set.
+    size_bytes: int = field(init=False, default=0)
 
     @property
     def only_publishes(self) -> bool:
         """Whether it says nothing of what was delivered or answered."""
-        others = self.answered or self.decisions or self.effects or self.purged
-        return not (others or self.needs_order or self.created is not None or self.removed is not None)
+        return not (self.answered or self.needs_order) and all(isinstance(each, Appended) for each in self.effects)
 
     def decide(self) -> None:
         """Find out what the answers mean. That is settled when they come: their consumer may have left afterwards."""
@@ -224,28 +179,19 @@ class Unit:
                 refused += effect.claimed.total
         subscription.counters.late += max(0, answer.last + 1 - answer.first - refused)
 
-    def undo(self, now_ns: int) -> None:
-        """The store has refused it: what was pending for it is not any more."""
-        effects, self.effects = self.effects, []
-        for effect in effects:
-            effect.undo(now_ns)
-
-    def reserve(self) -> None:
-        """The messages that have to be stored get their offsets, for as long as the store does not refuse the batch."""
-        self.appended = {
-            topic: topic.log.reserve(len(messages)) for topic, messages in self.publications.items() if topic.is_stored
-        }
+    def refuse(self, now_ns: int, reason: str) -> None:
+        """The store cannot take it: nothing of it is done."""
+        for effect in self.effects:
+            effect.undo(now_ns, reason)
+        if self.refused is not None:
+            self.refused(reason)
 
     def complete(self, now_ns: int) -> None:
         """Make it visible. Called by the journal, once, when the unit is durable."""
-        for topic, messages in self.publications.items():
-            topic.append(messages, now_ns, reserved=self.appended.get(topic))
+        for effect in self.effects:
+            effect.apply(now_ns)
         if self.answers:
             self.decide()
         if self.decisions:
             self.apply_decisions(now_ns)
-        for effect in self.effects:
-            effect.apply(now_ns)
-        for topic, messages_at in self.purged.items():
-            withdrawing.purge(topic, messages_at, now_ns)
         self.then()

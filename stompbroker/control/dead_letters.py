@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import trio
 
-from stompbroker.changes import Unit, provenance_of, redriven
+from stompbroker.changes import Appended, Purged, Unit, provenance_of, redriven
 from stompbroker.control.request import (
     Completion,
     ControlError,
@@ -218,8 +218,9 @@ class DeadLetterMethods:
         for letter in letters:
             withdrawing.skip(topic, letter.offset, letter.message, now_ns)
         completion = Completion("take it")
-        purged = {topic: {letter.offset: letter.message for letter in letters}}
-        self._journal.submit(Unit(instead, [], completion.finish, purged=purged, refused=completion.refuse))
+        purged = Purged(topic, {letter.offset: letter.message for letter in letters})
+        effects = [*(Appended(*published) for published in instead.items()), purged]
+        self._journal.submit(Unit(effects, then=completion.finish, refused=completion.refuse))
         await completion.wait()
 
     # Finding ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, final
 
-from stompbroker.changes import StoreState, removal
+from stompbroker.changes import Removed, StoreState, Unit
 from stompbroker.clock import NANOSECONDS, iso_time
 from stompbroker.control.explaining import describe_delivery
 from stompbroker.control.kept import Place
@@ -256,7 +256,7 @@ class SubscriptionMethods:
         if subscription.is_durable and subscription.identity in self._registry.durable:
             completion = Completion(f"let {subscription.key!r} go")
             finish, refuse = completion.finish, completion.refuse
-            self._journal.submit(removal(subscription, self._registry, self._clock, then=finish, refused=refuse))
+            self._journal.submit(Unit([Removed(subscription, self._registry)], then=finish, refused=refuse))
             await completion.wait()
         return removed
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.message import size_of_all
+from stompbroker.changes import Appended, Created, Removed
 
 if TYPE_CHECKING:
     from stompbroker.changes import Unit
-    from stompbroker.delivery import Subscription
     from stompbroker.journal.health import Health
     from stompbroker.memory_budget import MemoryBudget
 
@@ -68,15 +67,13 @@ class Backlog:
         return self.size_bytes >= OVERFULL_BACKLOG_BYTES
 
     def take(self, unit: Unit) -> None:
-        unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(map(size_of_all, unit.publications.values()))
+        unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(effect.size_bytes for effect in unit.effects)
         self._waiting.append(unit)
         self.taken += 1
         self.size_bytes += unit.size_bytes
         self._budget.adjust(unit.size_bytes)
         if unit.lane is not None:
             unit.lane.enter(unit)
-        for topic in unit.publications:
-            topic.pending_units += 1
         if self.size_bytes >= MAX_BACKLOG_BYTES:
             self._health.note_backlog(is_long=True)
 
@@ -86,21 +83,20 @@ class Backlog:
         return bool(self._waiting) and not self._waits_for_room(self._waiting[0])
 
     def _waits_for_room(self, unit: Unit) -> bool:
-        return self._health.is_out_of_room and bool(unit.publications)
+        return self._health.is_out_of_room and any(isinstance(effect, Appended) for effect in unit.effects)
 
     def hand_out(self) -> list[Unit]:
         """The units of the next batch, perhaps none."""
         units: list[Unit] = []
         size_bytes = work = 0
         while self._waiting and size_bytes < MAX_BATCH_BYTES and work < MAX_BATCH_UNITS:
-            if self._waits_for_room(self._waiting[0]):
+            unit = self._waiting[0]
+            if self._waits_for_room(unit) or (units and _must_follow(units, unit)):
                 break
-            if _is_touched_by(units, self._waiting[0].removed):
-                break  # What goes with it is known when these are completed.
-            unit = self._waiting.popleft()
+            self._waiting.popleft()
             size_bytes += unit.size_bytes
             # A subscription that comes or goes takes as long to write down as several other units.
-            work += 1 if unit.created is None and unit.removed is None else 8
+            work += 8 if any(isinstance(effect, Created | Removed) for effect in unit.effects) else 1
             units.append(unit)
         self._writing = len(units)
         return units
@@ -110,8 +106,6 @@ class Backlog:
         self._writing -= 1
         self.size_bytes -= unit.size_bytes
         self._budget.adjust(-unit.size_bytes)
-        for topic in unit.publications:
-            topic.pending_units -= 1
         if unit.lane is not None:
             unit.lane.leave(unit)
 
@@ -126,10 +120,15 @@ class Backlog:
             assert self.size_bytes == sum(unit.size_bytes for unit in self._waiting)
 
 
-def _is_touched_by(units: list[Unit], removed: Subscription | None) -> bool:
-    """Whether these units publish to a subscription, or something of it is pending for them."""
-    if removed is None or not units:
-        return False
-    return removed.pending > 0 or any(
-        removed.pattern.matches(topic.destination) for unit in units for topic in unit.publications
-    )
+def _must_follow(units: list[Unit], unit: Unit) -> bool:
+    """Whether it removes a subscription that these units publish to, or for which something is pending: what goes with
+    the subscription is known when they are completed."""
+    for removed in unit.effects:
+        if isinstance(removed, Removed):
+            subscription = removed.subscription
+            return subscription.pending > 0 or any(
+                isinstance(effect, Appended) and subscription.pattern.matches(effect.topic.destination)
+                for before in units
+                for effect in before.effects
+            )
+    return False

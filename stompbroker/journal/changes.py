@@ -106,11 +106,9 @@ def add_moved_since(batch: Batch, accounts: list[Account], units: Iterable[Unit]
     """What was settled between two steps of `add_unsaved` where these units go on from it. Their cursors are written
     as they are now, and must not say more than the ledger. For the last step: nothing is settled after it."""
     for unit in units:
-        readings = [effect.reading for effect in unit.effects]
-        if unit.removed is not None:
-            readings += unit.removed.readings.values()
-        for reading in readings:
-            _add_moved(batch, accounts, reading)
+        for effect in unit.effects:
+            for reading in effect.readings:
+                _add_moved(batch, accounts, reading)
 
 
 def add_deleted_since(batch: Batch, accounts: list[Account], registry: Registry) -> None:

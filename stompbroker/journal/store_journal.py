@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from stompbroker.changes import JournalStatistics, StoreState
+from stompbroker.changes import Appended, Created, JournalStatistics, StoreState
 from stompbroker.clock import NANOSECONDS
 from stompbroker.journal.backlog import Backlog
 from stompbroker.journal.batch_builder import Formed
@@ -154,9 +154,7 @@ class StoreJournal:
     def submit(self, unit: Unit) -> None:
         """Take a unit, make it durable if it must be, then complete it."""
         lane = unit.lane
-        is_needed = unit.needs_order or unit.created is not None or unit.removed is not None or bool(unit.purged)
-        is_needed = is_needed or any(effect.reading.subscription.is_durable for effect in unit.effects)
-        is_needed = is_needed or any(topic.is_stored or topic.log.has_reserved for topic in unit.publications)
+        is_needed = unit.needs_order or any(effect.is_stored for effect in unit.effects)
         if unit.answers:
             answered = {answer.consumer.subscription for answer in unit.answers}
             if any(subscription.is_durable for subscription in answered):
@@ -274,21 +272,22 @@ class StoreJournal:
                 most_failures=FAILURES_IDLE if is_idle else FAILURES_BESIDE,
                 is_owed=self._what_is_owed(units),
             )
-        self._written_since_deletion += sum(len(run) for unit in units for run in unit.publications.values())
+        effects = [effect for unit in units for effect in unit.effects]
+        self._written_since_deletion += sum(len(each.messages) for each in effects if isinstance(each, Appended))
         now_ns = self._clock.now_ns()
         # What a cursor allows to be deleted goes with it or after it, never before.
         if takes_changes and (is_idle or now_ns >= self._next_portion_at_ns):
             yield from self._add_deletions(base, now_ns, is_idle=is_idle)
         self._is_tidying = is_idle and bool(base.deletions)
         positions: dict[Subscription, Batch] = {}
-        for unit in units:
-            if unit.created is not None:
-                positions[unit.created] = Batch(number=base.number)
-                yield from find_positions(unit.created, self._registry, positions[unit.created])
+        for effect in effects:
+            if isinstance(effect, Created):
+                found = positions[effect.subscription] = Batch(number=base.number)
+                yield from find_positions(effect.subscription, self._registry, found)
         # Those that have gone by now: another of the same name may be in this very batch.
         base.removed_topics += self._registry.unsaved.take_removed_topics()
-        for unit in units:
-            unit.reserve()
+        for effect in effects:
+            effect.reserve()
         add_moved_since(base, accounts, units)
         add_deleted_since(base, accounts, self._registry)
         if takes_changes and self._registry.records is not None:
@@ -299,15 +298,15 @@ class StoreJournal:
             # What changed between two steps may be behind what was deleted, and what was too much waits: not for long.
             self._changes_taken_at_ns = 0
         return Formed(
-            base,
-            units,
-            positions,
-            self._registry,
-            self._numbers,
-            accounts,
+            base=base,
+            base_accounts=accounts,
+            has_changes=takes_changes,
+            units=units,
+            positions=positions,
+            registry=self._registry,
+            numbers=self._numbers,
             now_ns=now_ns,
             next_ledger_id=self._next_ledger_id,
-            has_changes=takes_changes,
         )
 
     def _add_deletions(self, base: Batch, now_ns: int, *, is_idle: bool) -> Generator[None, None, None]:
@@ -347,16 +346,12 @@ class StoreJournal:
         # Nobody has seen the offsets yet: the others get them anew, without gaps. With a refused subscription goes the
         # reason to store what it matches.
         for unit in formed.units:
-            for topic in unit.appended:
-                topic.log.cancel_reserved()
-        for unit in [unit for unit in formed.units if unit in culprits]:
-            self.backlog.let_go(unit)
-            unit.undo(self._clock.now_ns())
-            if unit.refused is not None:
-                unit.refused(reason)
+            for effect in unit.effects:
+                effect.release()
         for unit in formed.units:
-            if unit not in culprits:
-                unit.reserve()
+            if unit in culprits:
+                self.backlog.let_go(unit)
+                unit.refuse(self._clock.now_ns(), reason)
         formed.leave_out(culprits)
 
     def note_written(self, formed: Formed) -> None:

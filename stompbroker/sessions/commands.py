@@ -167,7 +167,7 @@ class Commands:
 
     def when_done(self, then: Callable[[], None]) -> None:
         """Call `then` when everything this client asked for before has been done."""
-        self._context.journal.submit(Unit({}, [], then, lane=self._lane))
+        self._context.journal.submit(Unit(then=then, lane=self._lane))
 
     def check_invariants(self) -> None:
         self._transactions.check_invariants()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from stompbroker.changes import Unit, removal
+from stompbroker.changes import Created, Removed, Unit
 from stompbroker.delivery import AckMode, Consumer, Leaving, Subscription
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
@@ -94,14 +94,13 @@ class Subscribing:
             registry.open(consumer, now_ns)
             give_receipts()
 
-        unit = Unit({}, [], begin, lane=self._lane)
+        unit = Unit(then=begin, lane=self._lane)
         if subscription.is_durable:
             self.had_durable = True
             # Somebody else may just be making it.
             unit.needs_order = not subscription.has_begun
             if is_new:
-                unit.created = subscription
-                unit.refused = self._refusal_of(subscription)
+                unit.effects.append(Created(subscription, registry))
         return unit
 
     def close(self, headers: Mapping[str, str]) -> bool:
@@ -126,10 +125,8 @@ class Subscribing:
                 )
             self._consumers.drop(consumer)
             registry.leave([consumer], self._context.clock.now_ns())
-        return removal(
-            subscription,
-            registry,
-            self._context.clock,
+        return Unit(
+            [Removed(subscription, registry)],
             then=give_receipts,
             refused=lambda reason: self._client.disconnect(PeerViolation("cannot be deleted", reason)),
             lane=self._lane,
@@ -161,17 +158,3 @@ class Subscribing:
             raise PeerViolation(
                 "too much waits to be stored", f"{why}; durable subscriptions have to wait, try again later"
             )
-
-    def _refusal_of(self, subscription: Subscription) -> Callable[[str], None]:
-        def refuse(reason: str) -> None:
-            registry, now_ns = self._context.registry, self._context.clock.now_ns()
-            violation = PeerViolation("cannot be stored", reason)
-            consumer = subscription.consumer
-            if consumer is not None:
-                # Perhaps somebody else's by now.
-                consumer.sink.disconnect(violation)
-                registry.leave([consumer], now_ns)
-            registry.remove_durable(subscription, now_ns)
-            self._client.disconnect(violation)
-
-        return refuse

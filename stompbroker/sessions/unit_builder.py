@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Unit, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,13 @@ class UnitBuilder:
         """Everything gathered, as a unit; `then` will be given the receipts that it owes."""
         self._close_range()
         receipts = self.receipts
-        unit = Unit(self.publications, self._answers, lambda: then(receipts), lane=lane, owes_receipt=bool(receipts))
+        unit = Unit(
+            [Appended(topic, messages) for topic, messages in self.publications.items()],
+            self._answers,
+            then=lambda: then(receipts),
+            lane=lane,
+            owes_receipt=bool(receipts),
+        )
         self.publications = {}
         self.receipts = []
         self._answers = []

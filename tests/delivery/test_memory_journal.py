@@ -23,6 +23,6 @@ class TestMemoryJournal(JournalContract):
     async def test_a_unit_is_complete_when_submit_returns(self) -> None:
         completed: list[bool] = []
 
-        MemoryJournal(Clock()).submit(Unit({}, [], lambda: completed.append(True)))
+        MemoryJournal(Clock()).submit(Unit(then=lambda: completed.append(True)))
 
         assert completed == [True]

@@ -185,7 +185,7 @@ def test_a_refused_transaction_gives_each_what_it_had() -> None:
     third, _ = scene.attach(prefetch=1)
     scene.publish(7)
     answers = [Answer(each, Verdict.ACK, 1, each.in_flight) for each in (first, second, third)]
-    unit = Unit({}, answers, lambda: None, is_transaction=True)
+    unit = Unit([], answers, is_transaction=True)
     unit.decide()
     unit.claim(0)
     assert (first.in_flight, second.in_flight, third.in_flight, scene.subscription.pending) == (0, 0, 0, 7)
@@ -194,7 +194,7 @@ def test_a_refused_transaction_gives_each_what_it_had() -> None:
         each.credit.max_messages = 3
     scene.leave(second)
 
-    unit.undo(0)
+    unit.refuse(0, "the test says so")
 
     assert (first.in_flight, third.in_flight) == (3, 1)
     assert scene.reading.cursor.free_count == 3

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from stompbroker.actors import journal as journal_actor
-from stompbroker.changes import Answer, Lane, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Created, Lane, Removed, Unit, Verdict
 from stompbroker.clock import Clock
 from stompbroker.delivery import (
     AckMode,
@@ -121,7 +121,7 @@ class JournalUnderTest:
         self.journal.submit(unit)
 
     def publish(self, name: object, topic: Topic, messages: list[Any], *, lane: Lane | None = None) -> None:
-        self.submit(name, Unit({topic: messages}, [], lambda: None, lane=lane))
+        self.submit(name, Unit([Appended(topic, messages)], lane=lane))
 
     def creation(self, pattern: str, *, name: str = "durable", prefetch: int = 1_000_000) -> tuple[Consumer, Unit]:
         """A new durable subscription, claimed; and the unit that makes it so."""
@@ -146,12 +146,7 @@ class JournalUnderTest:
             self.registry.begin(subscription, self.clock.now_ns())
             self.registry.open(consumer, self.clock.now_ns())
 
-        def refuse(_reason: str) -> None:
-            if subscription.consumer is not None:
-                self.registry.leave([subscription.consumer], self.clock.now_ns())
-            self.registry.remove_durable(subscription, self.clock.now_ns())
-
-        return consumer, Unit({}, [], begin, created=subscription, refused=refuse)
+        return consumer, Unit([Created(subscription, self.registry)], then=begin)
 
     def attach(self, subscription: Subscription, *, prefetch: int = 1_000_000) -> Consumer:
         consumer = Consumer(
@@ -168,9 +163,7 @@ class JournalUnderTest:
         """The unit that deletes a durable subscription, which cannot be subscribed to any more."""
         if subscription.consumer is not None:
             self.registry.leave([subscription.consumer], self.clock.now_ns())
-        self.registry.forget_durable(subscription)
-        finish = self.registry.remove_durable
-        return Unit({}, [], lambda: finish(subscription, self.clock.now_ns()), removed=subscription)
+        return Unit([Removed(subscription, self.registry)])
 
     async def durable(self, pattern: str = ">", *, name: str = "durable", prefetch: int = 1_000_000) -> Consumer:
         """The consumer of a new durable subscription, when that is written."""

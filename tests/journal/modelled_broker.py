@@ -13,9 +13,22 @@ import tempfile
 from collections import deque
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
-from stompbroker.changes import Answer, DeadLetters, SettledDeliveries, Unit, Verdict, provenance_of, redriven
+from stompbroker.changes import (
+    Answer,
+    Appended,
+    Created,
+    DeadLetters,
+    PendingDeliveries,
+    Purged,
+    Removed,
+    SettledDeliveries,
+    Unit,
+    Verdict,
+    provenance_of,
+    redriven,
+)
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -71,7 +84,7 @@ from tests.support.sinks import frame_sink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from stompbroker.changes import Journal
+    from stompbroker.changes import Effect, Journal
     from stompbroker.clock import Clock
     from stompbroker.commitlog import Log
     from stompbroker.delivery import Gate, PageRequest, Reading, Topic, Waiting
@@ -80,6 +93,8 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
 
 __all__ = ["SUBSCRIBERS", "TOPICS", "Attachment", "End", "ModelledBroker"]
+
+E = TypeVar("E", bound="Effect")
 
 #: The last one is nobody's own: it may be removed.
 TOPICS = ("a.x", "a.y", "a.z")
@@ -275,7 +290,7 @@ class ModelledBroker:
             return
         messages = [self._message(topic, ttl_ms, is_persistent=is_persistent) for _ in range(count)]
         store.is_choosy = store.is_choosy or ttl_ms is not None
-        self.journal.submit(Unit({store: messages}, [], lambda: None))
+        self.journal.submit(Unit([Appended(store, messages)]))
 
     def _message(self, topic: str, ttl_ms: int | None = None, *, is_persistent: bool = True) -> Message:
         self.published += 1
@@ -349,8 +364,8 @@ class ModelledBroker:
                     if course.pending_for is unit and course.fate is Fate.IN_FLIGHT:
                         self._take_back(expected, course)
                 self._end_claims(expected, unit)
-            if unit.removed is not None:
-                expected = self.world.subscriptions[unit.removed.store_id or 0]
+            for removed in _effects(unit, Removed):
+                expected = self.world.subscriptions[removed.subscription.store_id or 0]
                 expected.is_leaving = expected.is_evicted = False
                 self._repeat_deferred(expected)
         self._look_at_submitted()
@@ -378,13 +393,13 @@ class ModelledBroker:
     def _look_at_submitted(self) -> None:
         """Dead letters that are on their way: their messages are pending."""
         for unit in self.submitted:
-            for effect in unit.effects:
+            for effect in _effects(unit, PendingDeliveries):
                 assert effect.reading.subscription.store_id is not None
                 expected = self.world.subscriptions[effect.reading.subscription.store_id]
                 ((start, _),) = effect.claimed.ranges
                 expected.courses[self._at(expected, effect.reading.topic.name, start)].pending_for = unit
-            if unit.removed is not None:
-                self.world.subscriptions[unit.removed.store_id or 0].is_leaving = True
+            for removed in _effects(unit, Removed):
+                self.world.subscriptions[removed.subscription.store_id or 0].is_leaving = True
         self.submitted.clear()
 
     def _write_batch(
@@ -400,9 +415,10 @@ class ModelledBroker:
         effects = []
         for unit in formed.units:
             firsts = {}
-            for topic, messages in unit.publications.items():
+            for appended in _effects(unit, Appended):
+                topic = appended.topic
                 firsts[topic] = ends.setdefault(topic, topic.log.end_offset)
-                ends[topic] += len(messages)
+                ends[topic] += len(appended.messages)
             effects.append((unit, firsts))
         self.stored = found or (self.world if formed.has_changes else self.stored).copy()
         for unit, firsts in effects:
@@ -427,8 +443,9 @@ class ModelledBroker:
 
     def _take_effect(self, world: World, unit: Unit, firsts: dict[Topic, int]) -> None:
         attached = {attachment.number for attachment in self.attachments.values()}
-        for topic, messages in unit.publications.items():
-            for offset, message in enumerate(messages, firsts[topic]):
+        for appended in _effects(unit, Appended):
+            topic = appended.topic
+            for offset, message in enumerate(appended.messages, firsts[topic]):
                 if topic.is_of_dead_letters:
                     provenance = provenance_of(message)
                     assert provenance is not None
@@ -443,23 +460,23 @@ class ModelledBroker:
                 expected.settle(meant)
             else:
                 expected.set_aside(meant, refusal)
-        for effect in unit.effects:
-            number = effect.reading.subscription.store_id or 0
-            is_dead = isinstance(effect, SettledDeliveries) and effect.outcome is Outcome.DEAD
-            if number in world.subscriptions and is_dead:
-                ((start, _),) = effect.claimed.ranges
-                world.bury(number, self._at(world.subscriptions[number], effect.reading.topic.name, start))
-        for topic, offsets in unit.purged.items():
-            for offset in offsets:
-                if topic.is_of_dead_letters:
-                    world.purge(topic.name, offset)
-        if unit.removed is not None:
-            assert unit.removed.store_id is not None
-            world.subscriptions.pop(unit.removed.store_id, None)
-        if unit.created is not None:
-            assert unit.created.store_id is not None
-            (plan,) = [plan for plan in SUBSCRIBERS if plan.name == unit.created.name]
-            world.subscriptions[unit.created.store_id] = Expected(unit.created.store_id, plan)
+        for settled in _effects(unit, SettledDeliveries):
+            number = settled.reading.subscription.store_id or 0
+            if number in world.subscriptions and settled.outcome is Outcome.DEAD:
+                ((start, _),) = settled.claimed.ranges
+                world.bury(number, self._at(world.subscriptions[number], settled.reading.topic.name, start))
+        for purged in _effects(unit, Purged):
+            for offset in purged.messages:
+                if purged.topic.is_of_dead_letters:
+                    world.purge(purged.topic.name, offset)
+        for removed in _effects(unit, Removed):
+            assert removed.subscription.store_id is not None
+            world.subscriptions.pop(removed.subscription.store_id, None)
+        for created in _effects(unit, Created):
+            subscription = created.subscription
+            assert subscription.store_id is not None
+            (plan,) = [plan for plan in SUBSCRIBERS if plan.name == subscription.name]
+            world.subscriptions[subscription.store_id] = Expected(subscription.store_id, plan)
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
@@ -606,7 +623,7 @@ class ModelledBroker:
     def acknowledge(self, attachment: Attachment, first: int, last: int, *, wants_receipt: bool = False) -> None:
         meant = self._acknowledged(attachment, first, last)
         answer = Answer(attachment.consumer, Verdict.ACK, first, last)
-        self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=wants_receipt))
+        self.journal.submit(Unit([], [answer], owes_receipt=wants_receipt))
         if attachment.number in self.world.subscriptions:
             self.world.subscriptions[attachment.number].acknowledge(meant)
 
@@ -643,7 +660,7 @@ class ModelledBroker:
         meant = self._refused(attachment, number)
         is_there = attachment.consumer.is_open
         answer = Answer(attachment.consumer, Verdict.NACK, number, number, refusal)
-        self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=wants_receipt))
+        self.journal.submit(Unit([], [answer], owes_receipt=wants_receipt))
         if attachment.number in self.world.subscriptions:
             expected = self.world.subscriptions[attachment.number]
             expected.set_aside(
@@ -665,10 +682,10 @@ class ModelledBroker:
             else Answer(attachment.consumer, Verdict.NACK, number, number, refusal)
             for number, refusal in answers
         ]
-        publications = {}
+        unit = Unit([], submitted, is_transaction=True)
         if topic is not None:
-            publications[self.registry.topic(parse_topic_name(topic), self.clock.ns)] = [self._message(topic)]
-        unit = Unit(publications, submitted, lambda: None, is_transaction=True)
+            published_to = self.registry.topic(parse_topic_name(topic), self.clock.ns)
+            unit.effects.append(Appended(published_to, [self._message(topic)]))
         # All are read before any counts; and what is acknowledged is, whatever else is said of it.
         meant: list[tuple[Refusal | None, list[tuple[Published, Attempt]]]] = []
         for number, refusal in answers:
@@ -719,7 +736,7 @@ class ModelledBroker:
 
     def _look_at_given_up(self, to_bury: dict[int, set[Published]]) -> None:
         for unit in self.submitted:
-            for effect in unit.effects:
+            for effect in _effects(unit, PendingDeliveries):
                 assert effect.reading.subscription.store_id is not None
                 expected = self.world.subscriptions[effect.reading.subscription.store_id]
                 ((start, _),) = effect.claimed.ranges
@@ -816,9 +833,11 @@ class ModelledBroker:
             self.attachments.pop(which, None)
             self.registry.leave([consumer], self.clock.ns)
             outbox.close()
-            self.registry.remove_durable(subscription, self.clock.ns)
 
-        self.journal.submit(Unit({}, [], begin, created=subscription if is_new else None, refused=undo))
+        unit = Unit(then=begin, refused=undo)
+        if is_new:
+            unit.effects.append(Created(subscription, self.registry))
+        self.journal.submit(unit)
 
     # Making room -----------------------------------------------------------------------------------------------------
 
@@ -842,7 +861,7 @@ class ModelledBroker:
             if not is_in_flight:
                 purged.setdefault(topic, {})[offset] = message
         if purged:
-            self.journal.submit(Unit({}, [], lambda: None, purged=purged, owes_receipt=False))
+            self.journal.submit(Unit([Purged(*each) for each in purged.items()], owes_receipt=False))
 
     def collect(self, *, removes_unused: bool) -> None:
         """A round of the collector."""
@@ -893,7 +912,7 @@ class ModelledBroker:
         topic = self.registry.topic(parse_topic_name(name.removeprefix("DLQ.")), self.clock.ns)
         topic.is_choosy = topic.is_choosy or only_for is not None
         message = redriven(letter, message_id=self.message_ids.make(), only_for=only_for, now_ns=self.clock.ns)
-        self.redrive = Unit({topic: [message]}, [], lambda: None, purged={letters_topic: {Offset(offset): letter}})
+        self.redrive = Unit([Appended(topic, [message]), Purged(letters_topic, {Offset(offset): letter})])
         self.journal.submit(self.redrive)
 
     # What must be so -------------------------------------------------------------------------------------------------
@@ -920,7 +939,8 @@ class ModelledBroker:
                 if expected.must_be_kept(published, self.clock.ns):
                     is_at_hand = reading.get(Offset(published.offset)).message is not None
                     assert is_at_hand or (published.topic, published.offset) in places, f"{published} is lost"
-        assert len(self.disconnected) <= sum(plan.when_used_up is WhenUsedUp.EVICT for plan in SUBSCRIBERS) * 60
+        evicted = [each for each in self.disconnected if "evicted" in str(each)]
+        assert len(evicted) <= sum(plan.when_used_up is WhenUsedUp.EVICT for plan in SUBSCRIBERS) * 60
 
     def _check_counts(self, expected: Expected, subscription: Subscription) -> None:
         counts = {name: getattr(subscription.counters, name) for name in expected.counts}
@@ -1051,6 +1071,10 @@ class ModelledBroker:
             assert provenance.subscription_number is not None
             letters[name, offset] = (provenance.message_id, provenance.subscription_number)
         return letters
+
+
+def _effects(unit: Unit, kind: type[E]) -> list[E]:
+    return [effect for effect in unit.effects if isinstance(effect, kind)]
 
 
 def _published(topic: Topic, offset: int, message: Message) -> Published:

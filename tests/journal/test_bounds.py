@@ -196,7 +196,7 @@ async def test_acknowledgements_and_deletions_go_on_while_space_is_low(data: Pat
         under_test.deliver()
         under_test.store.free = 10
 
-        under_test.submit("ack", Unit({}, [acknowledgement(consumer, 1, 100)], lambda: None))
+        under_test.submit("ack", Unit([], [acknowledgement(consumer, 1, 100)]))
         await under_test.idle()
 
         assert under_test.completed == ["messages", "ack"]

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Created, Effect, Unit, Verdict
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -189,7 +189,7 @@ class DurableMachine(RuleBasedStateMachine):
         store = self.registry.topic(parse_topic_name(topic), self.clock.ns)
         if store.gate.is_blocked:
             return
-        self.journal.submit(Unit({store: messages}, [], lambda: self.receipted.update(bodies)))
+        self.journal.submit(Unit([Appended(store, messages)], then=lambda: self.receipted.update(bodies)))
 
     @rule()
     def commit(self) -> None:
@@ -285,7 +285,7 @@ class DurableMachine(RuleBasedStateMachine):
             meant = {body for body in meant if not self._is_waiting_or_free(connection, body)}
         answer = Answer(connection.consumer, Verdict.ACK, first, last)
         self.journal.submit(
-            Unit({}, [answer], lambda: model.settled.update(meant if wants_receipt else ()), owes_receipt=wants_receipt)
+            Unit([], [answer], lambda: model.settled.update(meant if wants_receipt else ()), owes_receipt=wants_receipt)
         )
 
     @rule(which=st.integers(0, 3), choice=st.integers(0, 1000), topic=st.sampled_from(TOPICS))
@@ -308,7 +308,7 @@ class DurableMachine(RuleBasedStateMachine):
                 model.settled.update(meant)
 
         answer = Answer(connection.consumer, Verdict.ACK, number, number)
-        self.journal.submit(Unit({store: [message]}, [answer], done, is_transaction=True))
+        self.journal.submit(Unit([Appended(store, [message])], [answer], done, is_transaction=True))
 
     @rule(which=st.integers(0, 3), choice=st.integers(0, 1000), delay=st.integers(0, 3))
     def refuse(self, which: int, choice: int, delay: int) -> None:
@@ -317,7 +317,7 @@ class DurableMachine(RuleBasedStateMachine):
             return
         number = choice % len(connection.sent) + 1
         answer = Answer(connection.consumer, Verdict.NACK, number, number, Refusal(self.clock.ns, "no", delay))
-        self.journal.submit(Unit({}, [answer], lambda: None, owes_receipt=False))
+        self.journal.submit(Unit([], [answer], owes_receipt=False))
 
     @rule()
     def let_time_pass(self) -> None:
@@ -368,7 +368,7 @@ class DurableMachine(RuleBasedStateMachine):
             model.note_acknowledged(connection.acknowledged(number, number))
         named = {connection.sent[number - 1]} if is_ack and wants_receipt else set()
         answer = Answer(connection.consumer, verdict, number, number, Refusal(self.clock.ns, "no", 2))
-        self.journal.submit(Unit({}, [answer], lambda: model.settled.update(named), owes_receipt=wants_receipt))
+        self.journal.submit(Unit([], [answer], lambda: model.settled.update(named), owes_receipt=wants_receipt))
 
     @rule(which=st.integers(0, 3), ack_mode=st.sampled_from([None, *AckMode]))
     def arrive(self, which: int, ack_mode: AckMode | None) -> None:
@@ -407,7 +407,8 @@ class DurableMachine(RuleBasedStateMachine):
             self.registry.begin(subscription, self.clock.ns)
             self.registry.open(consumer, self.clock.ns)
 
-        self.journal.submit(Unit({}, [], begin, created=subscription if is_new else None))
+        effects: list[Effect] = [Created(subscription, self.registry)] if is_new else []
+        self.journal.submit(Unit(effects, then=begin))
 
     @rule(which=st.integers(0, 1))
     def collect(self, which: int) -> None:

@@ -216,9 +216,9 @@ async def test_acknowledgements_are_not_lost_by_a_store_that_fails_when_they_are
         under_test.deliver()
         break_it()
         under_test.publish(0, topic, large(0))
-        under_test.submit("first", Unit({}, [acknowledgement(consumer, 1, 4)], lambda: None))
+        under_test.submit("first", Unit([], [acknowledgement(consumer, 1, 4)]))
         await failing(under_test)
-        under_test.submit("second", Unit({}, [acknowledgement(consumer, 5, 7)], lambda: None))
+        under_test.submit("second", Unit([], [acknowledgement(consumer, 5, 7)]))
         mend_it()
         await under_test.idle()
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from stompbroker.changes import Unit
+from stompbroker.changes import Appended, Unit
 from stompbroker.transport import StreamTransport
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
@@ -79,7 +79,7 @@ async def test_messages_wait_for_no_timer(data: Path, mock_clock: MockClock) -> 
         for number in range(10):
             done = trio.Event()
 
-            under_test.submit(number, Unit({under_test.topic("a"): make_messages(1)}, [], done.set))
+            under_test.submit(number, Unit([Appended(under_test.topic("a"), make_messages(1))], then=done.set))
             await done.wait()
 
         assert len(under_test.stored()) == 10
@@ -134,9 +134,7 @@ async def with_deliveries(under_test: JournalUnderTest, count: int) -> None:
 def acknowledge(under_test: JournalUnderTest, first: int, last: int) -> None:
     (subscription,) = under_test.registry.durable.values()
     assert subscription.consumer is not None
-    under_test.journal.submit(
-        Unit({}, [acknowledgement(subscription.consumer, first, last)], lambda: None, owes_receipt=False)
-    )
+    under_test.journal.submit(Unit([], [acknowledgement(subscription.consumer, first, last)], owes_receipt=False))
 
 
 async def test_an_ack_without_a_receipt_waits_for_company(data: Path, mock_clock: MockClock) -> None:
@@ -184,7 +182,7 @@ async def just_written(under_test: JournalUnderTest, count: int) -> None:
     """A durable consumer with deliveries, and a journal that has just written a unit: it looks again by itself."""
     await with_deliveries(under_test, count)
     done = trio.Event()
-    under_test.submit("unit", Unit({under_test.topic("a"): make_messages(1)}, [], done.set))
+    under_test.submit("unit", Unit([Appended(under_test.topic("a"), make_messages(1))], then=done.set))
     await done.wait()
     await wait_all_tasks_blocked()
     assert under_test.registry.unsaved.is_looked_at
@@ -275,7 +273,7 @@ async def published_alone(under_test: JournalUnderTest) -> Batch:
     """The batch in which a message is written."""
     done = trio.Event()
     under_test.store.attempts.clear()
-    under_test.submit("alone", Unit({under_test.topic("a"): make_messages(1)}, [], done.set))
+    under_test.submit("alone", Unit([Appended(under_test.topic("a"), make_messages(1))], then=done.set))
     await done.wait()
     (batch,) = under_test.store.attempts
     return batch
@@ -350,7 +348,7 @@ async def test_an_ack_with_a_receipt_takes_those_without_along(data: Path, mock_
         acknowledge(under_test, 1, 5)
         done = trio.Event()
 
-        under_test.submit("owed", Unit({}, [acknowledgement(subscription.consumer, 6, 6)], done.set))
+        under_test.submit("owed", Unit([], [acknowledgement(subscription.consumer, 6, 6)], done.set))
         await done.wait()
 
         (batch,) = under_test.store.attempts

@@ -16,7 +16,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal as journal_actor
-from stompbroker.changes import StoreState, Unit
+from stompbroker.changes import Appended, StoreState, Unit
 from stompbroker.journal.store_writer import ThreadWriter
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import (
@@ -84,8 +84,8 @@ async def test_no_unit_counts_as_formed_after_a_refusal(data: Path, poisonous: s
         await until(lambda: len(under_test.journal.backlog) == 0)
         for number in range(3):
             body = POISON if number in poisonous else b"good"
-            messages = {under_test.topic(name): [make_message(body)] for name in ("a", f"b.{number}")}
-            under_test.submit(number, Unit(messages, [], lambda: None))
+            topics = [under_test.topic(name) for name in ("a", f"b.{number}")]
+            under_test.submit(number, Unit([Appended(topic, [make_message(body)]) for topic in topics]))
         under_test.store.release()
         await under_test.idle()
 
@@ -112,7 +112,7 @@ async def test_all_topics_together_are_deleted_from_within_one_bound(
         under_test.publish(name, under_test.topic(name), make_messages(8))
     under_test.write()
     under_test.deliver()
-    under_test.submit("ack", Unit({}, [acknowledgement(consumer, 1, 32)], lambda: None))
+    under_test.submit("ack", Unit([], [acknowledgement(consumer, 1, 32)]))
     written_before = len(under_test.store.written)
     removed_when_empty = []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Unit, Verdict
 from stompbroker.delivery import Refusal
 from stompbroker.journal.changes import FAILURES_BESIDE, FAILURES_IDLE
 from tests.journal.journal_under_test import JournalUnderTest, make_lane, running_journal, until
@@ -36,7 +36,7 @@ async def with_many_in_flight(under_test: JournalUnderTest) -> Consumer:
 def refuse(under_test: JournalUnderTest, consumer: Consumer, first: int, last: int, *, with_receipt: bool) -> None:
     refusal = Refusal(under_test.clock.now_ns(), "no", delay_ns=10**15)
     answers = [Answer(consumer, Verdict.NACK, first, last, refusal)]
-    under_test.submit("refusal", Unit({}, answers, lambda: None, lane=make_lane(), owes_receipt=with_receipt))
+    under_test.submit("refusal", Unit([], answers, lane=make_lane(), owes_receipt=with_receipt))
 
 
 async def test_a_batch_that_somebody_waits_for_has_few_rows_of_one_who_refuses_everything(data: Path) -> None:
@@ -118,7 +118,7 @@ async def test_what_was_too_much_for_one_batch_goes_with_the_next_whatever_that_
         def publish_another() -> None:
             under_test.publish("second", topic, make_messages(1))
 
-        under_test.submit("first", Unit({topic: make_messages(1)}, [], publish_another))
+        under_test.submit("first", Unit([Appended(topic, make_messages(1))], then=publish_another))
         under_test.store.release()
         await until(lambda: "second" in under_test.completed)
 

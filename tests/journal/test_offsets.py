@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.changes import Unit
+from stompbroker.changes import Appended, Unit
 from tests.journal.journal_under_test import JournalUnderTest, acknowledgement, query, running_journal, until
 from tests.support.forming import form
 from tests.support.messages import make_message, make_messages
@@ -145,7 +145,7 @@ async def test_a_stored_cursor_is_never_ahead_of_its_topic(data: Path) -> None:
             if given > answered:
                 answers = [acknowledgement(consumer, answered + 1, given)]
                 answered = given
-                unit = Unit({topic: make_messages(1)}, answers, lambda: None, is_transaction=number % 2 == 0)
+                unit = Unit([Appended(topic, make_messages(1))], answers, is_transaction=number % 2 == 0)
                 under_test.journal.submit(unit)
         await under_test.idle()
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors.journal import BaseRefused
-from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Unit, Verdict
 from stompbroker.delivery import Refusal
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
@@ -87,7 +87,7 @@ async def test_what_comes_behind_a_refused_unit_of_its_lane_is_still_completed(d
         lane = make_lane()
         await gathered(under_test)
         under_test.publish("poison", under_test.topic("a"), [make_message(POISON)], lane=lane)
-        under_test.submit("behind", Unit({}, [], lambda: None, lane=lane))
+        under_test.submit("behind", Unit(lane=lane))
 
         await write_all(under_test)
 
@@ -151,9 +151,7 @@ async def test_what_no_client_sent_is_blamed_on_no_client(data: Path) -> None:
             await gathered(under_test)
             under_test.publish("two", topic, make_messages(1))
             under_test.publish("three", topic, make_messages(1))
-            under_test.journal.submit(
-                Unit({}, [Answer(consumer, Verdict.NACK, 1, 1, Refusal(0))], lambda: None, owes_receipt=False)
-            )
+            under_test.journal.submit(Unit([], [Answer(consumer, Verdict.NACK, 1, 1, Refusal(0))], owes_receipt=False))
             under_test.store.release()
             with trio.move_on_after(HARD_TIMEOUT_S):
                 await trio.sleep_forever()
@@ -174,9 +172,7 @@ async def test_a_refused_transaction_leaves_its_acknowledgements_unapplied(data:
         under_test.deliver()
         before = under_test.query("SELECT ack_floor, settled FROM cursors")
 
-        unit = Unit(
-            {topic: [make_message(POISON)]}, [acknowledgement(consumer, 1, 2)], lambda: None, is_transaction=True
-        )
+        unit = Unit([Appended(topic, [make_message(POISON)])], [acknowledgement(consumer, 1, 2)], is_transaction=True)
         under_test.submit("transaction", unit)
         await under_test.idle()
 

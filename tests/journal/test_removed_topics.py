@@ -31,7 +31,7 @@ def with_a_topic_that_is_gone(under_test: JournalUnderTest) -> Consumer:
         under_test.publish(name, under_test.topic(name), make_messages(1))
         under_test.write()
         under_test.deliver()
-    under_test.submit("acknowledged", Unit({}, [acknowledgement(consumer, 2, 2)], lambda: None))
+    under_test.submit("acknowledged", Unit([], [acknowledgement(consumer, 2, 2)]))
     under_test.write()
     under_test.write()  # with nothing else to do, what everybody has settled is deleted
     assert under_test.registry.collect(under_test.topic("gone"), 0, unused_since_ns=under_test.clock.now_ns() + 1)
@@ -65,7 +65,7 @@ async def test_a_late_answer_to_one_of_its_messages_does_not_keep_the_broker_fro
         under_test.write()
 
     late = Answer(consumer, verdict, 2, 2)
-    under_test.submit("late", Unit({}, [late], lambda: None, is_transaction=is_transaction))
+    under_test.submit("late", Unit([], [late], is_transaction=is_transaction))
     under_test.write()
 
     again = restarted(under_test)

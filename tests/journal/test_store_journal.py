@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.changes import Answer, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Unit, Verdict
 from stompbroker.delivery import Refusal
 from tests.journal.journal_under_test import acknowledgement, make_lane, running_journal, until
 from tests.journal_contract import JournalContract
@@ -99,7 +99,7 @@ async def test_a_plain_answer_counts_before_it_is_written(data: Path) -> None:
         under_test.deliver()
         under_test.store.hold()
 
-        under_test.submit("ack", Unit({}, [acknowledgement(consumer, 1, 2)], lambda: None))
+        under_test.submit("ack", Unit([], [acknowledgement(consumer, 1, 2)]))
 
         assert consumer.in_flight == 1
         assert under_test.completed == ["messages"], "but its receipt waits"
@@ -120,10 +120,10 @@ async def test_a_plain_answer_counts_at_once_although_a_transaction_waits_before
         lane = make_lane()
 
         transaction = Unit(
-            {topic: make_messages(1)}, [acknowledgement(consumer, 1, 1)], lambda: None, lane=lane, is_transaction=True
+            [Appended(topic, make_messages(1))], [acknowledgement(consumer, 1, 1)], lane=lane, is_transaction=True
         )
         under_test.submit("transaction", transaction)
-        under_test.submit("ack", Unit({}, [acknowledgement(consumer, 2, 2)], lambda: None, lane=lane))
+        under_test.submit("ack", Unit([], [acknowledgement(consumer, 2, 2)], lane=lane))
 
         assert (consumer.in_flight, consumer.subscription.pending) == (1, 1)
         under_test.store.release()
@@ -142,7 +142,7 @@ async def test_a_refusal_in_a_transaction_is_written_with_it(data: Path) -> None
         under_test.store.written.clear()
 
         answers = [acknowledgement(consumer, 1, 1), Answer(consumer, Verdict.NACK, 2, 2, Refusal(1 << 62, "no"))]
-        under_test.submit("transaction", Unit({topic: make_messages(1)}, answers, lambda: None, is_transaction=True))
+        under_test.submit("transaction", Unit([Appended(topic, make_messages(1))], answers, is_transaction=True))
         await until(lambda: under_test.completed == ["messages", "transaction"])
 
         (batch, *_) = under_test.store.written
@@ -162,7 +162,7 @@ async def test_nothing_is_complete_before_it_is_written(data: Path) -> None:
                 (count,) = under_test.query("SELECT count(*) FROM messages")[0]
                 found.append(count - number)
 
-            under_test.submit(number, Unit({topic: make_messages(1)}, [], look))
+            under_test.submit(number, Unit([Appended(topic, make_messages(1))], then=look))
             if number % 4 == 0:
                 await under_test.idle()
         await under_test.idle()
@@ -180,7 +180,7 @@ async def test_waiting_for_what_was_submitted_does_not_wait_for_what_comes_later
 
         def submit_another() -> None:
             if is_waiting and len(under_test.store.written) < 200:
-                under_test.submit("another", Unit({topic: make_messages(1)}, [], submit_another))
+                under_test.submit("another", Unit([Appended(topic, make_messages(1))], then=submit_another))
 
         submit_another()
         under_test.publish("ours", topic, make_messages(1))

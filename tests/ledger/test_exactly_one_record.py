@@ -12,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal as journal_actor
-from stompbroker.changes import Unit
+from stompbroker.changes import Appended, Unit
 from tests.journal.poison import refuse_messages
 from tests.ledger.recorded import recorded
 from tests.support.broker_under_test import running_broker
@@ -223,7 +223,7 @@ async def test_moved_while_a_transaction_is_being_completed(
             await subscriber.send("COMMIT", transaction="t")
             await wait_all_tasks_blocked()
             for _ in range(900):
-                broker.journal.submit(Unit({topic: [make_message(b"x")]}, [], lambda: None))
+                broker.journal.submit(Unit([Appended(topic, [make_message(b"x")])]))
         while reading.cursor.ack_floor == 0:
             await trio.lowlevel.checkpoint()
         assert not broker.journal.is_idle
