@@ -10,17 +10,15 @@ from stompbroker.journal.opening import OpenedStore, own_store
 from stompbroker.journal.restoring import restore
 from stompbroker.journal.rows import Numbers
 from stompbroker.journal.store_journal import StoreJournal
-from stompbroker.journal.store_writer import ProcessWriter, StoreWriter, ThreadWriter, Written
+from stompbroker.journal.store_writer import StoreWriter, Written
 
 __all__ = [
     "Formed",
     "Health",
     "Numbers",
     "OpenedStore",
-    "ProcessWriter",
     "StoreJournal",
     "StoreWriter",
-    "ThreadWriter",
     "Written",
     "own_store",
     "restore",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from stompbroker.journal.store_writer import ProcessWriter, StoreWriter, ThreadWriter
+from stompbroker.journal.store_writer import StoreWriter
 from stompbroker.storage import Kept, Ownership, Store, WritingProcess, open_store, recognise
 
 if TYPE_CHECKING:
@@ -64,12 +64,11 @@ async def own_store(
         return ownership, kept
 
     store = await trio.to_thread.run_sync(open_store, database, directory)
-    writer: StoreWriter = ThreadWriter(store)
+    writer = StoreWriter(store)
     try:
         ownership, kept = await trio.to_thread.run_sync(take, store)
         if writing is not None and is_embedded:
-            writer = process_writer = ProcessWriter(writing, store)
-            await process_writer.adopt()
+            await writer.adopt(writing)
         yield OpenedStore(store=store, writer=writer, ownership=ownership, kept=kept)
     finally:
         # Shielded, because nothing else closes it; and given up in the end, because a store that hangs is no reason to.

@@ -1,15 +1,14 @@
-"""How the journal has a store written to without waiting for it in the event loop.
+"""Writes to a store without blocking the event loop: in a process of its own, or in a thread.
 
-Law: asynchronous fronts of a synchronous store, one batch at a time. There are two that behave alike: one writes in a
-thread, the other in a process of its own. If that process is lost, a thread takes over; whether its last batch was
-written is found out as after any failure.
+Law: an asynchronous front of a synchronous store, one batch at a time. If the process is lost, a thread takes over;
+`recover` finds out whether its last batch was written, as after any failure.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, final
 
 import structlog
 import trio
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from stompbroker.storage import Batch, Encoded, Store, WritingProcess
 
-__all__ = ["ProcessWriter", "StoreWriter", "ThreadWriter", "Written"]
+__all__ = ["StoreWriter", "Written"]
 
 #: Messages and records of the ledger that are encoded within the event loop: about 1 µs each.
 FEW: Final = 500
@@ -46,90 +45,36 @@ class Written(NamedTuple):
     stored_bytes: int | None
 
 
-class StoreWriter(Protocol):
-    """Whoever is cancelled leaves a batch behind of which nobody knows whether it was written."""
-
-    @property
-    def needs_checkpoint(self) -> bool:
-        """Whether `checkpoint` has something to do."""
-
-    async def commit(self, batch: Batch, *, measures: bool) -> Written:
-        """Raises StoreTaken, StoreRefused, or StoreFailing: then `recover` must be called."""
-
-    async def recover(self) -> int:
-        """The number of the last batch there is. Raises StoreTaken or StoreFailing."""
-
-    async def would_accept(self, batch: Batch) -> bool:
-        """Raises StoreFailing."""
-
-    async def checkpoint(self, *, truncate: bool = False) -> None:
-        """Beside everything else. Raises StoreFailing, which says nothing about batches."""
-
-    async def free_bytes(self) -> int | None:
-        """Raises StoreFailing."""
-
-    async def close(self) -> None:
-        """Nothing is written any more."""
+class _Process(NamedTuple):
+    process: WritingProcess
+    writes: _Line
+    upkeep: _Line
 
 
 @final
-class ThreadWriter:
-    """Writes in a thread."""
+class StoreWriter:
+    """Writes in a thread; or in a process, from when it adopts one until that is lost.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._writing, self._tidying = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
-
-    @property
-    def needs_checkpoint(self) -> bool:
-        return self._store.needs_checkpoint
-
-    async def commit(self, batch: Batch, *, measures: bool) -> Written:
-        def commit() -> Written:
-            self._store.commit(batch)
-            return Written(self._store.free_bytes(), self._store.stored_bytes() if measures else None)
-
-        return await _in_thread(commit, self._writing)
-
-    async def recover(self) -> int:
-        return await _in_thread(self._store.recover, self._writing)
-
-    async def would_accept(self, batch: Batch) -> bool:
-        return await _in_thread(partial(self._store.would_accept, batch), self._writing)
-
-    async def checkpoint(self, *, truncate: bool = False) -> None:
-        await _in_thread(partial(self._store.checkpoint, truncate=truncate), self._tidying)
-
-    async def free_bytes(self) -> int | None:
-        return await _in_thread(self._store.free_bytes, self._writing)
-
-    async def close(self) -> None:
-        """The store is closed by whoever has opened it."""
-
-
-@final
-class ProcessWriter:
-    """Writes in a process of its own, which was forked for it, and in a thread once that is lost.
+    Everything but `close` raises StoreFailing; a cancelled commit may or may not have been written.
 
     Invariants:
         the process and the store never both have a writing connection: `recover` opens one in the store only when the
         process is gone
     """
 
-    def __init__(self, process: WritingProcess, store: Store) -> None:
-        self._process = process
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._instead: ThreadWriter | None = None
-        self._writes = _Line(process.writes)
-        self._upkeep = _Line(process.upkeep)
-        self.needs_checkpoint = False
+        self._process: _Process | None = None
+        self._process_needs_checkpoint = False
+        self._writing, self._tidying = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
 
-    async def adopt(self) -> None:
-        """Let it write to our store, as ours. Raises OperatorError."""
+    async def adopt(self, process: WritingProcess) -> None:
+        """Let the process write to our store, as ours. Raises OperatorError."""
+        self._process = _Process(process, _Line(process.writes), _Line(process.upkeep))
         token = self._store.hand_over()
         try:
             with trio.fail_after(ADOPT_S):
-                await self._asked(self._writes, question(Question.ADOPT, file=self._store.where, token=token))
+                await _asked(self._process.writes, question(Question.ADOPT, file=self._store.where, token=token))
         except StoreFailing as failure:
             await self._go_on_without(str(failure))
         except trio.TooSlowError:
@@ -142,70 +87,87 @@ class ProcessWriter:
         except StoreFailing as last:
             raise OperatorError(f"Cannot take the store: {last}") from last
 
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether `checkpoint` has something to do."""
+        return self._store.needs_checkpoint if self._process is None else self._process_needs_checkpoint
+
     async def commit(self, batch: Batch, *, measures: bool) -> Written:
-        if self._instead is not None:
-            written = await self._instead.commit(batch, measures=measures)
-            self.needs_checkpoint = self._instead.needs_checkpoint
-            return written
-        answer = await self._asked(self._writes, question(Question.COMMIT, await _encoded(batch), measures=measures))
-        free_bytes, self.needs_checkpoint, stored_bytes = answer
+        """Raises also StoreTaken and StoreRefused. After StoreFailing `recover` must be called."""
+        if self._process is None:
+
+            def commit() -> Written:
+                self._store.commit(batch)
+                return Written(self._store.free_bytes(), self._store.stored_bytes() if measures else None)
+
+            return await _in_thread(commit, self._writing)
+        asked = question(Question.COMMIT, await _encoded(batch), measures=measures)
+        free_bytes, self._process_needs_checkpoint, stored_bytes = await _asked(self._process.writes, asked)
         return Written(free_bytes, stored_bytes)
 
     async def recover(self) -> int:
-        if self._instead is None and self._writes.is_lost:
+        """The number of the last batch there is. Raises also StoreTaken."""
+        if self._process is not None and self._process.writes.is_lost:
             await self._take_over()
-        if self._instead is not None:
-            return await self._instead.recover()
-        last_batch: int = await self._asked(self._writes, question(Question.RECOVER))
+        if self._process is None:
+            return await _in_thread(self._store.recover, self._writing)
+        last_batch: int = await _asked(self._process.writes, question(Question.RECOVER))
         return last_batch
 
     async def would_accept(self, batch: Batch) -> bool:
-        if self._instead is not None:
-            return await self._instead.would_accept(batch)
-        accepts: bool = await self._asked(self._writes, question(Question.WOULD_ACCEPT, await _encoded(batch)))
+        if self._process is None:
+            return await _in_thread(partial(self._store.would_accept, batch), self._writing)
+        asked = question(Question.WOULD_ACCEPT, await _encoded(batch))
+        accepts: bool = await _asked(self._process.writes, asked)
         return accepts
 
     async def checkpoint(self, *, truncate: bool = False) -> None:
-        if self._instead is not None:
-            await self._instead.checkpoint(truncate=truncate)
+        """Beside everything else; a failure says nothing about batches."""
+        if self._process is None:
+            await _in_thread(partial(self._store.checkpoint, truncate=truncate), self._tidying)
         else:
-            await self._asked(self._upkeep, question(Question.CHECKPOINT, truncate=truncate))
+            await _asked(self._process.upkeep, question(Question.CHECKPOINT, truncate=truncate))
 
     async def free_bytes(self) -> int | None:
-        if self._instead is not None:
-            return await self._instead.free_bytes()
-        free_bytes: int | None = await self._asked(self._writes, question(Question.FREE_BYTES))
+        if self._process is None:
+            return await _in_thread(self._store.free_bytes, self._writing)
+        free_bytes: int | None = await _asked(self._process.writes, question(Question.FREE_BYTES))
         return free_bytes
 
     async def close(self) -> None:
-        """Have it close the store, and end. It is killed if that takes longer than somebody waits."""
-        if self._instead is not None:
+        """Have the process close the store, and end; it is killed if this is cancelled. Without a process, whoever has
+        opened the store closes it."""
+        if self._process is None:
             return
+        process, writes, upkeep = self._process
         try:
-            if not self._writes.is_lost:
-                await self._asked(self._writes, question(Question.CLOSE, is_sound=self._store.is_sound))
+            if not writes.is_lost:
+                await _asked(writes, question(Question.CLOSE, is_sound=self._store.is_sound))
         except StoreFailing as failure:
             log.error("the process that writes to the store was lost at its end", reason=str(failure))
         except trio.Cancelled:
-            self._process.kill()
+            process.kill()
             raise
         finally:
-            self._writes.close()
-            self._upkeep.close()
+            writes.close()
+            upkeep.close()
 
     async def _take_over(self, reason: str = "") -> None:
         """Let go of the process, and write in a thread from now on."""
-        self._writes.close()
-        self._upkeep.close()
-        how = await _in_thread(self._process.end, None)
+        assert self._process is not None
+        process, writes, upkeep = self._process
+        writes.close()
+        upkeep.close()
+        how = await _in_thread(process.end, None)
         log.error("the process that writes to the store is lost; a thread does it from now on", reason=reason or how)
-        self._instead = ThreadWriter(self._store)
+        self._process = None
 
-    async def _asked(self, line: _Line, parts: list[bytes]) -> Any:
-        try:
-            return answered(await line.ask(parts))
-        except (OSError, trio.ClosedResourceError) as error:
-            raise StoreFailing("The process that writes to the store has ended.") from error
+
+async def _asked(line: _Line, parts: list[bytes]) -> Any:
+    try:
+        return answered(await line.ask(parts))
+    except (OSError, trio.ClosedResourceError) as error:
+        raise StoreFailing("The process that writes to the store has ended.") from error
 
 
 @final

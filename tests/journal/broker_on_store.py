@@ -13,7 +13,7 @@ import trio
 
 from stompbroker.broker import Broker, opened_store
 from stompbroker.config import Settings
-from stompbroker.journal.store_writer import ThreadWriter
+from stompbroker.journal.store_writer import StoreWriter
 from tests.journal.watched_store import WatchedStore
 from tests.support.broker_under_test import BrokerUnderTest
 from tests.support.patience import HARD_TIMEOUT_S
@@ -41,7 +41,7 @@ async def broker_on(data: Path, **settings: Any) -> AsyncIterator[BrokerOnStore]
             assert opened is not None
             store = WatchedStore(opened.store)
             async with trio.open_nursery() as nursery:
-                broker = Broker(made, replace(opened, store=store.as_store(), writer=ThreadWriter(store.as_store())))
+                broker = Broker(made, replace(opened, store=store.as_store(), writer=StoreWriter(store.as_store())))
                 await broker.start_services(nursery)
                 under_test = BrokerOnStore(broker, nursery, store)
                 try:

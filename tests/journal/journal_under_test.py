@@ -32,7 +32,7 @@ from stompbroker.delivery import (
     sending,
 )
 from stompbroker.journal import Numbers, StoreJournal, restore
-from stompbroker.journal.store_writer import ThreadWriter
+from stompbroker.journal.store_writer import StoreWriter
 from stompbroker.loop_gauge import LoopGauge
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.sessions import Dispatch, FlushQueue
@@ -219,7 +219,7 @@ async def running_journal(data: Path, *, min_free_bytes: int = 0) -> AsyncIterat
             await nursery.start(
                 journal_actor.run,
                 under_test.journal,
-                ThreadWriter(under_test.store.as_store()),
+                StoreWriter(under_test.store.as_store()),
                 under_test.dispatch,
                 under_test.stretches,
             )

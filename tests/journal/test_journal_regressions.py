@@ -17,7 +17,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal as journal_actor
 from stompbroker.changes import Appended, StoreState, Unit
-from stompbroker.journal.store_writer import ThreadWriter
+from stompbroker.journal.store_writer import StoreWriter
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import (
     JournalUnderTest,
@@ -203,7 +203,7 @@ async def test_a_store_that_hangs_does_not_keep_the_journal_from_ending(data: Pa
     under_test = JournalUnderTest(data)
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
-            writer = ThreadWriter(under_test.store.as_store())
+            writer = StoreWriter(under_test.store.as_store())
             await nursery.start(
                 journal_actor.run, under_test.journal, writer, under_test.dispatch, under_test.stretches
             )

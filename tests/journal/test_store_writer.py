@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.journal import store_writer
-from stompbroker.journal.store_writer import FEW, ProcessWriter
+from stompbroker.journal.store_writer import FEW, StoreWriter
 from stompbroker.storage import Encoded, StoreFailing, StoreRefused, encode, open_store
 from stompbroker.storage.sqlite import writing_process
 from tests.journal.journal_under_test import query
@@ -38,7 +38,7 @@ class Written:
 
     def __init__(self, process: WritingProcess, store: Store, directory: Path) -> None:
         self.process = process
-        self.writer = ProcessWriter(process, store)
+        self.writer = StoreWriter(store)
         self._directory = directory
 
     async def commit(self, batch: Batch) -> None:
@@ -59,7 +59,7 @@ class Written:
 
 @asynccontextmanager
 async def writing(directory: Path, dies: Dies = Dies.NEVER) -> AsyncIterator[Written]:
-    """A process writer whose process has not yet been told about the store."""
+    """A writer that has not yet adopted its process."""
     store = open_store("", directory)
     store.take_ownership("the test")
     try:
@@ -77,7 +77,7 @@ async def writing(directory: Path, dies: Dies = Dies.NEVER) -> AsyncIterator[Wri
 async def test_batches_larger_than_any_buffer_arrive_whole_and_in_order(store_directory: Path) -> None:
     small, large = make_messages(3 * store_writer.MOST_PARTS, size_bytes=300), make_messages(8, size_bytes=1_000_000)
     async with writing(store_directory) as written:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
 
         await written.commit(publication(1, small))
         await written.commit(publication(2, large, first_offset=len(small)))
@@ -90,7 +90,7 @@ async def test_what_it_refuses_is_refused(store_directory: Path) -> None:
     poison = publication(1, make_messages(1))
     poison.topics.append(topic(2, name="topic.1"))
     async with writing(store_directory) as written:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
 
         with pytest.raises(StoreRefused):
             await written.commit(poison)
@@ -114,7 +114,7 @@ async def test_many_messages_are_encoded_outside_of_the_event_loop(
 
     monkeypatch.setattr(store_writer, "encode", watched)
     async with writing(store_directory) as written:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
 
         await written.commit(publication(1, make_messages(FEW)))
         await written.commit(publication(2, make_messages(FEW + 1), first_offset=FEW))
@@ -133,7 +133,7 @@ async def test_a_batch_whose_answer_is_lost_is_neither_lost_nor_doubled(
 ) -> None:
     batch = publication(1, make_messages(3))
     async with writing(store_directory, dies) as written:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
         with pytest.raises(StoreFailing, match="has ended"):
             await written.commit(batch)
 
@@ -156,7 +156,7 @@ async def test_one_that_was_killed_while_it_had_nothing_to_do_is_missed_with_the
     store_directory: Path,
 ) -> None:
     async with writing(store_directory) as written:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
         await written.commit(publication(1, make_messages(1)))
         written.kill()
 
@@ -175,7 +175,7 @@ async def test_one_that_is_lost_before_it_knows_its_store_is_done_without(store_
         written.kill()
 
         with capture_logs() as logs:
-            await written.writer.adopt()
+            await written.writer.adopt(written.process)
 
         assert [entry["event"] for entry in logs] == [LOST]
         await written.commit(publication(1, make_messages(1)))
@@ -184,7 +184,7 @@ async def test_one_that_is_lost_before_it_knows_its_store_is_done_without(store_
 
 async def test_who_waits_for_a_checkpoint_is_told_when_a_thread_takes_over(store_directory: Path) -> None:
     async with writing(store_directory) as written, trio.open_nursery() as nursery:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
         os.kill(written.process.pid, signal.SIGSTOP)
         failures: list[StoreFailing] = []
 
@@ -215,7 +215,7 @@ async def test_one_that_hangs_from_the_start_is_replaced_by_a_thread(
         os.kill(written.process.pid, signal.SIGSTOP)
 
         with capture_logs() as logs:
-            await written.writer.adopt()
+            await written.writer.adopt(written.process)
 
         assert [(entry["event"], entry["reason"]) for entry in logs] == [(LOST, "it has not answered within 0.05 s")]
         assert written.process.end() == "it was killed by signal 9"
@@ -228,7 +228,7 @@ async def test_one_that_hangs_from_the_start_is_replaced_by_a_thread(
 
 async def test_at_the_end_it_has_closed_the_store_and_ends(store_directory: Path) -> None:
     async with writing(store_directory) as written:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
         await written.commit(publication(1, make_messages(10)))
 
         await written.writer.close()
@@ -239,7 +239,7 @@ async def test_at_the_end_it_has_closed_the_store_and_ends(store_directory: Path
 
 async def test_one_that_hangs_is_killed_when_nobody_waits_any_longer(store_directory: Path) -> None:
     async with writing(store_directory) as written:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
         os.kill(written.process.pid, signal.SIGSTOP)
 
         async with trio.open_nursery() as nursery:
@@ -253,7 +253,7 @@ async def test_one_that_hangs_is_killed_when_nobody_waits_any_longer(store_direc
 async def test_one_that_was_left_in_the_middle_of_a_batch_is_not_asked_to_close(store_directory: Path) -> None:
     """It ends by itself when it finds that nobody waits."""
     async with writing(store_directory) as written:
-        await written.writer.adopt()
+        await written.writer.adopt(written.process)
         os.kill(written.process.pid, signal.SIGSTOP)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(written.commit, publication(1, make_messages(1)))
