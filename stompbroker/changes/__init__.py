@@ -1,10 +1,10 @@
 """What one chunk, one transaction or the broker itself changes, and how it becomes durable.
 
-Law: a unit is taken by the journal as a whole; its effects are computed once. Here is who makes units of the broker's
-own: dead letters, and the removal of subscriptions that nobody uses. Neighbours import from here only.
+Law: a unit is taken by the journal as a whole; its effects are computed once. Dead letters and the removal of idle
+subscriptions are units of the broker's own.
 """
 
-from stompbroker.changes.dead_letters import DeadLetters
+from stompbroker.changes.dead_letters import DeadLetters, Provenance, provenance_of, redriven
 from stompbroker.changes.effects import (
     Appended,
     Created,
@@ -17,7 +17,6 @@ from stompbroker.changes.effects import (
 )
 from stompbroker.changes.idle_subscriptions import IdleSubscriptions
 from stompbroker.changes.journal import Journal, JournalStatistics, MemoryJournal, StoreState
-from stompbroker.changes.letters import Provenance, provenance_of, redriven
 from stompbroker.changes.unit import Answer, Decision, Lane, Unit, Verdict
 
 __all__ = [

@@ -1,44 +1,50 @@
-"""What is done with a message that is not tried again for a subscription.
+"""Dead letters: what is done with a message that is not tried again for a subscription.
 
-Law: a dead letter is one step: the message is settled for its subscription and lies with the dead letters of its topic,
-or neither. Until then it waits, so whoever kills the broker in between finds it waiting. No dead letter is made of one.
-All of it is the broker's own doing and is never held back by a full topic; but while the journal takes nothing, what
-would have to be stored waits with everybody else.
+Law: one unit appends the letter and settles the message, or neither; until then the message is pending, and a killed
+broker finds it waiting. No letter is made of a letter. A full topic never holds letters back, a closed gate does. A
+letter says where it comes from in flat headers that begin with `dead-letter-`, which a client cannot write; it has
+everything that its message had but the expiry.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import structlog
 
 from stompbroker.changes.effects import Appended, Removed, claim_settled
-from stompbroker.changes.letters import letter_of
 from stompbroker.changes.unit import Unit
-from stompbroker.clock import NANOSECONDS
+from stompbroker.clock import NANOSECONDS, iso_time
 from stompbroker.delivery import Waiting, WhenUsedUp, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
+from stompbroker.message import Message, Origin
+from stompbroker.stomp import LETTER_PREFIX, message_tail, render_headers, tail_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from stompbroker.changes.effects import SettledDeliveries
     from stompbroker.changes.journal import Journal
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Registry, Subscription, Topic
-    from stompbroker.message import Message
+    from stompbroker.delivery import Failure, Reading, Registry, Topic
     from stompbroker.message_ids import MessageIds
 
-__all__ = ["DeadLetters"]
+__all__ = ["DeadLetters", "Provenance", "provenance_of", "redriven"]
 
-#: What is buried in one unit: bytes of letters. It is one step when it is completed.
+#: Bytes of letters in one unit, which is completed in one step.
 MAX_UNIT_BYTES: Final = 256 * 1024
-#: How long what cannot be buried now waits before it is tried again; and what the store will not have.
+#: Delay before the next try while the gate is closed, and after the store has refused a letter.
 RETRY_NS: Final = NANOSECONDS // 4
 REFUSED_RETRY_NS: Final = 300 * NANOSECONDS
+
+#: Headers of a message's expiry, which a letter does not inherit.
+_EXPIRY: Final = frozenset({"expires", "ttl", "expiration"})
+_OWN: Final = frozenset({"message-id", "content-length"})
+#: Names the message that died. A message that dies again after a redrive has one already.
+_REDRIVE_OF: Final = "redrive-of"
 
 log = structlog.get_logger()
 
@@ -50,8 +56,6 @@ class DeadLetters:
         a message is on its way to the dead letters at most once at a time: it is pending
     """
 
-    __slots__ = ("_clock", "_journal", "_message_ids", "_registry")
-
     def __init__(self, registry: Registry, journal: Journal, message_ids: MessageIds, clock: Clock) -> None:
         self._registry = registry
         self._journal = journal
@@ -59,19 +63,19 @@ class DeadLetters:
         self._clock = clock
 
     def give_up(self, used_up: Sequence[Waiting]) -> None:
-        """These are not tried again: do with them what their policies say."""
+        """Do with these, which are not tried again, what their policies say."""
         publications: dict[Topic, list[Message]] = {}
         deaths: list[SettledDeliveries] = []
         size_bytes = 0
         for entry in used_up:
             reading, offset = entry
             if not reading.is_waiting(offset):
-                continue  # settled in the meantime, or gone with its subscription, perhaps just now
+                continue  # settled meanwhile, or gone with its subscription
             failure = reading.failures[offset]
             what = reading.policy.when_used_up
             if what is WhenUsedUp.EVICT and not failure.is_final:
                 if deaths:
-                    # Those that have their letter are dead, and not evicted.
+                    # Before the eviction: messages that have their letter are dead, and not evicted.
                     self._submit(publications, deaths)
                     publications, deaths, size_bytes = {}, [], 0
                 self._evict(entry, failure.count)
@@ -86,20 +90,21 @@ class DeadLetters:
                 continue
             if message is not None:
                 reading.remember(offset, message)
-            if is_discarded or message is None:  # purged, or its topic's store had not kept it
+            if is_discarded or message is None:  # None: purged, or never stored
                 withdrawing.discard(reading, offset, self._clock.now_ns())
                 continue
-            topic = self._topic_for(reading.topic)
-            letter = letter_of(
+            now_ns = self._clock.now_ns()
+            topic = self._registry.topic_of_dead_letters(reading.topic.destination, now_ns)
+            letter = _letter_of(
                 message,
                 failure,
                 reading,
                 message_id=self._message_ids.make(),
                 destination=str(topic.destination),
-                now_ns=self._clock.now_ns(),
+                now_ns=now_ns,
             )
             publications.setdefault(topic, []).append(letter)
-            deaths.append(claim_settled(reading, [(offset, offset + 1)], Outcome.DEAD, self._clock.now_ns()))
+            deaths.append(claim_settled(reading, [(offset, offset + 1)], Outcome.DEAD, now_ns))
             size_bytes += letter.size_bytes
             if size_bytes >= MAX_UNIT_BYTES:
                 self._submit(publications, deaths)
@@ -117,7 +122,7 @@ class DeadLetters:
         )
 
     def _note_refused(self, deaths: list[SettledDeliveries], reason: str) -> None:
-        """The store cannot take one of them: each is tried alone, and one that is alone waits."""
+        """The store cannot take one of them: try each alone, and one that is alone later."""
         entries = [Waiting(effect.reading, Offset(effect.claimed.ranges[0][0])) for effect in deaths]
         if len(entries) > 1:
             for entry in entries:
@@ -135,9 +140,6 @@ class DeadLetters:
 
     def _try_again(self, entry: Waiting, delay_ns: int) -> None:
         self._registry.redeliveries.schedule(self._clock.now_ns() + delay_ns, entry)
-
-    def _topic_for(self, topic: Topic) -> Topic:
-        return self._registry.topic_of_dead_letters(topic.destination, self._clock.now_ns())
 
     def _evict(self, entry: Waiting, attempts: int) -> None:
         """The subscription goes, with everything it has not settled."""
@@ -157,17 +159,95 @@ class DeadLetters:
                     "and its policy says evict; subscribe with another when-used-up to keep it",
                 )
             )
-        self._remove(subscription, entry)
-
-    def _remove(self, subscription: Subscription, entry: Waiting) -> None:
-        registry, now_ns = self._registry, self._clock.now_ns()
 
         def try_again(reason: str) -> None:
             log.error("cannot be evicted; it will be tried again", subscription=subscription.key, reason=reason)
             self._try_again(entry, REFUSED_RETRY_NS)
 
-        if subscription.is_closed:
-            return
-        registry.leave(list(subscription.consumers), now_ns)
-        if subscription.identity in registry.durable:
-            self._journal.submit(Unit([Removed(subscription, registry, Outcome.EVICTED)], refused=try_again))
+        self._registry.leave(list(subscription.consumers), self._clock.now_ns())
+        if not subscription.is_closed and subscription.identity in self._registry.durable:
+            removed = Removed(subscription, self._registry, Outcome.EVICTED)
+            self._journal.submit(Unit([removed], refused=try_again))
+
+
+class Provenance(NamedTuple):
+    """Where a letter comes from: each field is a header of the letter."""
+
+    destination: str
+    message_id: str
+    subscription: str = ""
+    attempts: int = 0
+    cause: str = ""
+    reason: str = ""
+    published_at: str = ""
+    first_attempt_at: str = ""
+    last_attempt_at: str = ""
+    died_at: str = ""
+    #: The number in the store of a durable subscription: another one of the same name has another number.
+    subscription_number: int | None = None
+
+
+def _letter_of(
+    message: Message, failure: Failure, reading: Reading, *, message_id: bytes, destination: str, now_ns: int
+) -> Message:
+    """The letter about a message that has failed for good; `destination` is the topic it goes to."""
+    provenance = Provenance(
+        destination=str(reading.topic.destination),
+        message_id=message.message_id.decode(),
+        subscription=reading.subscription.key,
+        attempts=failure.count,
+        cause="refused" if failure.is_final else "attempts used up",
+        reason=failure.reason,
+        published_at=iso_time(message.published_at_ns),
+        first_attempt_at=iso_time(failure.first_attempt_ns) if failure.first_attempt_ns else "",
+        last_attempt_at=iso_time(failure.last_attempt_ns) if failure.last_attempt_ns else "",
+        died_at=iso_time(now_ns),
+        subscription_number=reading.subscription.store_id,
+    )
+    headers = [
+        (name, destination if name == "destination" else value)
+        for name, value in _headers(message)
+        if name not in _EXPIRY
+    ]
+    headers += [
+        (LETTER_PREFIX + name.replace("_", "-"), str(value))
+        for name, value in provenance._asdict().items()
+        if value not in ("", None)
+    ]
+    return _message(message, headers, message_id, now_ns, only_for=None)
+
+
+def redriven(letter: Message, *, message_id: bytes, only_for: int | None, now_ns: int) -> Message:
+    """The message that a letter is about, to be published once more."""
+    provenance = provenance_of(letter)
+    assert provenance is not None
+    headers = [
+        (name, provenance.destination if name == "destination" else value)
+        for name, value in _headers(letter)
+        if not name.startswith(LETTER_PREFIX) and name != _REDRIVE_OF
+    ]
+    headers.append((_REDRIVE_OF, provenance.message_id))
+    return _message(letter, headers, message_id, now_ns, only_for=only_for)
+
+
+def provenance_of(message: Message) -> Provenance | None:
+    """None for a message in a topic of dead letters that is no letter."""
+    said: dict[str, Any] = {}
+    for header, value in _headers(message):
+        name = header.removeprefix(LETTER_PREFIX).replace("-", "_")
+        if header.startswith(LETTER_PREFIX) and name in Provenance._fields:
+            said[name] = int(value) if name in ("attempts", "subscription_number") else value
+    return Provenance(**said) if "message_id" in said and "destination" in said else None
+
+
+def _headers(message: Message) -> list[tuple[str, str]]:
+    """Those of the publisher, and ours about a letter."""
+    return [(name, value) for name, value in tail_headers(message.tail) if name not in _OWN]
+
+
+def _message(
+    source: Message, headers: Iterable[tuple[str, str]], message_id: bytes, now_ns: int, *, only_for: int | None
+) -> Message:
+    block = render_headers(headers)
+    origin = Origin(source.origin.publisher, is_plain=b"\\r" not in block, only_for=only_for)
+    return Message(source.body_bytes, message_tail(message_id, block, source.body), origin, now_ns)

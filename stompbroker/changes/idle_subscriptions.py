@@ -1,7 +1,6 @@
 """Durable subscriptions that nobody attaches to.
 
-Law: each is warned of once per absence, and deleted only where the settings say so: an empty one after its time, one
-that has something unsettled only where they say that too. Nothing is looked at but the time it was last seen.
+Law: warns once per absence. Deletes only if the policy says so, and with unsettled messages only if it says that too.
 """
 
 from __future__ import annotations
@@ -27,15 +26,13 @@ log = structlog.get_logger()
 
 @final
 class IdleSubscriptions:
-    __slots__ = ("_clock", "_journal", "_registry")
-
     def __init__(self, registry: Registry, journal: Journal, clock: Clock) -> None:
         self._registry = registry
         self._journal = journal
         self._clock = clock
 
     def look_at(self, subscription: Subscription) -> None:
-        """Warn of it or delete it, if it is time."""
+        """Warn of it or delete it, if its time has come."""
         durability = subscription.durability
         if durability is None or subscription.consumers or subscription.is_closed:
             return
@@ -43,7 +40,7 @@ class IdleSubscriptions:
         idle_s = (self._clock.now_ns() - durability.last_seen_at_ns) / NANOSECONDS
         if 0 < policy.delete_after_s <= idle_s:
             if subscription.identity not in self._registry.durable:
-                return  # it is on its way out
+                return  # it is being removed
             if policy.deletes_unsettled or not (subscription.unsettled or self._is_sent_to(subscription)):
                 self._delete(subscription)
                 return

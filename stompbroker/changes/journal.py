@@ -1,12 +1,11 @@
-"""What durability the topics need, and the journal of a broker that keeps everything in memory.
+"""The interface of journals, and the journal of a broker that keeps everything in memory.
 
-Law: whoever changes topics on behalf of a client hands a `Unit` to the journal and lets go of it. The contract, which
-every journal has to pass (`tests/journal_contract.py`):
+Law: whoever changes topics submits a `Unit` and lets go of it. Every journal passes `tests/journal_contract.py`:
 
-- every submitted unit is completed exactly once, and wholly; or refused, and then nothing of it is done;
+- every submitted unit is completed once and as a whole, or refused, and then nothing of it is done;
 - the units of one lane, and all units that touch what is stored, are completed in the order they were submitted;
-- a unit is completed only when it is as durable as this journal makes it; but answers outside of transactions count
-  at once, since a kill in between means no more than one more delivery;
+- a unit is completed when it is as durable as this journal makes it; but answers outside of transactions count at once,
+  since a kill in between only means one more delivery;
 - `wait_idle` returns when everything submitted before has been completed, and what has changed is written.
 """
 
@@ -32,7 +31,7 @@ class StoreState(Enum):
     OK = "ok"
     LOW_SPACE = "low-space"
     FAILING = "failing"
-    #: It works, and something that it had is altered or lost: for good, until an operator has seen to it.
+    #: It works, but something that was stored is altered or lost. Stays until a restart.
     DAMAGED = "damaged"
 
 
@@ -51,7 +50,6 @@ class JournalStatistics:
     batches: int = 0
     #: The size of the database, as last measured.
     stored_bytes: int | None = None
-    #: How many damages were met since the start.
     damages: int = 0
     #: "running" or "done" if the store is checked, since its last broker did not close it.
     check: str | None = None
@@ -71,7 +69,7 @@ class Journal(Protocol):
 
     @property
     def is_overfull(self) -> bool:
-        """Whether so much waits to be written that nothing more may be asked for that has to be."""
+        """Whether so much waits to be written that durable subscriptions can be neither made nor deleted."""
 
     def next_subscription_id(self) -> int:
         """A number for a durable subscription that no other ever had in this store."""
@@ -88,8 +86,6 @@ class Journal(Protocol):
 @final
 class MemoryJournal:
     """Nothing outlives the process, so a unit is as durable as it gets at once."""
-
-    __slots__ = ("_clock", "gate")
 
     can_store: Final = False
     is_overfull: Final = False

@@ -1,6 +1,6 @@
 """What one chunk of a client, or one transaction, changes.
 
-Law: a unit becomes durable as a whole, then visible as a whole; `complete` is the second step, one synchronous stretch.
+Law: a unit becomes durable as a whole; then `complete` makes it visible as a whole, in one synchronous step.
 """
 
 from __future__ import annotations
@@ -38,20 +38,19 @@ class Answer(NamedTuple):
     verdict: Verdict
     first: int
     last: int
-    #: For a NACK: what goes with it.
+    #: Of a NACK.
     refusal: Refusal = Refusal(0)
 
 
 class Decision(NamedTuple):
-    """An answer, and which messages it means."""
-
     answer: Answer
+    #: The messages it means.
     parts: list[Part[Reading]]
 
 
 @final
 class Lane:
-    """The units of one connection that are on their way: they are completed in the order they were submitted.
+    """The units of one connection that are on their way. They are completed in the order they were submitted.
 
     Invariants:
         units and size_bytes count what was submitted and is not completed
@@ -115,15 +114,13 @@ class Unit:
         return not (self.answered or self.needs_order) and all(isinstance(each, Appended) for each in self.effects)
 
     def decide(self) -> None:
-        """Find out what the answers mean. That is settled when they come: their consumer may have left afterwards."""
+        """Find out what the answers mean, when they come: their consumer may leave before they count."""
         for answer in self.answers:
             consumer = answer.consumer
             if not consumer.is_open and not consumer.is_answerable:
                 continue
-            if answer.verdict is Verdict.ACK:
-                self.decisions.append(Decision(answer, answering.acknowledged(consumer, answer.first, answer.last)))
-            else:
-                self.decisions.append(Decision(answer, answering.refused(consumer, answer.first, answer.last)))
+            meaning = answering.acknowledged if answer.verdict is Verdict.ACK else answering.refused
+            self.decisions.append(Decision(answer, meaning(consumer, answer.first, answer.last)))
         self.answers = []
 
     def apply_decisions(self, now_ns: int) -> None:
@@ -136,10 +133,10 @@ class Unit:
                 answering.set_aside(answer.consumer, parts, answer.refusal, answers=answers)
 
     def claim(self, now_ns: int) -> None:
-        """Its answers count when it is durable: until then what they mean is pending.
+        """Make pending what its answers mean: they count when it is durable.
 
-        What it both acknowledges and refuses is acknowledged, in whichever order: an ACK settles a message whatever
-        state it is in, and a NACK means what is in flight.
+        What it both acknowledges and refuses is acknowledged, in whichever order: an ACK settles a message in any
+        state, and a NACK means what is in flight.
         """
         decisions, self.decisions = self.decisions, []
         acknowledged: dict[Reading, OffsetRanges] = {}

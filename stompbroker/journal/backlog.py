@@ -1,7 +1,7 @@
 """Units on their way into the store.
 
-Law: what was taken waits, is handed out in that order, and is let go of once, completed or refused. Until then it is
-charged to the memory budget, and counted by its lane and its topics.
+Law: units are handed out in the order they were taken, and let go of once, completed or refused. Until then they are
+charged to the memory budget and counted by their lanes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Backlog"]
 
-#: What a unit costs beside its messages: receipts, answers, the objects around them.
+#: Charged for a unit beside its messages: receipts, answers, the objects around them.
 UNIT_OVERHEAD_BYTES: Final = 2048
 #: What may wait to be written before publishers to stored topics are held back, and when they go on.
 MAX_BACKLOG_BYTES: Final = 16 * 1024 * 1024
 EASED_BACKLOG_BYTES: Final = MAX_BACKLOG_BYTES // 2
-#: What may wait in all. Answers of connected clients, and subscriptions that come and go, are not held back; beyond
-#: this the latter are refused.
+#: From here on durable subscriptions can be neither made nor deleted; answers are never held back.
 OVERFULL_BACKLOG_BYTES: Final = 2 * MAX_BACKLOG_BYTES
-#: What is written at once. More would make the first of it wait without making the last any quicker.
+#: The most in one batch. More would make the first unit wait without making the last any quicker.
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 MAX_BATCH_UNITS: Final = 1024
 
@@ -39,27 +38,25 @@ class Backlog:
         every unit taken and not let go of is waiting or being written, once
     """
 
-    __slots__ = ("_budget", "_health", "_waiting", "_writing", "let_go_of", "size_bytes", "taken")
-
     def __init__(self, budget: MemoryBudget, health: Health) -> None:
         self._budget = budget
         self._health = health
         self._waiting: deque[Unit] = deque()
-        #: How many were handed out and not let go of.
+        #: How many are being written.
         self._writing = 0
-        #: Of those that wait, and of what is being written.
+        #: Of all units that wait or are being written.
         self.size_bytes = 0
-        #: Units taken and let go of since the start.
+        #: Counted since the start.
         self.taken = 0
         self.let_go_of = 0
 
     def __len__(self) -> int:
-        """How many wait for the next batch."""
+        """How many units wait for the next batch."""
         return len(self._waiting)
 
     @property
     def pending(self) -> int:
-        """The same and those that are being written."""
+        """How many units wait or are being written."""
         return self.taken - self.let_go_of
 
     @property

@@ -16,8 +16,15 @@ from stompbroker.commitlog import Cursor
 from stompbroker.delivery import key_of
 from stompbroker.ids import Offset
 from stompbroker.journal.changes import add_moved_since
-from stompbroker.journal.ledger_rows import accounts_of_removed, ledger_rows
-from stompbroker.journal.rows import add_topic, cursor_row, redelivery_key, redelivery_row, subscription_row
+from stompbroker.journal.rows import (
+    accounts_of_removed,
+    add_topic,
+    cursor_row,
+    ledger_rows,
+    redelivery_key,
+    redelivery_row,
+    subscription_row,
+)
 from stompbroker.ledger.settled import Account
 from stompbroker.storage import CursorRow, Deletion, Gap, MessageRun
 

@@ -1,7 +1,7 @@
-"""What has changed in memory since the last batch, beside units: it goes with the next one whatever becomes of them.
+"""Adds to a batch what has changed in memory beside units; the store has to take it whatever it refuses of them.
 
-Law: generators of short steps, between which others may run: a thing that changes after it was written down is noted as
-unsaved again, and goes with the batch after; or with the last step, where units go on from it.
+Law: generators of short steps, between which others run. What changes after it was written down is unsaved again and
+goes with the next batch; or with this batch's last step, if its units or deletions depend on it.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ __all__ = [
     "find_positions",
 ]
 
-#: Messages that are deleted in one batch, at most.
+#: Messages deleted in one batch, at most.
 MAX_DELETED: Final = 5_000
-#: Fewer of one topic are left until there is nothing else to do.
+#: Fewer than this of one topic, and between two unsettled messages, are left until the journal is idle.
 MIN_DELETED: Final = 100
-#: The same between holes; and the most ranges in one batch, since each is a condition of its own to the database.
 MIN_BETWEEN_HOLES: Final = 16
+#: Ranges deleted in one batch, at most: each is a condition of its own to the database.
 MAX_RANGES: Final = 256
-#: Things looked at between two moments at which others may run; each takes a few microseconds.
+#: Things looked at in one step; each takes a few microseconds.
 STEP: Final = 100
-#: Failures that are written with a batch beside other work, and when there is none: each costs a row, and whoever
-#: waits for the batch waits for all of them.
+#: Failures written with a batch beside other work, and when there is none: each is a row that all its units wait for.
 FAILURES_BESIDE: Final = 64
 FAILURES_IDLE: Final = 512
-#: A reading from which more wait gets this part of them written nevertheless: they must not pile up.
+#: At least one in so many of a reading's failures is written, so that they do not pile up.
 FAILURES_PART: Final = 64
 
 
@@ -58,14 +57,11 @@ def add_unsaved(
     most_failures: int,
     is_owed: Callable[[Subscription], bool],
 ) -> Iterator[None]:
-    """Cursors that have moved, and in the same moment what was settled by that; failures that came or went,
-    subscriptions that were seen.
+    """Cursors that have moved together with what was settled by that, failures that came or went, subscriptions that
+    were seen. Must come before the units, whose cursor rows replace these.
 
-    Of failures `most_failures`, those that changed first before others, but all of a subscription for which somebody
-    waits to be told. The rest stays unsaved: until it is written the store knows of an attempt less, or of one
-    that its cursor says is settled.
-
-    Must come before the units: a transaction's cursor is the later word.
+    At most `most_failures` failures, the oldest changes first, but all of a subscription that `is_owed` a receipt. The
+    rest stays unsaved: meanwhile the store misses an attempt, or has a failure of a settled message.
     """
     readings, subscriptions = registry.unsaved.take()
     left = most_failures
@@ -79,7 +75,7 @@ def add_unsaved(
             yield
         settled = reading.unrecorded.take(reading)
         if reading.subscription.is_closed:
-            continue  # who removed it has accounted for everything
+            continue  # its removal has accounted for everything
         accounts += settled
         changed = reading.changed_failures
         count = len(changed)
@@ -103,8 +99,8 @@ def add_unsaved(
 
 
 def add_moved_since(batch: Batch, accounts: list[Account], units: Iterable[Unit]) -> None:
-    """What was settled between two steps of `add_unsaved` where these units go on from it. Their cursors are written
-    as they are now, and must not say more than the ledger. For the last step: nothing is settled after it."""
+    """What was settled since `add_unsaved` in readings of these units: their cursors are written as they are now, and
+    must not say more than the ledger. Must come in the last step."""
     for unit in units:
         for effect in unit.effects:
             for reading in effect.readings:
@@ -112,8 +108,7 @@ def add_moved_since(batch: Batch, accounts: list[Account], units: Iterable[Unit]
 
 
 def add_deleted_since(batch: Batch, accounts: list[Account], registry: Registry) -> None:
-    """The same where the batch deletes messages that were settled since: nobody could say afterwards what became of
-    them. Whatever moves between two steps is unsaved, and is not much."""
+    """The same for topics of which the batch deletes messages: the ledger could not describe those afterwards."""
     topics = {deletion.topic_id for deletion in batch.deletions}.union(batch.removed_topics)
     if topics:
         for reading in registry.unsaved.readings:
@@ -130,8 +125,8 @@ def _add_moved(batch: Batch, accounts: list[Account], reading: Reading) -> None:
 
 
 def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, is_idle: bool) -> Iterator[None]:
-    """What nobody needs any more goes, so many messages at most. The cursors that allow it are in this batch, or were
-    in one before; those that moved between two steps are up to `add_deleted_since`."""
+    """Delete messages that everybody has settled. The cursors that allow it are in this batch or an earlier one;
+    `add_deleted_since` adds those that moved between two steps."""
     left = min(most, MAX_DELETED)
     ranges_left = MAX_RANGES
     for number, topic in enumerate(list(registry.unsaved.collectable)):
@@ -159,7 +154,7 @@ def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, i
 
 
 def _to_delete(topic: Topic, floor: Offset, max_ranges: int, *, is_idle: bool) -> list[tuple[int, int]]:
-    """Ranges of one topic: below the floor, and those that the collector has found between holes."""
+    """Ranges of one topic: below the floor, and settled ones above it that the collector has found."""
     least = 1 if is_idle else MIN_DELETED
     found: list[tuple[int, int]] = []
     if topic.store_id is None:
@@ -174,8 +169,8 @@ def _to_delete(topic: Topic, floor: Offset, max_ranges: int, *, is_idle: bool) -
 
 
 def find_positions(subscription: Subscription, registry: Registry, found: Batch) -> Iterator[None]:
-    """Where a new wildcard subscription stands in topics that may hold stored messages. Until the batch is completed
-    their logs end where they do now: everything published to them goes through the journal."""
+    """Where a new wildcard subscription begins in topics that may hold stored messages. Their logs do not grow until
+    the batch is completed, since everything published to them goes through the journal."""
     if subscription.pattern.is_exact:
         return
     subscription_id = subscription_row(subscription).id

@@ -1,4 +1,4 @@
-"""How the store is, and what follows from it for publishers.
+"""How the store is, how long it takes, and what follows from it for publishers.
 
 Law: keeps what it is told and holds the gate accordingly. The gate is closed exactly while the store fails, space is
 low, or too much waits to be written.
@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from stompbroker.changes import StoreState
+from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Gate
+from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
 from stompbroker.storage import REMEDY
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
+    from stompbroker.storage import Batch
 
-__all__ = ["Health"]
+__all__ = ["Health", "WriteGauge"]
 
 #: Publishers go on when there is this much more room than the mark at which they were stopped.
 ROOM_MARGIN: Final = 1.1
-#: Damages that are told one by one. Who repeats one of the others counts it again.
+#: Damages that are told one by one. One beyond that is counted each time it is met.
 MAX_KNOWN: Final = 100
 
 log = structlog.get_logger()
@@ -29,23 +32,8 @@ log = structlog.get_logger()
 
 @final
 class Health:
-    """What is damaged stays so: it is told once, and shown while the store does not also fail or fill up. The gate
+    """Damage stays until a restart: it is told once, and shown while the store does not also fail or fill up. The gate
     stays open, since what is published now can be stored."""
-
-    __slots__ = (
-        "_clock",
-        "_damaged_since_ns",
-        "_is_backlog_long",
-        "_known_damages",
-        "_min_free_bytes",
-        "check",
-        "damages",
-        "gate",
-        "is_out_of_room",
-        "reason",
-        "since_ns",
-        "state",
-    )
 
     def __init__(self, clock: Clock, min_free_bytes: int) -> None:
         self._clock = clock
@@ -59,11 +47,11 @@ class Health:
         self.reason: str | None = None
         self.since_ns: int | None = None
 
-        #: Damages that were told, the first ones; and how many were met.
+        #: The first damages, each told in the log; and how many were met.
         self._known_damages: dict[str, None] = {}
         self.damages = 0
         self._damaged_since_ns: int | None = None
-        #: "running" or "done" if the store is checked after an end that was none.
+        #: "running" or "done" if the store is checked, since its last broker did not close it.
         self.check: str | None = None
 
     def shown(self) -> tuple[StoreState, str | None, int | None]:
@@ -75,7 +63,7 @@ class Health:
         return StoreState.DAMAGED, f"{first}{others}. {REMEDY}", self._damaged_since_ns
 
     def note_damage(self, what: str) -> None:
-        """Something that was stored is altered or lost. Nothing is settled for that; whoever needs it stops there."""
+        """Something that was stored is altered or lost. It stays unsettled; readings stop in front of it."""
         if what in self._known_damages:
             return
         self.damages += 1
@@ -99,7 +87,6 @@ class Health:
         return self._change(StoreState.FAILING, reason)
 
     def note_backlog(self, *, is_long: bool) -> None:
-        """Whether too much waits to be written."""
         self._is_backlog_long = is_long
         self._set_gate()
 
@@ -126,3 +113,34 @@ class Health:
 
     def check_invariants(self) -> None:
         assert self.gate.is_blocked == (self.state is not StoreState.OK or self._is_backlog_long)
+
+
+@final
+class WriteGauge:
+    """How long the store takes, and how much it is given at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: Since when a batch is being written.
+        self.since_ns: int | None = None
+        #: The size of the database, as last measured.
+        self.stored_bytes: int | None = None
+        #: How many messages each batch had, and how long the store took, in seconds.
+        self.batch_sizes = Histogram(COUNT_BOUNDS)
+        self.commit_times = Histogram(SECONDS_BOUNDS)
+
+    def begin(self) -> int:
+        """A batch is begun; or the store has answered, if only with an error. Returns the time."""
+        self.since_ns = self._clock.now_ns()
+        return self.since_ns
+
+    @property
+    def waited_s(self) -> float:
+        """How long the store has not answered about the batch it is to write; 0 if it has none."""
+        return 0.0 if self.since_ns is None else (self._clock.now_ns() - self.since_ns) / NANOSECONDS
+
+    def end(self, batch: Batch) -> None:
+        """The batch is written."""
+        self.commit_times.add(self.waited_s)
+        self.batch_sizes.add(sum(len(run.messages) for run in batch.messages))
+        self.since_ns = None

@@ -1,36 +1,40 @@
-"""From what is in memory to rows, one at a time.
-
-Law: reads and writes down; changes nothing.
-"""
+"""From what is in memory to rows of a batch. Reads and writes down; changes nothing."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.delivery import DeliveryWishes, Replay
-from stompbroker.storage import CursorRow, Gap, RedeliveryKey, RedeliveryRow, SubscriptionRow, TopicRow
+from stompbroker.delivery import DeliveryWishes, Replay, account_of
+from stompbroker.ledger import Kind, Payload, day_of
+from stompbroker.ledger.drafts import draft
+from stompbroker.ledger.settled import Account
+from stompbroker.storage import CursorRow, Gap, LedgerRow, RedeliveryKey, RedeliveryRow, SubscriptionRow, TopicRow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stompbroker.commitlog import Cursor
     from stompbroker.delivery import Failure, Reading, Subscription, Topic
     from stompbroker.ids import Offset
+    from stompbroker.ledger.outcome import Outcome
     from stompbroker.storage import Batch
 
 __all__ = [
     "ATTACHED",
     "Numbers",
+    "accounts_of_removed",
     "add_topic",
     "cursor_row",
+    "ledger_rows",
     "read_wishes",
     "redelivery_key",
     "redelivery_row",
     "subscription_row",
 ]
 
-
-#: Stands for the time when a subscription was last seen while somebody is attached to it: if we are killed then, it was
-#: seen until the end. Later than every time.
+#: `last_seen_at_ns` while a client is attached, later than every time: a killed broker has seen it until the end.
 ATTACHED: Final = 1 << 62
 
 
@@ -71,7 +75,7 @@ def subscription_row(subscription: Subscription) -> SubscriptionRow:
 
 
 def _wishes_text(subscription: Subscription) -> str:
-    """What it wished for: how it is delivered to, and where it begins."""
+    """How it wants to be delivered to, and where it begins."""
     wishes = subscription.wishes.as_plain()
     if subscription.starts_at is not None:
         wishes["starts_at"] = list(subscription.starts_at)
@@ -86,7 +90,7 @@ def read_wishes(text: str) -> tuple[DeliveryWishes, Replay | None]:
 
 
 def add_topic(batch: Batch, topic: Topic, topic_id: int, next_offset: Offset) -> None:
-    """Write down where a topic stands; `next_offset` is the end of its log, or behind that if the batch publishes."""
+    """`next_offset` is the end of its log, or behind that if the batch publishes."""
     end = topic.log.end_offset
     if topic.store_id is None:
         whole_from = end
@@ -124,3 +128,36 @@ def redelivery_row(key: RedeliveryKey, failure: Failure) -> RedeliveryRow:
         failure.is_final,
         failure.nacks,
     )
+
+
+def accounts_of_removed(subscription: Subscription, outcome: Outcome, now_ns: int) -> list[Account]:
+    """What a subscription that is being removed has not settled, and no other unit will. None of that changes while it
+    is leaving."""
+    return [
+        Account(reading.party, settled)
+        for reading in subscription.readings.values()
+        if reading.is_recorded and not reading.is_idle
+        if (settled := account_of(reading, reading.meant(reading.unclaimed_ranges(), now_ns), outcome, now_ns, 0))
+    ]
+
+
+def ledger_rows(accounts: list[Account], now_ns: int, next_id: Callable[[], int]) -> list[LedgerRow]:
+    """One for each day on which something was settled."""
+    by_day: dict[int, list[Account]] = {}
+    for party, settled in accounts:
+        for one in settled:
+            of_day = by_day.setdefault(day_of(one.settled_at_ns), [])
+            if not of_day or of_day[-1].party is not party:
+                of_day.append(Account(party, []))
+            of_day[-1].settled.append(one)
+    return [
+        LedgerRow(
+            next_id(),
+            Kind.DELIVERIES.value,
+            day,
+            sum(len(one.messages) or 1 for account in of_day for one in account.settled),
+            now_ns,
+            Payload(partial(draft, of_day)),
+        )
+        for day, of_day in by_day.items()
+    ]

@@ -1,8 +1,7 @@
-"""Everything that is on its way into the store.
+"""The journal of a broker with a store.
 
-Law: takes units synchronously and in order, says when there is something to write, hands it out as one batch, and
-completes its units when the batch is written. What nobody needs stored is completed at once, unless its own connection
-has something on the way. One batch at a time: the next one gathers while it is written.
+Law: takes units synchronously and in order, forms one batch at a time, and completes its units when it is written. A
+unit with nothing to store is completed at once, unless its connection has units on the way.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from stompbroker.journal.changes import (
     add_unsaved,
     find_positions,
 )
-from stompbroker.journal.health import Health
-from stompbroker.journal.write_gauge import WriteGauge
+from stompbroker.journal.health import Health, WriteGauge
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
 
@@ -43,16 +41,16 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreJournal"]
 
-#: How long acknowledgements without a receipt wait for company before they are written.
+#: Coalescing delay: how long acknowledgements without a receipt wait for other changes before they are written.
 LAZY_S: Final = 0.05
 LAZY_NS: Final = int(LAZY_S * NANOSECONDS)
-#: How long nothing else must have been written before what can be collected is deleted on its own.
+#: After this long without other work, settled messages are deleted in batches of their own; and the pause between two
+#: such batches.
 IDLE_S: Final = 1.0
-#: The same while it goes on being deleted.
 TIDY_S: Final = 0.02
-#: Beside other work it is deleted in portions, with a pause after each: a hundred cost the write-ahead log
-#: twice as much each as a thousand, which empty whole pages, and leave fewer moments in which nobody waits. Beside
-#: many messages a portion is twice as many as were written: the store must not grow while everybody keeps up.
+#: Beside other work messages are deleted in portions, with a pause after each. Portions of a hundred cost the
+#: write-ahead log twice as much a message as those of a thousand, which empty whole pages. A portion is twice what was
+#: written since the last one, if that is more: the store must not grow while everybody keeps up.
 PORTION: Final = 1_000
 PORTION_PAUSE_S: Final = 0.04
 
@@ -63,30 +61,6 @@ class StoreJournal:
     Invariants:
         every unit submitted is completed or refused, once
     """
-
-    __slots__ = (
-        "_batch_number",
-        "_begun",
-        "_changed",
-        "_changes_taken_at_ns",
-        "_clock",
-        "_engine",
-        "_exports",
-        "_finished",
-        "_flushing",
-        "_has_left_out",
-        "_idle",
-        "_is_tidying",
-        "_next_portion_at_ns",
-        "_numbers",
-        "_registry",
-        "_was_busy",
-        "_written_since_deletion",
-        "backlog",
-        "batches",
-        "health",
-        "writing",
-    )
 
     can_store: Final = True
 
@@ -105,25 +79,25 @@ class StoreJournal:
         self._registry = registry
         self._clock = clock
         self._numbers = numbers
-        #: On its way from the ledger to the lake; None without a ledger.
+        #: None without a ledger.
         self._exports = exports
         self._batch_number = last_batch_number
-        #: Which kind of database it is, for people.
+        #: The kind of database, for people.
         self._engine = engine
         self.writing = WriteGauge(clock)
         #: Batches begun and finished since the start.
         self._begun = 0
         self._finished = 0
-        #: How many wait for everything to be written, so that nothing waits for company.
+        #: How many callers wait for everything to be written: while there are any, nothing is delayed.
         self._flushing = 0
-        #: Whether the last batch had units, and nothing has been waited for in vain since.
+        #: Whether the last batch had units, and the coalescing delay has not passed since.
         self._was_busy = False
-        #: Whether the last batch only deleted, and nothing has been looked for in vain since.
+        #: Whether the last batch only deleted.
         self._is_tidying = False
-        #: When what has changed beside units was last taken, and whether the last batch went without it.
+        #: When changes beside units were last taken, and whether the last batch left them out.
         self._changes_taken_at_ns = 0
         self._has_left_out = False
-        #: When the next portion may be deleted beside other work, and what was written since the last one.
+        #: When the next portion may be deleted beside other work, and how many messages were written since the last.
         self._next_portion_at_ns = 0
         self._written_since_deletion = 0
         #: Woken when there may be something to write.
@@ -152,7 +126,6 @@ class StoreJournal:
         return self._numbers.take()
 
     def submit(self, unit: Unit) -> None:
-        """Take a unit, make it durable if it must be, then complete it."""
         lane = unit.lane
         is_needed = unit.needs_order or any(effect.is_stored for effect in unit.effects)
         if unit.answers:
@@ -173,15 +146,14 @@ class StoreJournal:
             unit.complete(self._clock.now_ns())
 
     async def wait_idle(self) -> None:
-        """Until every unit submitted so far is completed, and everything that has changed by now is written."""
         last_unit = self.backlog.taken
-        # What is being formed now may have passed by what has changed since; the batch after it has it.
+        # The batch that is being formed may have missed recent changes; the one after it has them.
         last_batch = self._begun + 1 if self._has_changes else self._begun
         self._flushing += 1
         try:
             while self.backlog.let_go_of < last_unit or self._finished < last_batch:
                 if self.is_idle and not self._has_changes:
-                    break  # what was being formed had all of it
+                    break  # the batch that was being formed had all of them
                 self._changed.wake()
                 await self._idle.wait()
         finally:
@@ -191,7 +163,7 @@ class StoreJournal:
     # For the actor ---------------------------------------------------------------------------------------------------
 
     async def wait_for_work(self) -> None:
-        """Until there is something to write: at once for units, after a moment for what can wait for company."""
+        """Until there is something to write: at once for units, after the coalescing delay for other changes."""
         unsaved = self._registry.unsaved
         while not self.backlog.is_ready and not self._has_exports:
             if not unsaved:
@@ -210,16 +182,16 @@ class StoreJournal:
             elif self._flushing or unsaved.is_pressing:
                 return
             else:
-                with trio.move_on_after(self._company_for_s) as waiting:
+                with trio.move_on_after(self._remaining_delay_s) as waiting:
                     while not (self.backlog.is_ready or self._flushing or unsaved.is_pressing or self._has_exports):
                         await self._changed.wait()
                 if waiting.cancelled_caught:
                     return
 
     async def _wait_for_more(self) -> bool:
-        """For a unit, or as long as what can wait for company may wait: then true if there is any of that.
+        """For a unit or the coalescing delay; true if that has passed and something has changed.
 
-        Acknowledgements of what was just delivered come in this time, and need not wake anybody.
+        Acknowledgements of what was just delivered come in this time, and need not wake the journal.
         """
         unsaved = self._registry.unsaved
         unsaved.is_looked_at = True
@@ -233,8 +205,8 @@ class StoreJournal:
         return waiting.cancelled_caught and bool(unsaved)
 
     @property
-    def _company_for_s(self) -> float:
-        """How much longer what can wait for company waits. If batches have gone without it, it has waited already."""
+    def _remaining_delay_s(self) -> float:
+        """Remaining coalescing delay. Changes that batches have left out have waited already."""
         waited_ns = self._clock.now_ns() - self._changes_taken_at_ns
         return max(0, LAZY_NS - waited_ns) / NANOSECONDS if self._has_left_out else LAZY_S
 
@@ -245,14 +217,14 @@ class StoreJournal:
 
     @property
     def _has_exports(self) -> bool:
-        """Whether there is something to write down about the way to the lake."""
+        """Whether there is something to write about files of the lake."""
         return self._exports is not None and self._exports.has_changes
 
     def form_in_steps(self) -> Generator[None, None, Formed]:
-        """The next batch, of which nothing is done yet; it must be written, or its culprits taken out of it.
+        """Form the next batch, which must be written, if only without units that the store refuses.
 
-        In short steps. Its units are chosen in the first one: what they have changed is in the batch then, whatever is
-        submitted between the others. They are given their offsets in the last, all at once.
+        In short steps, between which others run. Units are chosen in the first step, so that what they have changed is
+        in the batch; they are given their offsets in the last, all at once.
         """
         is_idle = not self.backlog.is_ready
         self._was_busy = not is_idle
@@ -284,7 +256,7 @@ class StoreJournal:
             if isinstance(effect, Created):
                 found = positions[effect.subscription] = Batch(number=base.number)
                 yield from find_positions(effect.subscription, self._registry, found)
-        # Those that have gone by now: another of the same name may be in this very batch.
+        # Taken late: another topic of the same name may be in this very batch.
         base.removed_topics += self._registry.unsaved.take_removed_topics()
         for effect in effects:
             effect.reserve()
@@ -295,7 +267,7 @@ class StoreJournal:
         if self._exports is not None:
             self._exports.take(base)
         if takes_changes and self._registry.unsaved:
-            # What changed between two steps may be behind what was deleted, and what was too much waits: not for long.
+            # Something has changed between two steps, or was too much for this batch: it goes with the next one.
             self._changes_taken_at_ns = 0
         return Formed(
             base=base,
@@ -317,10 +289,10 @@ class StoreJournal:
             self._next_portion_at_ns = now_ns + int(PORTION_PAUSE_S * NANOSECONDS)
 
     def _can_changes_wait(self, units: list[Unit], now_ns: int) -> bool:
-        """Whether a batch of these goes without what has changed beside them.
+        """Whether a batch of these leaves out what has changed beside them.
 
-        A message that comes alone waits for every page of its batch, and answers to those before it would be half of
-        them, and half of what there is to write down. Twenty answers together are hardly more than one.
+        Publish-only batches omit cursor rows: they would double the pages written for a message that comes alone.
+        Twenty answers together cost hardly more than one.
         """
         unsaved = self._registry.unsaved
         return (
@@ -335,16 +307,16 @@ class StoreJournal:
         return self._exports.next_batch_id()
 
     def _what_is_owed(self, units: list[Unit]) -> Callable[[Subscription], bool]:
-        """Whether everything that was answered for a subscription must be in the batch of these units: a receipt says
-        so, be it that of an answer or one that stands for all that were given before."""
+        """Whether all answers for a subscription must be in the batch of these units: they owe a receipt for one of
+        them, or for everything before."""
         answered = {subscription for unit in units for subscription in unit.answered}
         is_all_owed = any(unit.needs_order for unit in units)
         return lambda subscription: is_all_owed or self._flushing > 0 or subscription in answered
 
     def refuse(self, formed: Formed, culprits: set[Unit], reason: str) -> None:
         """The store cannot take these units: their clients are told, and the batch goes on without them."""
-        # Nobody has seen the offsets yet: the others get them anew, without gaps. With a refused subscription goes the
-        # reason to store what it matches.
+        # Nobody has seen the offsets yet, so the others get new ones, after the refusals: a topic that only a refused
+        # subscription matched is not stored any more.
         for unit in formed.units:
             for effect in unit.effects:
                 effect.release()

@@ -1,8 +1,7 @@
-"""What became of every delivery: from settled deliveries to Parquet files that anybody can read.
+"""What became of every delivery: from settled deliveries to Parquet files.
 
-Law: settled deliveries become drafts, in the transaction that settles them; the exporting process makes columns and
-Parquet files of these. It knows records, and nothing of clients, topics or frames. pyarrow takes a tenth of a second to
-load, so only `export_process` imports `schema` at its top.
+Law: deliveries become drafts in the transaction that settles them; the exporting process makes Parquet files of these.
+Knows records, and nothing of clients or topics. Only `export_process` imports pyarrow at its top: it loads for 0.1 s.
 """
 
 from stompbroker.ledger.backlog import Behind, backlog

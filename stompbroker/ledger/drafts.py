@@ -1,12 +1,10 @@
-"""Settled deliveries as they are put down beside their cursors, and the records that are made of them later.
+"""Drafts: settled deliveries as the database has them, and the records made of them later.
 
-Law: a draft holds what was settled, run by run, and of its messages what cannot be found again: where each tail begins,
-which is its id, when it was published, how long its body is and who published it. Only the process that writes the lake
-makes columns of it, and only that one needs Arrow for it.
+Law: a draft holds the runs that were settled, and of each message what cannot be found again: its id, when it was
+published, how long its body is and who published it. Only the exporting process makes columns of it, and needs Arrow.
 
-Hot path, in the writing thread beside a busy event loop: nothing but a few calls per batch, 0.5 µs a message. Making
-Arrow's columns there took 1.3 µs, beside the loop 4.6, and a quarter of the durable throughput (scenario
-`durable-without-ledger` of the benchmarks).
+Hot path, in the writing thread: a few calls per batch, 0.5 µs a message. Making Arrow's columns there took 4.6 µs
+beside a busy loop, a quarter of the durable throughput (scenario `durable-without-ledger` of the benchmarks).
 """
 
 from __future__ import annotations
@@ -31,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FairCopy", "draft"]
 
-#: The beginning of a tail: its first line, and whatever follows. Message ids are shorter.
+#: What is kept of a tail: its first line, which is the message id, and whatever follows. Message ids are shorter.
 _HEAD_BYTES: Final = 64
 _ID_START: Final = len(b"message-id:")
 _MICROSECOND_NS: Final = 1000
-#: How long the first part is, and how many messages there are.
+#: The length of the JSON part, and the number of messages.
 _LENGTHS: Final = struct.Struct("<II")
 
 #: Made once: `json.dumps` would make an encoder for each call.
@@ -83,10 +81,10 @@ def _heads(messages: list[Message]) -> list[bytes]:
 
 @final
 class FairCopy:
-    """Drafts as records: a row for each message, and one for each stretch of messages that nobody knows.
+    """Drafts as records: a row for each message, and one for each run of messages that are not known any more.
 
-    Rows of many drafts gather in plain lists, and columns of Arrow are made of them all at once. That costs as much for
-    five rows as for hundreds, so a ledger with few records in each of its batches would take ten times as long.
+    Rows of many drafts gather in plain lists before Arrow's columns are made of them: those cost as much for five rows
+    as for hundreds, and most drafts are short.
     """
 
     __slots__ = ("_columns",)
@@ -95,11 +93,10 @@ class FairCopy:
         self._columns = _no_rows()
 
     def __len__(self) -> int:
-        """How many rows have gathered."""
         return len(self._columns["offset"])
 
     def add(self, written: bytes) -> None:
-        """One more draft. Raises ValueError, LookupError or struct.error where it is none."""
+        """Raises ValueError, LookupError or struct.error if this is no draft."""
         common_bytes, count = _LENGTHS.unpack_from(written)
         position = _LENGTHS.size
         common = json.loads(written[position : position + common_bytes])
@@ -132,7 +129,7 @@ class FairCopy:
                 columns[name].extend(repeat(value, rows))
 
     def take(self) -> pa.RecordBatch:
-        """What has gathered, which then is gone from here. Raises pyarrow.ArrowException where a draft was none."""
+        """Take out all rows. Raises pyarrow.ArrowException if something was no draft."""
         import pyarrow as pa
 
         from stompbroker.ledger.schema import DELIVERIES

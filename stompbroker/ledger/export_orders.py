@@ -1,7 +1,6 @@
-"""What the process that writes the lake is told, and what it answers.
+"""What the exporting process is told, and what it answers: JSON on standard input, and a line for each file on output.
 
-Law: values that cross between two processes as JSON: one order on its standard input, one line for each file on its
-standard output. The database's password goes this way, and on no command line.
+The database's password goes this way, and on no command line.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ class ExportOrder:
     lake: str
     store_id: str
     exports: Sequence[ExportRow]
-    #: What the lake may say when all of these are there.
+    #: What the lake says when all files are there.
     complete_until_ns: int
     exported_at_ns: int
-    #: Whether unfinished files are looked for, and the day before which everything goes; none: neither.
+    #: Remove unfinished files and everything before this day; None: neither.
     delete_before_day: int | None
 
     def as_bytes(self) -> bytes:
@@ -54,5 +53,5 @@ class FileWritten(NamedTuple):
 
     @classmethod
     def read_all(cls, output: bytes) -> list[FileWritten]:
-        """Of whole lines; one that breaks off is of a process that was ended in the middle of it."""
+        """Of whole lines: a killed process may leave half a line."""
         return [cls(*json.loads(line)) for line in output.splitlines(keepends=True) if line.endswith(b"\n")]

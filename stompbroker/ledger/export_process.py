@@ -1,11 +1,11 @@
-"""The process that writes the lake: `python -m stompbroker.ledger.export_process`.
+"""The exporting process: `python -m stompbroker.ledger.export_process`.
 
-Law: does what one order says, at low priority, and ends. It reads from the database itself, so that nothing of it goes
-through the broker's event loop. Whatever it is told may have been done before, by one that was killed: a file takes the
-place of its earlier self, and holds the same. What does not work is a sentence on standard error and an exit code.
+Law: carries out one order at low priority, and ends. It reads the database itself, so that no record passes the
+broker's event loop. Repeating an order is harmless: a file replaces its earlier self, and holds the same. Failures are
+a sentence on standard error and an exit code.
 
-One that was left behind by a broker that was killed can find that its successor has written the file, and deletes its
-batches. So a file is finished only if it has as many records as were planned.
+After a broker was killed, its exporter may run while the successor's deletes the batches of a written file. So a file
+is finished only if it has as many records as were planned.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 @final
 class ExitCode(IntEnum):
     DONE = 0
-    #: The lake or the database does not work; it may later.
+    #: The lake or the database does not work; try again later.
     FAILED = 1
-    #: The ledger is damaged; what is not is in the lake.
+    #: The ledger is damaged; the sound part of it is in the lake.
     BROKEN = 3
 
 
@@ -60,7 +60,7 @@ def carry_out(order: ExportOrder) -> ExitCode:
             try:
                 print(_write(lake, export, order).as_line(), flush=True)
             except (BrokenPayload, StoreDamaged) as error:
-                # The others are worth having, whatever became of this one.
+                # Go on with the other files.
                 print(f"The ledger is damaged: {error}.", file=sys.stderr)
                 is_broken = True
         if is_broken:
@@ -86,9 +86,9 @@ def _write(lake: Lake, export: ExportRow, order: ExportOrder) -> FileWritten:
 
 
 def _write_parquet(kind: Kind, batches: Iterable[tuple[int, bytes]], file: IO[bytes]) -> int:
-    """Id and payload of each batch. Returns how many records they had. Raises BrokenPayload, which names the batch.
+    """`batches` are ids and payloads; returns how many records they had. Memory is bounded by the row group.
 
-    Nothing is sorted. Memory is bounded by the row group, whatever the payloads unpack to.
+    Raises BrokenPayload, which names the batch.
     """
     schema = SCHEMAS[kind]
     records = 0

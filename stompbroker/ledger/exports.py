@@ -1,26 +1,26 @@
-"""What of the ledger is in the database, and the files of the lake that are made of it.
+"""Which records of the ledger are in the database, and which files of the lake are made of them.
 
-Law: synchronous, and knows neither files nor SQL. What it decides is written down by the journal with its next batch
-(`take`), and holds from then on (`note_written`): a file is planned before it is begun, under a name that stays, and
-its batches are deleted only after it was written down that the file is there. So a process that dies between any two
-of these steps is followed by one that repeats the file as it was, or goes on deleting.
+Law: synchronous, and knows neither files nor SQL. The journal writes each decision with its next batch (`take`); it
+holds from then on (`note_written`). A file is planned, under a name that stays, before it is begun, and its batches are
+deleted only after the file was noted as written. So whoever follows a killed process repeats the same file, or goes on
+deleting.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.signals import Signal
 from stompbroker.storage import ExportedBatches, ExportRow, LedgerRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from stompbroker.ledger.lake import Kind
     from stompbroker.storage import Batch, Gathered
@@ -48,79 +48,59 @@ class State(Enum):
 
 
 @final
+@dataclass(slots=True)
 class Portion:
     """Neighbouring batches of one kind and day."""
 
-    __slots__ = ("batches", "last_batch", "oldest_ns", "payload_bytes", "records")
-
-    def __init__(self, last_batch: int, records: int, payload_bytes: int, oldest_ns: int, *, batches: int) -> None:
-        self.last_batch = last_batch
-        self.records = records
-        self.payload_bytes = payload_bytes
-        #: When the first of them was made.
-        self.oldest_ns = oldest_ns
-        self.batches = batches
+    last_batch: int
+    records: int
+    payload_bytes: int
+    #: When the first record was made.
+    oldest_ns: int
+    batches: int
 
 
 @final
+@dataclass(slots=True)
 class Export:
-    __slots__ = ("is_taken", "payload_bytes", "portions", "row", "state")
-
-    def __init__(self, row: ExportRow, state: State, portions: Iterable[Portion]) -> None:
-        self.row = row
-        self.state = state
-        #: Whether a batch that is being written has what is to be written down of it.
-        self.is_taken = False
-        #: What is still to be deleted, in order.
-        self.portions: deque[Portion] = deque()
-        #: Of all its batches, those that are deleted by now included.
-        self.payload_bytes = 0
-        for portion in portions:
-            self.add(portion)
-
-    def add(self, portion: Portion) -> None:
-        self.portions.append(portion)
-        self.payload_bytes += portion.payload_bytes
+    row: ExportRow
+    state: State
+    #: What is still to be deleted, in order.
+    portions: deque[Portion] = field(default_factory=deque)
+    #: Whether the batch that is being written has its new state.
+    is_taken: bool = False
 
     @property
-    def is_in_lake(self) -> bool:
-        return self.state in (State.WRITTEN, State.LEFT)
+    def is_to_be_noted(self) -> bool:
+        return self.state in (State.PLANNED, State.WRITTEN)
 
 
+@final
+@dataclass(slots=True)
 class _Pile:
     """What has gathered of one kind and day, and is in no export yet; never empty."""
 
-    __slots__ = ("payload_bytes", "portions", "records")
+    portions: deque[Portion] = field(default_factory=deque)
+    payload_bytes: int = 0
+    records: int = 0
 
-    def __init__(self) -> None:
-        self.portions: deque[Portion] = deque()
-        self.payload_bytes = 0
-        self.records = 0
-
-    def add(self, portion: Portion) -> None:
-        self.portions.append(portion)
-        self.payload_bytes += portion.payload_bytes
-        self.records += portion.records
-
-    def gather(self, row: LedgerRow, payload_bytes: int) -> None:
+    def add(self, new: Portion) -> None:
+        self.payload_bytes += new.payload_bytes
+        self.records += new.records
         last = self.portions[-1] if self.portions else None
         if last is None or last.payload_bytes >= PORTION_BYTES or last.batches >= PORTION_BATCHES:
-            self.add(Portion(row.id, row.records, payload_bytes, row.made_at_ns, batches=1))
+            self.portions.append(new)
             return
-        last.last_batch = max(last.last_batch, row.id)
-        last.records += row.records
-        last.payload_bytes += payload_bytes
-        last.oldest_ns = min(last.oldest_ns, row.made_at_ns)
-        last.batches += 1
-        self.payload_bytes += payload_bytes
-        self.records += row.records
+        last.last_batch = max(last.last_batch, new.last_batch)
+        last.records += new.records
+        last.payload_bytes += new.payload_bytes
+        last.oldest_ns = min(last.oldest_ns, new.oldest_ns)
+        last.batches += new.batches
 
 
 @final
 class Gathering:
     """What has gathered in the database and is in no export yet, by day and kind."""
-
-    __slots__ = ("filled", "full_bytes", "piles")
 
     def __init__(self, full_bytes: int) -> None:
         #: What is enough for a file.
@@ -130,12 +110,9 @@ class Gathering:
         self.filled = Signal()
 
     def add(self, day: int, kind: str, portion: Portion) -> None:
-        self.piles.setdefault((day, kind), _Pile()).add(portion)
-
-    def gather(self, row: LedgerRow) -> None:
-        pile = self.piles.setdefault((row.day, row.kind), _Pile())
+        pile = self.piles.setdefault((day, kind), _Pile())
         was_full = pile.payload_bytes >= self.full_bytes
-        pile.gather(row, len(row.payload()))
+        pile.add(portion)
         if pile.payload_bytes >= self.full_bytes and not was_full:
             self.filled.wake()
 
@@ -165,16 +142,6 @@ class Waiting:
     oldest_ns: int | None
 
 
-class _New(NamedTuple):
-    """Records that are not in the database yet."""
-
-    kind: str
-    day: int
-    records: int
-    made_at_ns: int
-    payload: Callable[[], bytes]
-
-
 @final
 class Exports:
     """
@@ -183,19 +150,6 @@ class Exports:
         of one kind and day, the batches of an export lie behind those of all earlier ones
         no two names are the same, whichever process of this store made them
     """
-
-    __slots__ = (
-        "_exports",
-        "_is_portion_taken",
-        "_is_portion_wanted",
-        "_last_batch",
-        "_last_export",
-        "_name_part",
-        "_new",
-        "_wake_journal",
-        "gathering",
-        "progressed",
-    )
 
     def __init__(
         self,
@@ -207,27 +161,26 @@ class Exports:
         start_number: int,
         export_bytes: int,
     ) -> None:
-        """`exports` and `gathered` are what the store had kept; `wake_journal` is called when there is something to
-        write down. A file holds about `export_bytes` of payload."""
+        """`exports` and `gathered` are what the store had kept. A file holds about `export_bytes` of payload."""
         self._wake_journal = wake_journal
         self._name_part = f"{store_id}-{start_number}"
-        self._new: list[_New] = []
+        #: Records that are not in the database yet, without their numbers.
+        self._new: list[LedgerRow] = []
         self.gathering = Gathering(export_bytes)
         self._exports: dict[int, Export] = {}
-        #: Whether some of what is left over shall go, until it is gone; and whether the batch that is being written has
-        #: it.
+        #: Whether a portion is to be deleted, until it is gone; and whether the batch that is being written deletes it.
         self._is_portion_wanted = False
         self._is_portion_taken = False
         #: Woken whenever something was written down.
         self.progressed = Signal()
         for row in exports:
-            self._exports[row.id] = Export(row, State.LEFT if row.is_written else State.READY, ())
+            self._exports[row.id] = Export(row, State.LEFT if row.is_written else State.READY)
         for found in gathered:
             portion = Portion(
                 found.last_batch, found.records, found.payload_bytes, found.oldest_made_at_ns, batches=PORTION_BATCHES
             )
             if found.export:
-                self._exports[found.export].add(portion)
+                self._exports[found.export].portions.append(portion)
             else:
                 self.gathering.add(found.day, found.kind, portion)
         ends = [row.last_batch for row in exports] + [found.last_batch for found in gathered]
@@ -246,19 +199,15 @@ class Exports:
         return bool(
             self._new
             or (self._is_portion_wanted and not self._is_portion_taken and self.has_leftovers)
-            or any(
-                export.state in (State.PLANNED, State.WRITTEN) and not export.is_taken
-                for export in self._exports.values()
-            )
+            or any(export.is_to_be_noted and not export.is_taken for export in self._exports.values())
         )
 
     def take(self, batch: Batch) -> None:
         """Add what is to be written down. Called once for each batch, which is written, or the broker ends."""
-        for new in self._new:
-            batch.ledger.append(LedgerRow(self.next_batch_id(), *new))
+        batch.ledger += [row._replace(id=self.next_batch_id()) for row in self._new]
         self._new = []
         for export in self._exports.values():
-            if export.state in (State.PLANNED, State.WRITTEN):
+            if export.is_to_be_noted:
                 batch.exports.append(export.row._replace(is_written=export.state is State.WRITTEN))
                 export.is_taken = True
         if self._is_portion_wanted:
@@ -278,14 +227,15 @@ class Exports:
     def note_written(self, batch: Batch) -> None:
         """The batch is in the store."""
         for row in batch.ledger:
-            self.gathering.gather(row)
+            portion = Portion(row.id, row.records, len(row.payload()), row.made_at_ns, batches=1)
+            self.gathering.add(row.day, row.kind, portion)
         for written in batch.exports:
             export = self._exports[written.id]
             export.row, export.state = written, State.LEFT if written.is_written else State.READY
             export.is_taken = False
-        for portion in batch.exported:
+        for deleted in batch.exported:
             for export in self._exports.values():
-                if export.portions and export.portions[0].last_batch == portion.last_batch:
+                if export.portions and export.portions[0].last_batch == deleted.last_batch:
                     export.portions.popleft()
         for finished in batch.finished_exports:
             del self._exports[finished.id]
@@ -297,21 +247,19 @@ class Exports:
 
     def add(self, kind: Kind, day: int, records: int, made_at_ns: int, payload: Callable[[], bytes]) -> None:
         """Records that belong to no unit; they go with the next batch."""
-        self._new.append(_New(kind.value, day, records, made_at_ns, payload))
+        self._new.append(LedgerRow(0, kind.value, day, records, made_at_ns, payload))
         self._wake_journal()
 
     # For the exporter ------------------------------------------------------------------------------------------------
 
     def waiting(self) -> Waiting:
-        planned = [export for export in self._exports.values() if not export.is_in_lake]
-        ages = [export.portions[0].oldest_ns for export in planned if export.portions]
-        if self.gathering.oldest_ns is not None:
-            ages.append(self.gathering.oldest_ns)
-        piles = self.gathering.piles.values()
+        planned = [export.portions for export in self._exports.values() if export.state in (State.PLANNED, State.READY)]
+        portions = [each for all_of in planned for each in all_of]
+        portions += [each for pile in self.gathering.piles.values() for each in pile.portions]
         return Waiting(
-            records=sum(pile.records for pile in piles) + sum(export.row.records for export in planned),
-            payload_bytes=sum(pile.payload_bytes for pile in piles) + sum(export.payload_bytes for export in planned),
-            oldest_ns=min(ages, default=None),
+            records=sum(portion.records for portion in portions),
+            payload_bytes=sum(portion.payload_bytes for portion in portions),
+            oldest_ns=min((portion.oldest_ns for portion in portions), default=None),
         )
 
     def plan(self, now_ns: int) -> None:
@@ -334,8 +282,7 @@ class Exports:
             id=self._last_export,
             kind=kind,
             day=day,
-            # The start says that no other process has made this name, and the time that it was not made before the
-            # database was put back from a copy.
+            # Unique: the number of the start among processes, the time after a database was restored from a copy.
             name=f"{kind}-{self._name_part}-{self._last_export}-{planned_at}.parquet",
             after_batch=max(
                 (e.row.last_batch for e in self._exports.values() if (e.row.kind, e.row.day) == (kind, day)), default=0
@@ -344,7 +291,7 @@ class Exports:
             records=sum(portion.records for portion in taken),
             planned_at_ns=now_ns,
         )
-        self._exports[row.id] = Export(row, State.PLANNED, taken)
+        self._exports[row.id] = Export(row, State.PLANNED, deque(taken))
 
     @property
     def ready(self) -> list[ExportRow]:
@@ -361,7 +308,7 @@ class Exports:
     @property
     def is_written_down(self) -> bool:
         """Whether all that was planned, and every file there is, is known to the store."""
-        return all(export.state in (State.READY, State.LEFT) for export in self._exports.values())
+        return not any(export.is_to_be_noted for export in self._exports.values())
 
     @property
     def has_leftovers(self) -> bool:

@@ -1,13 +1,13 @@
 """Where the files of the lake lie, and how they come and go.
 
 Law: knows paths and days, and nothing of records. A file is there whole or not at all: on a file system it is written
-beside its place under a name that readers pass over, and renamed; an object is made of a file that is complete.
-`_complete_until.json` says up to when everything that was settled is there.
+under a temporary name and renamed; an object is made of a complete file. `_complete_until.json` says up to when
+everything that was settled is there.
 
     LAKE/deliveries/dt=2026-11-16/deliveries-….parquet
     LAKE/backlog/dt=2026-11-16/backlog-….parquet
     LAKE/_complete_until.json
-    LAKE/marts/TABLE/dt=2026-11-16/                          what a report has made of it
+    LAKE/marts/TABLE/dt=2026-11-16/                          made by a report
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["COMPLETE_UNTIL", "Kind", "Lake", "LocalLake", "ObjectLake", "open_lake", "partition"]
 
 COMPLETE_UNTIL: Final = "_complete_until.json"
-#: Tables that a report makes, beside those it is made of.
+#: Tables that a report makes.
 MARTS: Final = "marts"
 
 _EPOCH: Final = date(1970, 1, 1)
@@ -47,14 +47,13 @@ _CHUNK_BYTES: Final = 8 * 1024 * 1024
 
 @final
 class Kind(Enum):
-    """Which table of the lake a record belongs to."""
+    """A table of the lake."""
 
     DELIVERIES = "deliveries"
     BACKLOG = "backlog"
 
 
 def partition(kind: Kind, day: int) -> str:
-    """The directory of a kind and day."""
     return f"{kind.value}/dt={_EPOCH + timedelta(days=day)}"
 
 
@@ -76,8 +75,6 @@ def open_lake(place: str, store_id: str) -> Lake:
 
 
 class Lake(ABC):
-    """A place for files, each of which is whole."""
-
     @contextmanager
     @abstractmethod
     def writing(self, path: str) -> Iterator[IO[bytes]]:
@@ -85,15 +82,15 @@ class Lake(ABC):
 
     @abstractmethod
     def _directories(self, path: str) -> list[str]:
-        """The names of the directories in one, which need not be there."""
+        """The names of the directories in this one; none if it does not exist."""
 
     @abstractmethod
     def _remove(self, path: str) -> None:
-        """A directory goes with all that is in it."""
+        """Remove a directory with all that is in it."""
 
     @abstractmethod
     def sweep(self) -> None:
-        """What was begun by those who were killed goes."""
+        """Remove unfinished files of processes that were killed."""
 
     def note_complete(self, complete_until_ns: int, exported_at_ns: int) -> None:
         """Everything that was settled before that time is there. Raises OperatorError."""
@@ -102,7 +99,7 @@ class Lake(ABC):
             file.write(json.dumps(said).encode() + b"\n")
 
     def delete_before(self, day: int) -> list[str]:
-        """What belongs to earlier days goes; returns the directories. Raises OperatorError."""
+        """Remove the directories of earlier days, and return them. Raises OperatorError."""
         tables = [kind.value for kind in Kind] + [f"{MARTS}/{name}" for name in self._directories(MARTS)]
         first_kept = _EPOCH + timedelta(days=day)
         gone = []
@@ -124,7 +121,7 @@ class LocalLake(Lake):
     @contextmanager
     def writing(self, path: str) -> Iterator[IO[bytes]]:
         target = self._directory / path
-        # Several may be at it: one that was left behind by a broker that was killed, and its successor.
+        # The process id, because the exporter of a killed broker may be writing the same file.
         unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         with _translated(target):
             try:
@@ -140,7 +137,7 @@ class LocalLake(Lake):
             _sync_directory(target.parent)
 
     def _make_directory(self, directory: Path) -> None:
-        """A name is on disk when the directory that holds it is."""
+        """Durably: the name of a directory is on disk when its parent is synced."""
         if not directory.is_dir():
             self._make_directory(directory.parent)
             directory.mkdir(exist_ok=True)
@@ -168,7 +165,7 @@ class LocalLake(Lake):
 
 @final
 class ObjectLake(Lake):
-    """On a file system of pyarrow's, where nothing is renamed: an object appears when all of it was sent."""
+    """A pyarrow file system without renaming: an object appears when all of it was sent."""
 
     def __init__(self, filesystem: pyarrow.fs.FileSystem, root: str) -> None:
         self._filesystem = filesystem
@@ -187,7 +184,7 @@ class ObjectLake(Lake):
             stream.close()
 
     def sweep(self) -> None:
-        """Nobody sees what was not finished; the store's own rules say when it goes."""
+        """Unfinished uploads are invisible, and expire by the object store's own rules."""
 
     def _directories(self, path: str) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
@@ -204,7 +201,6 @@ class ObjectLake(Lake):
 
 @contextmanager
 def _translated(place: object) -> Iterator[None]:
-    """What a file system says becomes a sentence."""
     try:
         yield
     except OSError as error:  # pyarrow's are, too
@@ -232,4 +228,4 @@ def _is_before(text: str, first_kept: date) -> bool:
     try:
         return date.fromisoformat(text) < first_kept
     except ValueError:
-        return False  # no day of ours
+        return False

@@ -1,7 +1,4 @@
-"""How a delivery can end.
-
-Law: words alone, the same in counters, ledger and report.
-"""
+"""How a delivery can end, in the words of counters, ledger and report."""
 
 from __future__ import annotations
 
@@ -13,13 +10,12 @@ __all__ = ["Outcome"]
 
 @final
 class Outcome(Enum):
-    """What became of one message for one subscription."""
-
     ACKED = "acked"
     #: In `auto` mode: handed to the kernel.
     SENT = "sent"
-    #: Its attempts were used up, and it lies with the dead letters; or lies nowhere.
+    #: Its attempts were used up, and it is a dead letter.
     DEAD = "dead"
+    #: Its attempts were used up, and its policy wants no dead letter.
     DISCARDED = "discarded"
     EXPIRED = "expired"
     #: The subscription was deleted because a message could not be delivered to it, or because nobody came for it.

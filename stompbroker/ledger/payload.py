@@ -1,8 +1,7 @@
 """Records on their way through the database, as bytes.
 
-Law: a version, the size of what follows when it is unpacked, its checksum, and, compressed, one record batch without
-its schema, which is fixed, or a draft of one. What was once written can be read for ever; a version says how
-many columns there were then. pyarrow is imported with the first record.
+Law: a version, the unpacked size, a checksum, and one compressed record batch without its schema, or a draft. Every
+version stays readable; it says how many columns there were. pyarrow is imported with the first record.
 """
 
 from __future__ import annotations
@@ -24,21 +23,20 @@ if TYPE_CHECKING:
 __all__ = ["BrokenPayload", "Payload", "pack", "pack_draft", "unpack", "unpack_all"]
 
 _HEAD: Final = struct.Struct("<BII")
-#: The version of a draft, which the exporting process makes records of.
+#: The versions of drafts. Short ones are not compressed: that takes 25 µs, a tenth of what a durable message that comes
+#: alone costs.
 DRAFT: Final = 2
-#: That of a draft which is not compressed, and how long one has to be to be worth it: 25 µs, a tenth of what a durable
-#: message that comes alone costs.
 SHORT_DRAFT: Final = 3
 COMPRESSED_BYTES: Final = 1024
 _DRAFTS: Final = (DRAFT, SHORT_DRAFT)
-#: For each version, the columns it had of each kind: columns that are added come last.
+#: How many columns each version has of each kind; new columns come last.
 COLUMNS: Final = {1: {Kind.DELIVERIES: 20, Kind.BACKLOG: 11}, 4: {Kind.DELIVERIES: 21, Kind.BACKLOG: 12}}
 VERSION: Final = 4
-#: The quickest one, which makes a third of it; a higher level makes little less of a few hundred records.
+#: The quickest level compresses to a third; higher ones gain little for a few hundred records.
 _LEVEL: Final = 1
-#: What nobody has packed: 200 bytes each for a million records.
+#: More is a broken size: this is 200 bytes each for a million records.
 MAX_UNPACKED_BYTES: Final = 256 * 1024 * 1024
-#: Rows of drafts that gather before columns are made of them: about 400 bytes each until then. More is no quicker.
+#: Rows of drafts that gather before columns are made of them, about 400 bytes each. More is no quicker.
 COPIED_RECORDS: Final = 16 * 1024
 
 
@@ -48,12 +46,11 @@ class BrokenPayload(BrokerError):
 
 @final
 class Payload:
-    """Records that are packed by the first one who asks, in whichever thread that is; the same bytes for all others."""
+    """Records that are packed by the first call, in whichever thread that is; later calls return the same bytes."""
 
     __slots__ = ("_bytes", "_make")
 
     def __init__(self, make: Callable[[], pa.RecordBatch | bytes]) -> None:
-        """`make` makes records, or a draft of them."""
         self._make: Callable[[], pa.RecordBatch | bytes] | None = make
         self._bytes = b""
 
@@ -66,12 +63,10 @@ class Payload:
 
 
 def pack(records: pa.RecordBatch) -> bytes:
-    """Of a schema of `SCHEMAS`."""
     return _packed(VERSION, records.serialize())
 
 
 def pack_draft(draft: bytes) -> bytes:
-    """Of `drafts.draft`."""
     if len(draft) < COMPRESSED_BYTES:
         return _HEAD.pack(SHORT_DRAFT, len(draft), crc32(draft)) + draft
     return _packed(DRAFT, draft)
@@ -85,7 +80,7 @@ def _packed(version: int, message: pa.Buffer | bytes) -> bytes:
 
 
 def unpack(kind: Kind, payload: bytes) -> pa.RecordBatch:
-    """Of today's schema; columns that there were not are null. Raises BrokenPayload."""
+    """Of today's schema; columns that its version did not have are null. Raises BrokenPayload."""
     version, message = _opened(payload)
     if version not in _DRAFTS:
         return _records(kind, version, message)
@@ -96,7 +91,7 @@ def unpack(kind: Kind, payload: bytes) -> pa.RecordBatch:
 
 
 def unpack_all(kind: Kind, batches: Iterable[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
-    """Id and payload of each batch in, the records of all of them out, in order; of drafts in larger batches.
+    """The records of batches (id and payload), in order; those of drafts in larger record batches.
 
     Raises BrokenPayload, which names the batch.
     """
@@ -164,7 +159,7 @@ def _records(kind: Kind, version: int, message: pa.Buffer) -> pa.RecordBatch:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Whatever is found in bytes that are not what was packed."""
+    """Translates what reading broken bytes may raise."""
     import pyarrow as pa
 
     try:

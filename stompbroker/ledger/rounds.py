@@ -6,7 +6,7 @@ when enough has gathered, when somebody asks, and a while after one that failed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Round", "RoundFailed", "RoundResult", "RoundStatistics", "Rounds"]
 
-#: A delivery is settled at the time that was read at the beginning of a step, which may end a little later: what is
-#: there at some moment is complete up to this long before.
+#: What is there now is complete up to this long ago: a delivery is settled at the time that its step began.
 MARGIN_NS: Final = NANOSECONDS
 #: How long to wait after a round that failed: at first, and at most.
 FIRST_RETRY_S: Final = 1.0
@@ -51,30 +50,28 @@ class RoundStatistics:
 
     done: int
     failed: int
-    #: When the last one that did not fail ended, and up to when the lake was complete then; None: there was none.
+    #: When the last one that worked ended, and up to when the lake was complete then; None: there was none.
     last_done_ns: int | None
     complete_until_ns: int | None
-    #: Why the last one failed, and when the first did of those since one did not; None: the last one did not.
+    #: Why the last one failed, and since when they have all failed; None if it worked.
     failure: str | None
     failing_since_ns: int | None
 
 
 @final
+@dataclass(slots=True)
 class _Request:
     """Somebody waits for a round that begins after this was made."""
 
-    __slots__ = ("done", "failure", "result")
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.result: RoundResult | None = None
-        self.failure = ""
+    done: trio.Event = field(default_factory=trio.Event)
+    result: RoundResult | None = None
+    failure: str = ""
 
 
 class Round(NamedTuple):
-    #: Whether everything that has gathered is planned; otherwise only what was planned before is tried again.
+    #: Whether to plan everything that has gathered; otherwise only files that were planned before are tried again.
     is_new: bool
-    #: What the lake may say when all files that are planned are there.
+    #: Up to when the lake is complete if all planned files are there.
     complete_until_ns: int
 
 
@@ -86,25 +83,6 @@ class Rounds:
         a failure is known exactly when another try is due
     """
 
-    __slots__ = (
-        "_answering",
-        "_asked",
-        "_changed",
-        "_clock",
-        "_complete_until_ns",
-        "_done",
-        "_exports",
-        "_failed",
-        "_failing_since_ns",
-        "_failure",
-        "_interval_ns",
-        "_last_done",
-        "_last_done_ns",
-        "_next_ns",
-        "_retry_ns",
-        "_retry_s",
-    )
-
     def __init__(self, exports: Exports, clock: Clock, *, interval_s: float) -> None:
         self._exports = exports
         self._clock = clock
@@ -112,11 +90,11 @@ class Rounds:
         self._asked: list[_Request] = []
         self._answering: list[_Request] = []
         self._changed = exports.gathering.filled
-        #: When all that has gathered is planned, and when that is tried again which did not work.
+        #: When the next round begins, and when a failed one is tried again.
         self._next_ns = clock.now_ns() + self._interval_ns
         self._retry_ns: int | None = None
         self._retry_s = FIRST_RETRY_S
-        #: Of the last round in which something was planned.
+        #: Of the last round that was not a retry.
         self._complete_until_ns = 0
         self._done = self._failed = 0
         self._last_done: RoundResult | None = None
@@ -163,7 +141,7 @@ class Rounds:
         )
 
     def end_day(self, midnight_ns: int) -> None:
-        """A day has ended, and what is to be said of its end was added."""
+        """A day has ended, and its last snapshot was added."""
         self._next_ns = min(self._next_ns, midnight_ns + MARGIN_NS)
         self._changed.wake()
 
@@ -200,7 +178,7 @@ class Rounds:
         self._answer(result, "")
 
     def note_failed(self, reason: str) -> float:
-        """Returns in how many seconds it is tried again."""
+        """Returns the delay of the next try, in seconds."""
         retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LAST_RETRY_S)
         now_ns = self._clock.now_ns()
         self._retry_ns = now_ns + int(retry_s * NANOSECONDS)

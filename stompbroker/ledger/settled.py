@@ -1,8 +1,4 @@
-"""What became of deliveries, on its way from topics to the ledger.
-
-Law: values. A run says once what all its messages have in common. `ledger/drafts.py` packs it for the database, and
-the exporting process makes columns of that.
-"""
+"""What became of deliveries, on its way from topics to `ledger/drafts.py`. Values only."""
 
 from __future__ import annotations
 
@@ -18,12 +14,12 @@ __all__ = ["Account", "Party", "Settled"]
 
 
 class Settled(NamedTuple):
-    """Messages in a row that were settled for one subscription at one time and in one way."""
+    """A run of messages that were settled for one subscription at one time and in one way."""
 
     outcome: Outcome
     #: The offset of the first of them.
     first: int
-    #: How many they are, and what they are; nothing where nobody knows any more: then it is a stretch.
+    #: How many they are, and what they are; empty if that is not known any more.
     length: int
     messages: Sequence[Message]
     settled_at_ns: int
@@ -39,7 +35,7 @@ class Settled(NamedTuple):
 
 
 class Party(NamedTuple):
-    """Who got them, and from where."""
+    """A subscription in a topic."""
 
     topic: str
     #: How people name the subscription.
@@ -48,9 +44,9 @@ class Party(NamedTuple):
     name: str
     is_durable: bool
     ack_mode: str
-    #: One more each time that the subscription was moved to another place in the topic.
+    #: How often the subscription was moved to another place in the topic.
     generation: int
-    #: Of the topic: topic or queue. Last, and topic by default: drafts of older releases do not say it.
+    #: Of the topic: topic or queue. Last, with a default: drafts of older releases do not have it.
     kind: str = "topic"
 
 
