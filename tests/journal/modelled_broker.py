@@ -269,6 +269,7 @@ class ModelledBroker:
             for published, course in expected.courses.items():
                 course.pending_for = None
                 course.latest = None
+                course.is_overdue = False  # which is not stored
                 course.may_be_lost = course.may_be_lost or not published.is_persistent
                 reading = self._reading(expected, published)
                 was_sent = reading is not None and published.offset < reading.cursor.next_offset
@@ -630,8 +631,17 @@ class ModelledBroker:
     def _acknowledged(self, attachment: Attachment, first: int, last: int) -> list[Published]:
         if attachment.ack_mode is not AckMode.CLIENT:
             return attachment.sent[first - 1 : last]
-        # The one that is named is meant whatever state it is in.
-        return [*(published for published, _ in self._cumulated(attachment, last)), attachment.sent[last - 1]]
+        expected = self.world.subscriptions.get(attachment.number)
+        courses = {} if expected is None else expected.courses
+        # The one that is named is meant whatever state it is in, and those before it also if they are only overdue.
+        overdue = [
+            published
+            for published in attachment.sent[: last - 1]
+            if published in courses and courses[published].is_overdue
+            if courses[published].fate in (Fate.WAITING, Fate.FREE)
+        ]
+        cumulated = [published for published, _ in self._cumulated(attachment, last)]
+        return list(dict.fromkeys([*cumulated, *overdue, attachment.sent[last - 1]]))
 
     def _cumulated(self, attachment: Attachment, number: int) -> list[tuple[Published, Attempt]]:
         """What was sent under a number up to that one, was not answered, and is in flight; or, if the consumer has
