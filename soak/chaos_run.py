@@ -308,7 +308,7 @@ def _recorded(directory: Path) -> Iterator[Any]:
         if left:
             raise Wrong(f"UNFINISHED: the export of {left[0]} is under way, so what it holds may be in both places")
         for (payload,) in database.execute("SELECT payload FROM ledger_batches WHERE kind = 'deliveries'"):
-            yield unpack(Kind.DELIVERIES, payload)
+            yield from unpack(Kind.DELIVERIES, [(0, payload)])
     for file in (directory / "lake" / Kind.DELIVERIES.value).rglob("*.parquet"):
         yield pq.ParquetFile(file).read(columns=list(_READ_COLUMNS))
 

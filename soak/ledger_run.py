@@ -163,5 +163,6 @@ def _in_database(data: Path) -> list[str]:
         row["message_id"]
         for number, day, payload in batches
         if not any(day == file_day and after < number <= last for file_day, after, last in in_files)
-        for row in unpack(Kind.DELIVERIES, payload).to_pylist()
+        for records in unpack(Kind.DELIVERIES, [(number, payload)])
+        for row in records.to_pylist()
     ]

@@ -44,7 +44,7 @@ from stompbroker.actors import (
     upkeep,
     worker,
 )
-from stompbroker.changes import DeadLetters, IdleSubscriptions, MemoryJournal
+from stompbroker.changes import DeadLetters, MemoryJournal
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
 from stompbroker.config.data_directory import hold
@@ -223,7 +223,7 @@ class Broker:
         await nursery.start(
             partial(garbage_collector.run, topic_idle_ns=topic_idle_ns),
             self.registry,
-            IdleSubscriptions(self.registry, self.journal, self.clock),
+            self.journal,
             self.clock,
             self.stretches,
             self.worker_context.traffic,

@@ -12,18 +12,20 @@ quiet moments: it looks at every object there is, and with a few thousand connec
 from __future__ import annotations
 
 import gc
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 import trio
 
+from stompbroker.changes import warn_or_delete_idle
 from stompbroker.clock import NANOSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stompbroker.changes import IdleSubscriptions
+    from stompbroker.changes import Journal
     from stompbroker.clock import Clock
     from stompbroker.delivery import Registry, Subscription, Topic
     from stompbroker.loop_gauge import LoopGauge
@@ -60,7 +62,7 @@ def take_over_cycles() -> None:
 
 async def run(
     registry: Registry,
-    idle_subscriptions: IdleSubscriptions,
+    journal: Journal,
     clock: Clock,
     stretches: LoopGauge,
     traffic: Traffic,
@@ -71,6 +73,7 @@ async def run(
     """Collect until cancelled. Cancelling between two slices only leaves work for the next round."""
     task_status.started()
     cycles = _Cycles()
+    look_at_idle = partial(warn_or_delete_idle, registry=registry, journal=journal, clock=clock)
     while True:
         with trio.move_on_after(ROUND_S) as round_time:
             await registry.budget.eased.wait_either(registry.collection_wanted)
@@ -80,7 +83,7 @@ async def run(
         _look_after_blocked(registry, clock.now_ns())
         stretches.note("garbage collector", began_at_s)
         await _collect_topics(registry, clock, stretches, topic_idle_ns)
-        await _in_slices(idle_subscriptions.look_at, list(registry.durable.values()), stretches)
+        await _in_slices(look_at_idle, list(registry.durable.values()), stretches)
         registry.pages.forget_unused()
         cycles.collect_if_quiet(traffic.reads)
 

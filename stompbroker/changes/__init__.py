@@ -15,7 +15,7 @@ from stompbroker.changes.effects import (
     SetAside,
     SettledDeliveries,
 )
-from stompbroker.changes.idle_subscriptions import IdleSubscriptions
+from stompbroker.changes.idle_subscriptions import warn_or_delete_idle
 from stompbroker.changes.journal import Journal, JournalStatistics, MemoryJournal, StoreState
 from stompbroker.changes.unit import Answer, Decision, Lane, Unit, Verdict
 
@@ -26,7 +26,6 @@ __all__ = [
     "DeadLetters",
     "Decision",
     "Effect",
-    "IdleSubscriptions",
     "Journal",
     "JournalStatistics",
     "Lane",
@@ -42,4 +41,5 @@ __all__ = [
     "Verdict",
     "provenance_of",
     "redriven",
+    "warn_or_delete_idle",
 ]

@@ -104,13 +104,10 @@ class StoreJournal:
         self._changed = registry.unsaved.filled
         self._idle = Signal()
         self.health = Health(clock, min_free_bytes)
+        self.gate = self.health.gate
         self.backlog = Backlog(budget, self.health)
         #: Batches written since the start.
         self.batches = 0
-
-    @property
-    def gate(self) -> Gate:
-        return self.health.gate
 
     @property
     def pending_units(self) -> int:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from stompbroker.errors import OperatorError
 from stompbroker.ledger.export_orders import ExportOrder, FileWritten
 from stompbroker.ledger.lake import Kind, open_lake, partition
-from stompbroker.ledger.payload import BrokenPayload, unpack_all
+from stompbroker.ledger.payload import BrokenPayload, unpack
 from stompbroker.ledger.schema import SCHEMAS
 from stompbroker.storage import StoreDamaged, read_ledger
 
@@ -105,7 +105,7 @@ def _write_parquet(kind: Kind, batches: Iterable[tuple[int, bytes]], file: IO[by
                 waiting.clear()
                 waiting_records = waiting_bytes = 0
 
-        for unpacked in unpack_all(kind, batches):
+        for unpacked in unpack(kind, batches):
             waiting.append(unpacked)
             records += unpacked.num_rows
             waiting_records += unpacked.num_rows

@@ -15,17 +15,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import tempfile
-from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 from urllib.parse import unquote, urlsplit
 
-from stompbroker.clock import NANOSECONDS
+from stompbroker.clock import iso_time
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow.fs
 
-__all__ = ["COMPLETE_UNTIL", "Kind", "Lake", "LocalLake", "ObjectLake", "open_lake", "partition"]
+__all__ = ["COMPLETE_UNTIL", "Kind", "Lake", "LocalLake", "open_lake", "partition"]
 
 COMPLETE_UNTIL: Final = "_complete_until.json"
 #: Tables that a report makes.
@@ -71,26 +69,32 @@ def open_lake(place: str, store_id: str) -> Lake:
         filesystem, root = FileSystem.from_uri(place)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise OperatorError(f"The lake {place} cannot be used: {_reason(error)}.") from error
-    return ObjectLake(filesystem, root)
+    return Lake(filesystem, root)
 
 
-class Lake(ABC):
+class Lake:
+    """On a pyarrow file system where nothing is renamed: an object appears when all of it was sent."""
+
+    def __init__(self, filesystem: pyarrow.fs.FileSystem, root: str) -> None:
+        self._filesystem = filesystem
+        self._root = root.rstrip("/")
+
     @contextmanager
-    @abstractmethod
     def writing(self, path: str) -> Iterator[IO[bytes]]:
         """A file that takes its place, or another's that was there, when the block ends. Raises OperatorError."""
+        target = f"{self._root}/{path}"
+        with _translated(target), tempfile.TemporaryFile() as file:
+            yield file
+            file.seek(0)
+            self._filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+            stream = self._filesystem.open_output_stream(target)
+            while chunk := file.read(_CHUNK_BYTES):
+                stream.write(chunk)
+            stream.close()
 
-    @abstractmethod
-    def _directories(self, path: str) -> list[str]:
-        """The names of the directories in this one; none if it does not exist."""
-
-    @abstractmethod
-    def _remove(self, path: str) -> None:
-        """Remove a directory with all that is in it."""
-
-    @abstractmethod
     def sweep(self) -> None:
-        """Remove unfinished files of processes that were killed."""
+        """Remove unfinished files of processes that were killed. Here they are invisible, and the object store's own
+        rules say when they go."""
 
     def note_complete(self, complete_until_ns: int, exported_at_ns: int) -> None:
         """Everything that was settled before that time is there. Raises OperatorError."""
@@ -108,13 +112,28 @@ class Lake(ABC):
                 found = _PARTITION.fullmatch(name)
                 if found is not None and _is_before(found[1], first_kept):
                     gone.append(f"{table}/{name}")
-                    self._remove(gone[-1])
+                    with _translated(gone[-1]):
+                        self._filesystem.delete_dir(f"{self._root}/{gone[-1]}")
         return gone
+
+    def _directories(self, path: str) -> list[str]:
+        """The names of the directories in this one; none if it does not exist."""
+        from pyarrow.fs import FileSelector, FileType
+
+        selector = FileSelector(f"{self._root}/{path}", allow_not_found=True)
+        with _translated(path):
+            found = self._filesystem.get_file_info(selector)
+        return sorted(info.base_name for info in found if info.type is FileType.Directory)
 
 
 @final
 class LocalLake(Lake):
+    """In a directory, where a file is renamed when it is whole and on disk."""
+
     def __init__(self, directory: Path, store_id: str) -> None:
+        from pyarrow.fs import LocalFileSystem
+
+        super().__init__(LocalFileSystem(), str(directory.absolute()))
         self._directory = directory
         self._store_id = store_id
 
@@ -151,53 +170,6 @@ class LocalLake(Lake):
                     if ours.fullmatch(unfinished.name):
                         unfinished.unlink(missing_ok=True)
 
-    def _directories(self, path: str) -> list[str]:
-        with _translated(self._directory / path):
-            try:
-                return sorted(entry.name for entry in os.scandir(self._directory / path) if entry.is_dir())
-            except FileNotFoundError:
-                return []
-
-    def _remove(self, path: str) -> None:
-        with _translated(self._directory / path):
-            shutil.rmtree(self._directory / path)
-
-
-@final
-class ObjectLake(Lake):
-    """A pyarrow file system without renaming: an object appears when all of it was sent."""
-
-    def __init__(self, filesystem: pyarrow.fs.FileSystem, root: str) -> None:
-        self._filesystem = filesystem
-        self._root = root.rstrip("/")
-
-    @contextmanager
-    def writing(self, path: str) -> Iterator[IO[bytes]]:
-        target = f"{self._root}/{path}"
-        with _translated(target), tempfile.TemporaryFile() as file:
-            yield file
-            file.seek(0)
-            self._filesystem.create_dir(target.rpartition("/")[0], recursive=True)
-            stream = self._filesystem.open_output_stream(target)
-            while chunk := file.read(_CHUNK_BYTES):
-                stream.write(chunk)
-            stream.close()
-
-    def sweep(self) -> None:
-        """Unfinished uploads are invisible, and expire by the object store's own rules."""
-
-    def _directories(self, path: str) -> list[str]:
-        from pyarrow.fs import FileSelector, FileType
-
-        selector = FileSelector(f"{self._root}/{path}", allow_not_found=True)
-        with _translated(path):
-            found = self._filesystem.get_file_info(selector)
-        return sorted(info.base_name for info in found if info.type is FileType.Directory)
-
-    def _remove(self, path: str) -> None:
-        with _translated(path):
-            self._filesystem.delete_dir(f"{self._root}/{path}")
-
 
 @contextmanager
 def _translated(place: object) -> Iterator[None]:
@@ -221,7 +193,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _as_text(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns / NANOSECONDS, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_time(at_ns).replace("+00:00", "Z")
 
 
 def _is_before(text: str, first_kept: date) -> bool:

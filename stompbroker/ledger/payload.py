@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["BrokenPayload", "Payload", "pack", "pack_draft", "unpack", "unpack_all"]
+__all__ = ["BrokenPayload", "Payload", "pack", "pack_draft", "unpack"]
 
 _HEAD: Final = struct.Struct("<BII")
 #: The versions of drafts. Short ones are not compressed: that takes 25 µs, a tenth of what a durable message that comes
@@ -79,19 +79,8 @@ def _packed(version: int, message: pa.Buffer | bytes) -> bytes:
     return _HEAD.pack(version, len(message), crc32(compressed)) + compressed
 
 
-def unpack(kind: Kind, payload: bytes) -> pa.RecordBatch:
-    """Of today's schema; columns that its version did not have are null. Raises BrokenPayload."""
-    version, message = _opened(payload)
-    if version not in _DRAFTS:
-        return _records(kind, version, message)
-    copy = FairCopy()
-    with _reading():
-        copy.add(message.to_pybytes())
-        return copy.take()
-
-
-def unpack_all(kind: Kind, batches: Iterable[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
-    """The records of batches (id and payload), in order; those of drafts in larger record batches.
+def unpack(kind: Kind, batches: Iterable[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    """The records of batches (id and payload), in order, of today's schema; those of drafts in larger record batches.
 
     Raises BrokenPayload, which names the batch.
     """

@@ -6,7 +6,7 @@ when enough has gathered, when somebody asks, and a while after one that failed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -48,14 +48,14 @@ class RoundResult:
 class RoundStatistics:
     """Since the start of this process."""
 
-    done: int
-    failed: int
+    done: int = 0
+    failed: int = 0
     #: When the last one that worked ended, and up to when the lake was complete then; None: there was none.
-    last_done_ns: int | None
-    complete_until_ns: int | None
+    last_done_ns: int | None = None
+    complete_until_ns: int | None = None
     #: Why the last one failed, and since when they have all failed; None if it worked.
-    failure: str | None
-    failing_since_ns: int | None
+    failure: str | None = None
+    failing_since_ns: int | None = None
 
 
 @final
@@ -96,11 +96,7 @@ class Rounds:
         self._retry_s = FIRST_RETRY_S
         #: Of the last round that was not a retry.
         self._complete_until_ns = 0
-        self._done = self._failed = 0
-        self._last_done: RoundResult | None = None
-        self._last_done_ns: int | None = None
-        self._failure: str | None = None
-        self._failing_since_ns: int | None = None
+        self._statistics = RoundStatistics()
         self._look_at_what_was_left()
 
     def _look_at_what_was_left(self) -> None:
@@ -128,17 +124,10 @@ class Rounds:
     @property
     def is_failing(self) -> bool:
         """Whether the last round did not work."""
-        return self._failure is not None
+        return self._statistics.failure is not None
 
     def statistics(self) -> RoundStatistics:
-        return RoundStatistics(
-            done=self._done,
-            failed=self._failed,
-            last_done_ns=self._last_done_ns,
-            complete_until_ns=None if self._last_done is None else self._last_done.complete_until_ns,
-            failure=self._failure,
-            failing_since_ns=self._failing_since_ns,
-        )
+        return self._statistics
 
     def end_day(self, midnight_ns: int) -> None:
         """A day has ended, and its last snapshot was added."""
@@ -172,9 +161,12 @@ class Rounds:
 
     def note_done(self, result: RoundResult) -> None:
         self._retry_s, self._retry_ns = FIRST_RETRY_S, None
-        self._done += 1
-        self._last_done, self._last_done_ns = result, self._clock.now_ns()
-        self._failure = self._failing_since_ns = None
+        self._statistics = RoundStatistics(
+            done=self._statistics.done + 1,
+            failed=self._statistics.failed,
+            last_done_ns=self._clock.now_ns(),
+            complete_until_ns=result.complete_until_ns,
+        )
         self._answer(result, "")
 
     def note_failed(self, reason: str) -> float:
@@ -182,10 +174,10 @@ class Rounds:
         retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LAST_RETRY_S)
         now_ns = self._clock.now_ns()
         self._retry_ns = now_ns + int(retry_s * NANOSECONDS)
-        self._failed += 1
-        self._failure = reason
-        if self._failing_since_ns is None:
-            self._failing_since_ns = now_ns
+        before = self._statistics
+        self._statistics = replace(
+            before, failed=before.failed + 1, failure=reason, failing_since_ns=before.failing_since_ns or now_ns
+        )
         self._answer(None, reason)
         return retry_s
 

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.ledger import Kind
-from stompbroker.ledger.payload import unpack
+from tests.ledger.records import unpack_one
 from tests.support.broker_under_test import A_LOOK_S, running_broker
 from tests.support.passing_time import set_wall_clock
 
@@ -34,7 +34,7 @@ def evening(monkeypatch: pytest.MonkeyPatch) -> None:
 def snapshots(broker: BrokerUnderTest) -> list[tuple[int, dict[str, Any]]]:
     found: list[tuple[int, dict[str, Any]]] = []
     for day, payload in broker.look("SELECT day, payload FROM ledger_batches WHERE kind = 'backlog' ORDER BY id"):
-        found += [(day, row) for row in unpack(Kind.BACKLOG, payload).to_pylist()]
+        found += [(day, row) for row in unpack_one(Kind.BACKLOG, payload).to_pylist()]
     return found
 
 

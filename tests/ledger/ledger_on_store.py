@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 
 from stompbroker.ledger import ExportOrder, Exports, FileWritten, Kind, Payload
 from stompbroker.ledger.export_process import ExitCode, carry_out
-from stompbroker.ledger.payload import unpack
 from stompbroker.storage import Batch, LedgerRow
-from tests.ledger.records import DAY, deliveries
+from tests.ledger.records import DAY, deliveries, unpack_one
 from tests.support.prepared_process import PYTHON, run_prepared
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ class LedgerOnStore:
         )
         found: list[int] = []
         for kind, payload in self.place.query(f"SELECT kind, payload FROM ledger_batches b{written} ORDER BY id"):
-            found += unpack(Kind(kind), bytes(payload)).column("offset").to_pylist()
+            found += unpack_one(Kind(kind), bytes(payload)).column("offset").to_pylist()
         return found
 
     @property

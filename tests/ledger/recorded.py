@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stompbroker.ledger import Kind
-from stompbroker.ledger.payload import unpack
+from tests.ledger.records import unpack_one
 
 if TYPE_CHECKING:
     from tests.support.broker_under_test import BrokerUnderTest
@@ -16,5 +16,5 @@ __all__ = ["recorded"]
 def recorded(broker: BrokerUnderTest, topic: str) -> list[dict[str, Any]]:
     """The records of a topic, in the order in which they were written."""
     payloads = broker.look("SELECT payload FROM ledger_batches WHERE kind = 'deliveries' ORDER BY id")
-    rows = [row for (payload,) in payloads for row in unpack(Kind.DELIVERIES, payload).to_pylist()]
+    rows = [row for (payload,) in payloads for row in unpack_one(Kind.DELIVERIES, payload).to_pylist()]
     return [row for row in rows if row["topic"] == topic]

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from stompbroker.ledger.payload import unpack
 from stompbroker.ledger.schema import BACKLOG, DELIVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DAY", "TIME", "backlog_records", "day_number", "deliveries"]
+    from stompbroker.ledger import Kind
+
+__all__ = ["DAY", "TIME", "backlog_records", "day_number", "deliveries", "unpack_one"]
 
 TIME = datetime(2026, 11, 16, 12, 30, 0, 123456, tzinfo=UTC)
 
@@ -26,6 +29,11 @@ def day_number(day: date) -> int:
 
 #: The day of TIME, as the store has it.
 DAY = day_number(TIME.date())
+
+
+def unpack_one(kind: Kind, payload: bytes) -> pa.RecordBatch:
+    (records,) = unpack(kind, [(0, payload)])
+    return records
 
 
 def deliveries(offsets: Iterable[int]) -> pa.RecordBatch:

@@ -11,10 +11,10 @@ import pytest
 from stompbroker.ledger import Kind, payload
 from stompbroker.ledger.drafts import draft
 from stompbroker.ledger.outcome import Outcome
-from stompbroker.ledger.payload import BrokenPayload, pack, pack_draft, unpack, unpack_all
+from stompbroker.ledger.payload import BrokenPayload, pack, pack_draft, unpack
 from stompbroker.ledger.schema import DELIVERIES
 from stompbroker.ledger.settled import Account, Party, Settled
-from tests.ledger.records import deliveries
+from tests.ledger.records import deliveries, unpack_one
 from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_every_message_of_a_draft_is_a_row() -> None:
         Outcome.DEAD, 40, 2, messages, SETTLED_NS, SENT_NS, SENT_NS + 1_000, attempts=3, nacks=2, reason="no", weight=10
     )
 
-    first, second = unpack(Kind.DELIVERIES, drafted(run)).to_pylist()
+    first, second = unpack_one(Kind.DELIVERIES, drafted(run)).to_pylist()
 
     assert first == {
         "message_id": "test-1-7",
@@ -81,14 +81,14 @@ def test_a_draft_says_of_which_kind_its_topic_is_and_an_older_one_means_topics()
     of_queue = drafted(acked(0, 1), party=PARTY._replace(kind="queue"))
     older = draft([Account(PARTY[:-1], [acked(1, 1)])])  # type: ignore[arg-type]
 
-    assert unpack(Kind.DELIVERIES, of_queue).column("kind").to_pylist() == ["queue"]
-    assert unpack(Kind.DELIVERIES, pack_draft(older)).column("kind").to_pylist() == ["topic"]
+    assert unpack_one(Kind.DELIVERIES, of_queue).column("kind").to_pylist() == ["queue"]
+    assert unpack_one(Kind.DELIVERIES, pack_draft(older)).column("kind").to_pylist() == ["topic"]
 
 
 def test_a_stretch_of_messages_that_nobody_knows_is_one_row() -> None:
     stretch = Settled(Outcome.UNSUBSCRIBED, 100, 1_000_000, (), SETTLED_NS)
 
-    known, unknown = unpack(Kind.DELIVERIES, drafted(acked(99, 1), stretch)).to_pylist()
+    known, unknown = unpack_one(Kind.DELIVERIES, drafted(acked(99, 1), stretch)).to_pylist()
 
     assert (known["offset"], known["weight"]) == (99, 1)
     nothing = ("message_id", "body_bytes", "publisher", "published_at", "first_sent_at", "last_sent_at", "last_reason")
@@ -107,7 +107,7 @@ def test_many_small_drafts_are_copied_together_and_columns_are_made_once(monkeyp
 
     monkeypatch.setattr(pa, "array", counted)
 
-    found = list(unpack_all(Kind.DELIVERIES, drafts_of_five(1000)))
+    found = list(unpack(Kind.DELIVERIES, drafts_of_five(1000)))
 
     assert made == len(DELIVERIES)
     assert offsets(found) == list(range(5000))
@@ -116,7 +116,7 @@ def test_many_small_drafts_are_copied_together_and_columns_are_made_once(monkeyp
 def test_no_more_rows_gather_than_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payload, "COPIED_RECORDS", 12)
 
-    found = list(unpack_all(Kind.DELIVERIES, drafts_of_five(8)))
+    found = list(unpack(Kind.DELIVERIES, drafts_of_five(8)))
 
     assert [batch.num_rows for batch in found] == [15, 15, 10]
     assert offsets(found) == list(range(40))
@@ -126,7 +126,7 @@ def test_drafts_and_records_among_each_other_stay_in_order() -> None:
     first, second, third = (written for _, written in drafts_of_five(3))
     batches = [(1, first), (2, second), (3, pack(deliveries(range(50, 53)))), (4, third)]
 
-    found = list(unpack_all(Kind.DELIVERIES, batches))
+    found = list(unpack(Kind.DELIVERIES, batches))
 
     assert [batch.num_rows for batch in found] == [10, 3, 5]
     assert offsets(found) == [*range(10), 50, 51, 52, *range(10, 15)]
@@ -137,7 +137,7 @@ def test_what_is_no_draft_is_named_among_many() -> None:
     batches[6] = (6, pack_draft(b"nothing of ours"))
 
     with pytest.raises(BrokenPayload, match=r"^batch 6 of the ledger cannot be read: "):
-        list(unpack_all(Kind.DELIVERIES, batches))
+        list(unpack(Kind.DELIVERIES, batches))
 
 
 def test_a_draft_that_says_what_cannot_be_is_named_with_those_it_was_copied_with() -> None:
@@ -145,4 +145,4 @@ def test_a_draft_that_says_what_cannot_be_is_named_with_those_it_was_copied_with
     batches[1] = (1, drafted(acked(5, 5), party=PARTY._replace(generation=2**40)))
 
     with pytest.raises(BrokenPayload, match=r"^one of batches 0 to 2 of the ledger cannot be read: "):
-        list(unpack_all(Kind.DELIVERIES, batches))
+        list(unpack(Kind.DELIVERIES, batches))

@@ -11,12 +11,10 @@ from pyarrow.fs import LocalFileSystem
 
 from stompbroker.errors import OperatorError
 from stompbroker.ledger import Kind
-from stompbroker.ledger.lake import LocalLake, ObjectLake, open_lake, partition
+from stompbroker.ledger.lake import Lake, LocalLake, open_lake, partition
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from stompbroker.ledger.lake import Lake
 
 STORE_ID = "1a2b3c4d"
 
@@ -32,7 +30,7 @@ def lake(request: pytest.FixtureRequest, directory: Path) -> Lake:
     """An object store is played by a file system of pyarrow's, which has the same interface."""
     if request.param == "directory":
         return LocalLake(directory, STORE_ID)
-    return ObjectLake(LocalFileSystem(), str(directory))
+    return Lake(LocalFileSystem(), str(directory))
 
 
 def files(directory: Path) -> list[str]:
@@ -167,7 +165,7 @@ def test_a_path_and_its_url_are_the_same(directory: Path, place: str) -> None:
 def test_an_object_store_is_asked_for_by_its_url() -> None:
     lake = open_lake("s3://bucket/path/to/lake?region=eu-central-1", STORE_ID)
 
-    assert isinstance(lake, ObjectLake)
+    assert not isinstance(lake, LocalLake)
     assert lake._root == "bucket/path/to/lake"
 
 

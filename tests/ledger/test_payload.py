@@ -12,9 +12,9 @@ import pytest
 
 from stompbroker.ledger import Kind, Payload
 from stompbroker.ledger import payload as packing
-from stompbroker.ledger.payload import BrokenPayload, pack, unpack
+from stompbroker.ledger.payload import BrokenPayload, pack
 from stompbroker.ledger.schema import BACKLOG, DELIVERIES, SCHEMAS
-from tests.ledger.records import backlog_records, deliveries
+from tests.ledger.records import backlog_records, deliveries, unpack_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 def test_records_are_the_same_again(count: int) -> None:
     records = deliveries(range(count))
 
-    assert unpack(Kind.DELIVERIES, pack(records)) == records
-    assert unpack(Kind.BACKLOG, pack(backlog_records(count))) == backlog_records(count)
+    assert unpack_one(Kind.DELIVERIES, pack(records)) == records
+    assert unpack_one(Kind.BACKLOG, pack(backlog_records(count))) == backlog_records(count)
 
 
 def test_a_record_takes_little_room() -> None:
@@ -43,7 +43,7 @@ def test_records_of_an_earlier_schema_have_nothing_in_later_columns(monkeypatch:
     later = pa.schema([*DELIVERIES, pa.field("colour", pa.string())])
     monkeypatch.setitem(SCHEMAS, Kind.DELIVERIES, later)
 
-    found = unpack(Kind.DELIVERIES, payload)
+    found = unpack_one(Kind.DELIVERIES, payload)
 
     assert found.schema == later
     assert found.column("colour").to_pylist() == [None, None, None]
@@ -53,7 +53,7 @@ def test_records_of_an_earlier_schema_have_nothing_in_later_columns(monkeypatch:
 def test_records_from_before_kinds_have_none() -> None:
     before = deliveries(range(3)).select(DELIVERIES.names[:20])
 
-    found = unpack(Kind.DELIVERIES, packing._packed(1, before.serialize()))
+    found = unpack_one(Kind.DELIVERIES, packing._packed(1, before.serialize()))
 
     assert found.column("kind").to_pylist() == [None, None, None]
     assert found.select(before.schema.names) == before
@@ -78,12 +78,12 @@ def test_what_is_not_what_was_packed_is_not_taken_for_it(damage: str) -> None:
     damaged, reason = DAMAGES[damage]
 
     with pytest.raises(BrokenPayload, match=reason):
-        unpack(Kind.DELIVERIES, damaged(pack(deliveries(range(100)))))
+        unpack_one(Kind.DELIVERIES, damaged(pack(deliveries(range(100)))))
 
 
 def test_records_of_another_kind_are_not_taken_for_deliveries() -> None:
     with pytest.raises(BrokenPayload):
-        unpack(Kind.DELIVERIES, pack(backlog_records(3)))
+        unpack_one(Kind.DELIVERIES, pack(backlog_records(3)))
 
 
 def test_a_payload_is_made_once() -> None:

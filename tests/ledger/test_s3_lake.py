@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stompbroker.errors import OperatorError
-from stompbroker.ledger.lake import ObjectLake, open_lake
+from stompbroker.ledger.lake import LocalLake, open_lake
 from tests.support.broker_under_test import running_broker
 from tests.support.object_store import Bucket, new_bucket
 
@@ -40,7 +40,7 @@ def put(lake: Lake, path: str, content: bytes = b"x") -> None:
 
 
 def test_an_object_takes_the_place_of_its_earlier_self(lake: Lake, bucket: Bucket) -> None:
-    assert isinstance(lake, ObjectLake)
+    assert not isinstance(lake, LocalLake)
     put(lake, "deliveries/dt=2026-11-16/a.parquet", LARGE)
     put(lake, "deliveries/dt=2026-11-16/a.parquet", b"short")
     put(lake, "deliveries/dt=2026-11-16/b.parquet", LARGE)
