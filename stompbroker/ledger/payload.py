@@ -90,8 +90,7 @@ def unpack(kind: Kind, batches: Iterable[tuple[int, bytes]]) -> Iterator[pa.Reco
     def take() -> Iterator[pa.RecordBatch]:
         if copied:
             with _naming(f"batch {copied[0]}" if len(copied) == 1 else f"one of batches {copied[0]} to {copied[-1]}"):
-                with _reading():
-                    records = copy.take()
+                records = copy.take()
             copied.clear()
             yield records
 
@@ -99,15 +98,13 @@ def unpack(kind: Kind, batches: Iterable[tuple[int, bytes]]) -> Iterator[pa.Reco
         with _naming(f"batch {id}"):
             version, message = _opened(payload)
             if version in _DRAFTS:
-                with _reading():
-                    copy.add(message.to_pybytes())
+                copy.add(message.to_pybytes())
                 copied.append(id)
-                if len(copy) < COPIED_RECORDS:
-                    continue
-        yield from take()
-        if version not in _DRAFTS:
-            with _naming(f"batch {id}"):
+            else:
                 records = _records(kind, version, message)
+        if version not in _DRAFTS or len(copy) >= COPIED_RECORDS:
+            yield from take()
+        if version not in _DRAFTS:
             yield records
     yield from take()
 
@@ -128,8 +125,7 @@ def _opened(payload: bytes) -> tuple[int, pa.Buffer]:
         raise BrokenPayload("its checksum is another")
     if version == SHORT_DRAFT:
         return version, pa.py_buffer(compressed)
-    with _reading():
-        return version, pa.Codec("zstd").decompress(compressed, size_bytes)
+    return version, pa.Codec("zstd").decompress(compressed, size_bytes)
 
 
 def _records(kind: Kind, version: int, message: pa.Buffer) -> pa.RecordBatch:
@@ -139,27 +135,19 @@ def _records(kind: Kind, version: int, message: pa.Buffer) -> pa.RecordBatch:
 
     schema = SCHEMAS[kind]
     known = pa.schema(list(schema)[: COLUMNS[version][kind]])
-    with _reading():
-        records = pa.ipc.read_record_batch(message, known)
-        records.validate(full=True)
+    records = pa.ipc.read_record_batch(message, known)
+    records.validate(full=True)
     missing = [pa.nulls(records.num_rows, field.type) for field in list(schema)[len(known) :]]
     return pa.RecordBatch.from_arrays([*records.columns, *missing], schema=schema)
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
-    """Translates what reading broken bytes may raise."""
+def _naming(batch: str) -> Iterator[None]:
+    """Whatever reading broken bytes raises becomes a BrokenPayload that names the batch."""
     import pyarrow as pa
 
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as error:
-        raise BrokenPayload(str(error).splitlines()[0]) from error
-
-
-@contextmanager
-def _naming(batch: str) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPayload as error:
-        raise BrokenPayload(f"{batch} of the ledger cannot be read: {error}") from error
+    except (BrokenPayload, pa.ArrowException, OSError, ValueError, LookupError, struct.error) as error:
+        reason = str(error).splitlines()[0]
+        raise BrokenPayload(f"{batch} of the ledger cannot be read: {reason}") from error
