@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from stompbroker.changes import Unit
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Gate, Registry, Subscription
+    from stompbroker.delivery import Registry, Subscription
     from stompbroker.journal.rows import Numbers
     from stompbroker.ledger.exports import Exports
     from stompbroker.ledger.settled import Account
