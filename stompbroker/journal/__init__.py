@@ -1,7 +1,7 @@
-"""The journal of a broker with a store: from units to batches, and from what is kept back to topics.
+"""The journal of a broker with a store: from units to batches, and at start from rows back to topics.
 
-Law: knows what must be written and in which order, and no SQL. The journal actor carries batches to the store through
-a store writer, which alone knows threads and the writing process. Synchronous, except for waiting.
+Law: knows what must be written and in which order, and no SQL. Only the store writer knows threads and the writing
+process. Synchronous, except for waiting.
 """
 
 from stompbroker.journal.batch_builder import Formed

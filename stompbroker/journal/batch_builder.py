@@ -120,7 +120,7 @@ class _Proposal:
         self._next_offsets: dict[Topic, Offset] = {}
         #: What effects of this batch settle, beside what their cursors have settled.
         self._settled: dict[Reading, list[tuple[int, int]]] = {}
-        #: Failures that may be in this batch too, and whose messages are settled with it.
+        #: Failures whose messages are settled with this batch, which may have them too.
         self._done_with: set[RedeliveryKey] = set()
         self._refused: list[RedeliveryRow] = []
 
@@ -173,8 +173,8 @@ class _Proposal:
                 self.batch.gaps.append(Gap(topic_id, offset + 1, offset))
 
     def _create(self, subscription: Subscription) -> None:
-        """No cursor means that everything there is is unsettled: it needs one where something was stored before it, in
-        earlier batches or by earlier units of this one."""
+        """It needs a cursor in topics where earlier batches, or earlier units of this one, have stored something:
+        without a cursor all of that is unsettled."""
         row = subscription_row(subscription)
         self.batch.subscriptions.append(row)
         positions = self._formed.positions.get(subscription)
@@ -189,7 +189,7 @@ class _Proposal:
             self.batch.cursors.append(CursorRow(row.id, self._formed.id_of(topic), offset, (), offset))
 
     def _topics_named_by(self, pattern: Pattern) -> list[Topic]:
-        """The very topic that is meant; or of those that are, the ones this batch publishes to."""
+        """The topic of an exact pattern; of a wildcard, the topics that this batch publishes to."""
         if pattern.is_exact:
             topic = self._formed.registry.topics.get(pattern.key)
             return [] if topic is None else [topic]
@@ -203,7 +203,7 @@ class _Proposal:
             self.accounts.append(Account(reading.party, effect.records))
         if reading.subscription.is_closed:
             return  # it was removed by a batch before
-        # Also for what is set aside: a start takes no notice of the failure of a message that was never sent.
+        # Also for what is set aside: at start, failures of messages that were never sent are ignored.
         settled = self._settled.setdefault(reading, [])
         if isinstance(effect, SettledDeliveries):
             settled += effect.claimed.ranges
@@ -217,7 +217,7 @@ class _Proposal:
 
 
 def _with_settled(reading: Reading, ranges: list[tuple[int, int]]) -> Cursor:
-    """Where a subscription stands when these are settled too."""
+    """The cursor when these are settled too."""
     cursor = Cursor.restored(reading.cursor.ack_floor, reading.cursor.settled_ranges, reading.cursor.next_offset)
     for start, stop in ranges:
         cursor.settle(start, stop)

@@ -1,7 +1,6 @@
-"""A store that is ours, from its opening to its closing.
+"""Opens a store: becomes its owner, reads what it had kept, chooses who writes to it; and closes it.
 
-Law: opens it, becomes its owner, reads what it had kept, and chooses who writes to it. The caller holds the data
-directory.
+The caller holds the lock of the data directory.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenedStore", "own_store"]
 
-#: How long a thread may run Python before another may. The journal's thread works beside a busy event loop, and with
-#: the usual 5 ms each return from the database waits that long (a batch of 500 rows: 18 against 147 µs a row).
+#: How long a thread may run Python before another gets its turn. With the usual 5 ms each return of the journal's
+#: thread from the database waits that long for a busy event loop (a batch of 500 rows: 18 against 147 µs a row).
 SWITCH_INTERVAL_S: Final = 0.0005
 #: How long a store may take to be closed, its last write included.
 CLOSE_S: Final = 5.0
@@ -35,8 +34,6 @@ CLOSE_S: Final = 5.0
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedStore:
-    """A store that is ours, and what it had kept."""
-
     store: Store
     writer: StoreWriter
     ownership: Ownership
@@ -49,8 +46,7 @@ async def own_store(
 ) -> AsyncIterator[OpenedStore]:
     """The PostgreSQL database at the URL `database` or, if that is empty, the SQLite file in `directory`.
 
-    An SQLite file is written to by the process `writing`, if there is one; everything else by a thread. Raises
-    OperatorError when the store cannot be had.
+    The process `writing` writes to an SQLite file, if there is one; else a thread. Raises OperatorError.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -71,7 +67,7 @@ async def own_store(
             await writer.adopt(writing)
         yield OpenedStore(store=store, writer=writer, ownership=ownership, kept=kept)
     finally:
-        # Shielded, because nothing else closes it; and given up in the end, because a store that hangs is no reason to.
+        # Shielded, because nothing else closes it; with a limit, because it may hang.
         with trio.move_on_after(CLOSE_S, shield=True):
             await writer.close()
             await trio.to_thread.run_sync(store.close, abandon_on_cancel=True)

@@ -1,6 +1,6 @@
-"""From what the store has kept back to topics, subscriptions and cursors.
+"""Rebuilds topics, subscriptions and cursors from what the store has kept.
 
-Law: runs once, before anybody is served. Messages stay where they are: whoever needs them reads pages.
+Law: runs once, before anybody is served. Messages stay in the store: readings ask for pages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ __all__ = ["restore"]
 
 
 def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
-    """Build everything that is kept into the registry."""
     subscriptions = {row.id: _subscription(row, now_ns) for row in kept.subscriptions}
     for subscription in subscriptions.values():
         registry.add_durable(subscription)
@@ -39,7 +38,7 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
     topics: dict[int, Topic] = {}
     for row, first_stored in kept.topics:
         whole_from = row.next_offset if row.whole_from is None else row.whole_from
-        # Where the topic is whole its first messages may be lost, and must be missed.
+        # From `whole_from` on nothing may be missing: if the first messages there are lost, readings must notice.
         start = whole_from if first_stored is None else min(first_stored, whole_from)
         name = Pattern.keyed(key_of(row.kind, row.name))
         topic = registry.restore_topic(name, row.id, start, row.next_offset, now_ns, whole_from=whole_from)
@@ -78,7 +77,7 @@ def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:
 
 
 def _cursor(row: CursorRow | None, first_stored: Offset) -> Cursor:
-    """No row means: every message that exists is unsettled."""
+    """Without a row every message that exists is unsettled."""
     if row is None:
         return Cursor(first_stored)
     return Cursor.restored(row.ack_floor, row.settled, row.sent_up_to)
@@ -104,6 +103,6 @@ def _restore_failure(
         nacks=row.nacks,
     )
     if not redelivery.restore_failure(reading, row.offset, failure):
-        # It was settled in the same moment: its row is to go.
+        # Its message is settled by now: have the row deleted.
         reading.changed_failures[row.offset] = None
         registry.unsaved.note_reading(reading, 1)

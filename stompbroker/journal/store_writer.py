@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreWriter", "Written"]
 
-#: Messages and records of the ledger that are encoded within the event loop: about 1 µs each.
+#: Messages and ledger records that are encoded in the event loop, not in a thread: about 1 µs each.
 FEW: Final = 500
-#: Parts of a question that are given to the kernel at once; Linux takes no more.
+#: Parts of a question given to the kernel at once: Linux takes no more.
 MOST_PARTS: Final = 1024
 _RECEIVE_BYTES: Final = 64 * 1024
-#: How long the process may take to open the store, in seconds. A start must not wait for one that hangs.
+#: How long the process may take to open the store, in seconds: it may hang.
 ADOPT_S: Final = 10.0
 
 T = TypeVar("T")
@@ -38,8 +38,6 @@ log = structlog.get_logger()
 
 
 class Written(NamedTuple):
-    """What is known of a store behind a batch."""
-
     free_bytes: int | None
     #: None unless it was asked for.
     stored_bytes: int | None
@@ -179,13 +177,13 @@ class _Line:
         self._socket = connected
         self._turn = trio.Lock()
         self._received = bytearray()
-        #: Whether it must not be asked any more: the process has ended, or nobody waited for an answer.
+        #: Whether nothing may be asked any more: the process has ended, or an answer was not waited for.
         self.is_lost = False
 
     async def ask(self, parts: list[bytes]) -> bytes:
-        """Raises OSError or ClosedResourceError when there is nobody who could answer."""
+        """Raises OSError or ClosedResourceError if the process is gone."""
         try:
-            # Mostly it is free, and then there is no checkpoint: what is asked leaves in the stretch that asks.
+            # Mostly free, and then without a checkpoint: the question leaves at once.
             self._turn.acquire_nowait()
         except trio.WouldBlock:
             await self._turn.acquire()
@@ -202,7 +200,7 @@ class _Line:
         return answer
 
     async def _send(self, parts: list[bytes]) -> None:
-        # Not trio's stream: most questions fit into the socket's buffer, and leave without a checkpoint.
+        # Not trio's stream, which has a checkpoint: most questions fit into the socket's buffer.
         waiting: list[bytes | memoryview] = list(parts)
         while True:
             with suppress(BlockingIOError):
@@ -229,7 +227,7 @@ class _Line:
 
 
 def _take_off(waiting: list[bytes | memoryview], sent_bytes: int) -> None:
-    """So many bytes of it are sent."""
+    """So many bytes were sent."""
     count = 0
     for part in waiting:
         if len(part) > sent_bytes:
@@ -248,5 +246,5 @@ async def _encoded(batch: Batch) -> Encoded:
 
 
 async def _in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter | None) -> T:
-    # A store that hangs must not keep the broker from ending.
+    # Abandoned on cancel: a store that hangs must not keep the broker from ending.
     return await trio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)
