@@ -22,15 +22,14 @@ from stompbroker.storage.batch import (
     TopicRow,
 )
 from stompbroker.storage.failures import REMEDY, StoreDamaged, StoreFailing, StoreRefused, StoreTaken
-from stompbroker.storage.opening import current_revision, migrate, open_store, read_ledger, recognise
+from stompbroker.storage.opening import migrate, open_store, read_ledger, recognise
 from stompbroker.storage.ownership import Ownership
-from stompbroker.storage.sqlite import (
+from stompbroker.storage.sqlite.batch_wire import Encoded, encode
+from stompbroker.storage.sqlite.writing_process import (
     HEAD,
-    Encoded,
     Question,
     WritingProcess,
     answered,
-    encode,
     forked_writing_process,
     question,
 )
@@ -67,7 +66,6 @@ __all__ = [
     "TopicRow",
     "WritingProcess",
     "answered",
-    "current_revision",
     "encode",
     "forked_writing_process",
     "migrate",

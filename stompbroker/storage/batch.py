@@ -1,7 +1,7 @@
-"""What is written in one transaction, and what is read at start.
+"""What is written in one transaction, and what is read at start: plain values.
 
-Law: plain values, the border between those who decide what is kept and those who know SQL. A batch is written as a
-whole or not at all. Times are nanoseconds since the epoch; ranges are half-open.
+They are the border between those who decide what is kept and those who know SQL. Times are nanoseconds since the epoch;
+ranges are half-open.
 """
 
 from __future__ import annotations
@@ -15,37 +15,21 @@ if TYPE_CHECKING:
     from stompbroker.ids import Offset
     from stompbroker.message import Message
 
-__all__ = [
-    "Batch",
-    "CursorRow",
-    "Deletion",
-    "ExportRow",
-    "ExportedBatches",
-    "Gap",
-    "Gathered",
-    "Kept",
-    "LedgerRow",
-    "MessageRun",
-    "RedeliveryKey",
-    "RedeliveryRow",
-    "SubscriptionRow",
-    "TopicRow",
-]
-
 
 class TopicRow(NamedTuple):
     id: int
-    #: topic or queue; with the name it is unlike any other's.
+    #: topic or queue. Kind and name together are unique.
     kind: str
     name: str
-    #: The offset its next message gets. Above every offset that is stored, and not below any stored cursor.
+    #: The offset of its next message. Above every stored offset, and not below any stored cursor.
     next_offset: Offset
-    #: Every offset from it on and below `next_offset` has a message or lies in a gap. None: nothing is known.
+    #: Every offset whole_from <= o < next_offset has a message or lies in a gap; otherwise it is lost. None: not known.
     whole_from: Offset | None = None
 
 
 class Gap(NamedTuple):
-    """Offsets start <= o < stop of a topic have no message, and that is right."""
+    """Offsets start <= o < stop of a topic have no message, for a reason: it was never stored, or deleted although
+    something below is kept."""
 
     topic_id: int
     stop: int
@@ -70,7 +54,7 @@ class SubscriptionRow(NamedTuple):
     kind: str
     scope: str
     name: str
-    #: As the subscriber spelt it, and its canonical form, which says the kind unless it is a topic.
+    #: As the subscriber wrote it, and its canonical form, which names the kind unless it is a topic.
     destination: str
     pattern: str
     #: auto, client or client-individual.
@@ -81,7 +65,7 @@ class SubscriptionRow(NamedTuple):
     last_seen_at_ns: int
     #: Whether a message that failed holds up those behind it.
     is_ordered: bool
-    #: What the subscriber wishes for its deliveries, as JSON; empty if nothing.
+    #: The subscriber's wishes for its deliveries, as JSON; empty if it has none.
     delivery: str
 
 
@@ -90,13 +74,13 @@ class CursorRow(NamedTuple):
 
     subscription_id: int
     topic_id: int
-    #: Everything below it is settled.
+    #: Every offset below it is settled.
     ack_floor: Offset
-    #: What is settled above the floor: sorted, disjoint ranges.
+    #: Settled ranges above the floor, sorted and disjoint.
     settled: tuple[tuple[int, int], ...]
-    #: Everything from it on was never sent, as far as we know.
+    #: As far as we know, nothing from it on was ever sent.
     sent_up_to: Offset
-    #: How often it was moved to another place.
+    #: How often an operator moved it.
     generation: int = 0
 
 
@@ -115,7 +99,7 @@ class RedeliveryRow(NamedTuple):
     attempts: int
     due_at_ns: int
     reason: str
-    #: 0 if not known.
+    #: 0: not known.
     first_attempt_at_ns: int
     last_attempt_at_ns: int
     #: Not tried again, whatever the policy says.
@@ -125,7 +109,7 @@ class RedeliveryRow(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """The messages of a topic at offsets start <= o < stop go."""
+    """Delete the messages of a topic at offsets start <= o < stop."""
 
     topic_id: int
     start: int
@@ -135,16 +119,16 @@ class Deletion(NamedTuple):
 class LedgerRow(NamedTuple):
     """Records of the ledger of one kind and day."""
 
-    #: Above that of every earlier one.
+    #: Rising.
     id: int
-    #: Which table of the lake they belong to.
+    #: The table of the lake.
     kind: str
     #: Days since the epoch.
     day: int
     records: int
     made_at_ns: int
-    #: Packs the records when it is first called, and returns the same bytes from then on. Called first where the batch
-    #: is encoded for the writing process, or in the thread that writes: a large one takes its time.
+    #: Packs the records when it is first called, which may take long, so not in the event loop; then returns the same
+    #: bytes again.
     payload: Callable[[], bytes]
 
 
@@ -154,20 +138,20 @@ class ExportRow(NamedTuple):
     id: int
     kind: str
     day: int
-    #: Of the file.
+    #: Of the file, in the directory of its kind and day.
     name: str
-    #: It holds all batches of its kind and day with after_batch < id <= last_batch.
+    #: The file holds all batches of its kind and day with after_batch < id <= last_batch.
     after_batch: int
     last_batch: int
     #: Expected count; a mismatch means that batches were deleted meanwhile.
     records: int
     planned_at_ns: int
-    #: The file is there, and never written again: its batches may be deleted.
+    #: The file is complete and never written again: its batches may be deleted.
     is_written: bool = False
 
 
 class ExportedBatches(NamedTuple):
-    """The batches of a kind and day with after_batch < id <= last_batch go: a file holds them."""
+    """Delete the batches of a kind and day with after_batch < id <= last_batch: a file holds them."""
 
     kind: str
     day: int
@@ -176,7 +160,7 @@ class ExportedBatches(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Some batches of one kind and day, close to each other, that are all for one export, or for none yet."""
+    """A group of neighbouring batches of one kind and day, all for one export or for none yet."""
 
     kind: str
     day: int
@@ -193,9 +177,9 @@ class Gathered(NamedTuple):
 class Batch:
     """One transaction, in the order in which its parts are written."""
 
-    #: One more than that of the batch before; the fence.
+    #: One more than that of the batch before; the fence compares it.
     number: int
-    #: These go with all that belongs to them: messages, cursors, redeliveries.
+    #: Removed with all their messages, cursors and redeliveries.
     removed_topics: list[int] = field(default_factory=list)
     removed_subscriptions: list[int] = field(default_factory=list)
     #: New or changed rows.
@@ -206,18 +190,17 @@ class Batch:
     settled_redeliveries: list[RedeliveryKey] = field(default_factory=list)
     redeliveries: list[RedeliveryRow] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
-    #: Where there is no message from now on; neighbours become one row. Those below `whole_from` go with a deletion.
+    #: Neighbours become one row. A deletion also deletes the gaps below `whole_from`.
     gaps: list[Gap] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
-    #: New ones, and those that have been written since.
+    #: New or changed rows.
     exports: list[ExportRow] = field(default_factory=list)
-    #: Some of what a file holds; all of it need not go at once.
     exported: list[ExportedBatches] = field(default_factory=list)
-    #: These go, with all batches that their files hold.
+    #: Removed with all batches in their files.
     finished_exports: list[ExportRow] = field(default_factory=list)
 
     def copy(self) -> Batch:
-        """One that can be added to without changing this one."""
+        """One that can be extended without changing this one."""
         copied = Batch(number=self.number)
         for name in _PARTS:
             if part := getattr(self, name):
@@ -231,12 +214,13 @@ _PARTS: Final = tuple(part.name for part in fields(Batch) if part.name != "numbe
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Everything that is kept but messages; with each topic the offset of the first message there is, if any."""
+    """Everything that is stored except messages."""
 
+    #: With the offset of the first message, if there is one.
     topics: list[tuple[TopicRow, Offset | None]]
     subscriptions: list[SubscriptionRow]
     cursors: list[CursorRow]
     redeliveries: list[RedeliveryRow]
     exports: list[ExportRow]
-    #: All batches of the ledger, in their order.
+    #: All batches of the ledger, in order.
     gathered: list[Gathered]

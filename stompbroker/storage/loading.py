@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import BigInteger, and_, cast, func, select
 
 from stompbroker.storage.batch import CursorRow, ExportRow, Gathered, Kept, RedeliveryRow, SubscriptionRow, TopicRow
-from stompbroker.storage.checking import check_structure
 from stompbroker.storage.failures import StoreDamaged
 from stompbroker.storage.row_format import checked, unpack_ranges
 from stompbroker.storage.schema import (
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select, Table
 
-__all__ = ["load"]
+__all__ = ["check_structure", "load"]
 
 #: Batches of the ledger, of which there may be a hundred thousand, are summed up in groups of this many.
 GATHERED_BATCHES: Final = 16
@@ -53,6 +52,13 @@ def load(connection: Connection) -> Kept:
     )
     _check_cursors(kept)
     return kept
+
+
+def check_structure(connection: Connection, table: str) -> None:
+    """Raises StoreDamaged if SQLite finds rows by one index and not by another. Reads the whole table."""
+    found: str = connection.exec_driver_sql(f"PRAGMA integrity_check('{table}')").scalars().first() or "ok"
+    if found != "ok":
+        raise StoreDamaged(f"the table {table} contradicts itself ({found})")
 
 
 def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:

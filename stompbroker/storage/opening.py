@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import checking, migrating, postgres, sqlite
+from stompbroker.storage import migrating, paging, postgres
 from stompbroker.storage.failures import RESTORE, Failures
 from stompbroker.storage.migrating import Standing
 from stompbroker.storage.schema import ledger_batches
+from stompbroker.storage.sqlite.backend import SqliteBackend
+from stompbroker.storage.sqlite.engine import database_file, reading_engine, writing_engine
 from stompbroker.storage.store import Store
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from stompbroker.storage.batch import ExportRow
 
-__all__ = ["current_revision", "migrate", "open_store", "read_ledger", "recognise"]
+__all__ = ["migrate", "open_store", "read_ledger", "recognise"]
 
 #: Names the store of a data directory, so that a lost one is not mistaken for a first start.
 MARKER_NAME: Final = "store.id"
@@ -38,7 +40,7 @@ def open_store(database: str, directory: Path) -> Store:
     if not database:
         migrate(database, directory)
         with failures.translated_for_operator("Cannot open"):
-            return Store(sqlite.SqliteBackend(sqlite.database_file(directory)))
+            return Store(SqliteBackend(database_file(directory)))
     with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
         found = _usable_standing(connection, failures.where)
         if found is not Standing.CURRENT:
@@ -51,7 +53,7 @@ def open_store(database: str, directory: Path) -> Store:
 
 def migrate(database: str, directory: Path) -> list[str]:
     """Bring a database up to date; returns the revisions applied, oldest first. Raises OperatorError."""
-    if not database and not sqlite.database_file(directory).exists():
+    if not database and not database_file(directory).exists():
         _refuse_lost(directory, "is gone")
     engine, failures = _engine(database, directory, migrates=True)
     with failures.translated_for_operator("Cannot migrate the database"), engine.begin() as connection:
@@ -59,13 +61,6 @@ def migrate(database: str, directory: Path) -> list[str]:
         if not database and found is Standing.EMPTY:
             _refuse_lost(directory, "is empty")
         return migrating.bring_up_to_date(connection)
-
-
-def current_revision(database: str, directory: Path) -> str | None:
-    """The revision a database is at; None when it is empty. Raises OperatorError."""
-    engine, failures = _engine(database, directory, migrates=True)
-    with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        return migrating.current_revision(connection)
 
 
 def recognise(directory: Path, store_id: str) -> None:
@@ -97,11 +92,11 @@ def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[t
     try:
         while True:
             with failures.translated_for_operator("Cannot read the ledger in"), engine.begin() as connection:
-                found = checking.ledger_page(connection, after, *in_export)
+                found = paging.ledger_page(connection, after, *in_export)
             for row in found:
-                checking.check_batch(row)
+                paging.check_batch(row)
                 yield row.id, bytes(row.payload)
-            if len(found) < checking.PAGE:
+            if len(found) < paging.LEDGER_PAGE_ROWS:
                 return
             after = found[-1].id
     finally:
@@ -111,8 +106,8 @@ def read_ledger(database: str, directory: Path, export: ExportRow) -> Iterator[t
 def _engine(database: str, directory: Path, *, migrates: bool) -> tuple[Engine, Failures]:
     """For migrating, or else only for reading."""
     if not database:
-        file = sqlite.database_file(directory)
-        engine = sqlite.writing_engine(file, may_create=True) if migrates else sqlite.reading_engine(file)
+        file = database_file(directory)
+        engine = writing_engine(file, may_create=True) if migrates else reading_engine(file)
         return engine, Failures(engine, str(file))
     url = postgres.server_url(database)
     engine = postgres.migrating_engine(url) if migrates else postgres.reading_engine(url)
@@ -122,7 +117,7 @@ def _engine(database: str, directory: Path, *, migrates: bool) -> tuple[Engine, 
 def _refuse_lost(directory: Path, what: str) -> None:
     """Raises OperatorError if the directory had a store. SQLite also finds a file empty that was cut within its first
     page."""
-    file, marker = sqlite.database_file(directory), directory / MARKER_NAME
+    file, marker = database_file(directory), directory / MARKER_NAME
     if marker.exists():
         raise OperatorError(
             f"The database file {file} {what}, although the directory had a store. {RESTORE} "

@@ -1,4 +1,4 @@
-"""Pages: stored messages for subscribers who are behind the window.
+"""Pages: stored messages for subscribers who are behind the window; and those of the ledger.
 
 Turns rows, which each backend reads in its own way, into a log that says up to which offset it is complete. Each row
 must fit its checksum, and `whole_from` or a recorded gap must explain each missing offset.
@@ -8,7 +8,9 @@ Hot path: a returning subscriber reads all it missed this way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import select
 
@@ -16,19 +18,32 @@ from stompbroker.commitlog import Log, OffsetRanges
 from stompbroker.ids import Offset
 from stompbroker.message import Message, Origin
 from stompbroker.storage.failures import StoreDamaged
-from stompbroker.storage.row_format import checked, message_checksum, origin_checksum
-from stompbroker.storage.schema import gaps, topics
+from stompbroker.storage.row_format import checked, checksum, message_checksum, origin_checksum
+from stompbroker.storage.schema import gaps, ledger_batches, topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection, Row
 
-__all__ = ["MAX_PAGE_BYTES", "MAX_PAGE_ROWS", "PageLimits", "Rows", "lost_of", "page_of"]
+__all__ = [
+    "LEDGER_PAGE_ROWS",
+    "MAX_PAGE_BYTES",
+    "MAX_PAGE_ROWS",
+    "PageLimits",
+    "Rows",
+    "check_batch",
+    "ledger_page",
+    "lost_of",
+    "misread_is_damage",
+    "page_of",
+]
 
 #: A page is the unit of reading, sharing and the memory budget.
 MAX_PAGE_ROWS: Final = 1000
 MAX_PAGE_BYTES: Final = 1024 * 1024
+#: Batches of the ledger that are read at once. Each has the records of one transaction, at most some 100 KiB.
+LEDGER_PAGE_ROWS: Final = 32
 
 
 class PageLimits(NamedTuple):
@@ -56,7 +71,7 @@ def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, lis
     origins: dict[tuple[str, bool, int | None, int | None], Origin] = {}
     run: list[Message] = []
     expected = start
-    for offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for, checksum in found.rows:
+    for offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for, written in found.rows:
         if offset != expected:
             if run:
                 log.append(run)
@@ -64,11 +79,11 @@ def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, lis
             absent.append((expected, offset))
             log.skip(offset - expected)
         expected = offset + 1
-        if checksum is not None:
+        if written is not None:
             if source != (publisher, only_for):
                 source = publisher, only_for
                 begins_with = origin_checksum(publisher, only_for)
-            if checksum != message_checksum(
+            if written != message_checksum(
                 begins_with, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail
             ):
                 raise StoreDamaged(f"the message at offset {offset} is not as it was written")
@@ -108,3 +123,25 @@ def lost_of(connection: Connection, topic_id: int, absent: list[tuple[int, int]]
     for _, stop, start in checked(gaps.name, rows):
         explained.add(start, stop)
     return next((lost for start, stop in absent for lost, _ in explained.gaps(start, stop)), None)
+
+
+@contextmanager
+def misread_is_damage() -> Iterator[None]:
+    """Raises StoreDamaged for stored values of the wrong type or format."""
+    try:
+        yield
+    except (TypeError, ValueError, struct.error) as error:
+        raise StoreDamaged(f"what was stored cannot be read ({error})") from error
+
+
+def ledger_page(connection: Connection, after: int, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
+    """The next few batches of the ledger with an id above `after`."""
+    batches = select(ledger_batches).where(ledger_batches.c.id > after, *conditions).order_by(ledger_batches.c.id)
+    return connection.execute(batches.limit(LEDGER_PAGE_ROWS)).all()
+
+
+def check_batch(row: Row[Any]) -> None:
+    """Raises StoreDamaged if a row of `ledger_batches` is not as it was written."""
+    *values, payload, found = tuple(row)
+    if found is not None and found != checksum(tuple(values), payload):
+        raise StoreDamaged(f"batch {row.id} of the ledger cannot be read: it is not as it was written")

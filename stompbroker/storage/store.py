@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage.backend import discard
-from stompbroker.storage.checking import check_batch, check_structure, ledger_page, misread_is_damage
 from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreRefused
-from stompbroker.storage.loading import load
+from stompbroker.storage.loading import check_structure, load
 from stompbroker.storage.ownership import Fence, Ownership, holder_of, note_closed, take
-from stompbroker.storage.paging import MAX_PAGE_BYTES, MAX_PAGE_ROWS, PageLimits, lost_of, page_of
+from stompbroker.storage.paging import (
+    MAX_PAGE_BYTES,
+    MAX_PAGE_ROWS,
+    PageLimits,
+    check_batch,
+    ledger_page,
+    lost_of,
+    misread_is_damage,
+    page_of,
+)
 from stompbroker.storage.surveys import Surveys
 
 if TYPE_CHECKING:

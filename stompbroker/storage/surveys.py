@@ -1,7 +1,7 @@
-"""What is asked of stored messages beside pages: where they are, which have expired, how much there is of them.
+"""Questions about stored messages: where they are, which have expired, how much there is.
 
-Law: the database does the looking, and what comes back is numbers, never a whole tail. Each question is one statement,
-so its answer is of one moment. None is on a hot path; each says what it costs.
+Each is one statement, so its answer is of one moment. The database does the work and sends numbers, no bodies. None is
+on a hot path; each docstring says what it costs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from stompbroker.storage.statements import IN_RANGE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import BindParameter, ColumnElement, Connection, Row
+    from sqlalchemy import ColumnElement, Connection, Row
 
     from stompbroker.storage.backend import Backend
 
 __all__ = ["MAX_FOUND", "Expired", "Extent", "Stretch", "Surveys"]
 
-#: Places of a message that are told. One that was published once is in one place, and has a dead letter for every
-#: subscription it failed for.
+#: Most places of a message that are returned: its own, and a dead letter for each subscription it failed for.
 MAX_FOUND: Final = 100
 
 _NUMBER: Final = b"message-id:"
@@ -36,14 +35,14 @@ _LETTER_NUMBER: Final = b"\ndead-letter-message-id:"
 #: Lower than any row.
 _BEFORE_ALL: Final = (-(2**63), 0, 0)
 
-#: What one statement asks of a tail, on either engine, without reading it.
+#: Neither engine reads long tails for it.
 _TAIL_BYTES: Final = func.coalesce(func.sum(func.length(messages.c.tail)), 0)
 
 
 class Stretch(NamedTuple):
-    """What is stored of a topic between two multiples of a number of offsets. There is one message at least."""
+    """The stored messages of a topic, at least one, between two multiples of a number of offsets."""
 
-    #: Its lowest offset, and one more than its highest.
+    #: The lowest offset, and one more than the highest.
     start: Offset
     stop: Offset
     messages: int
@@ -52,7 +51,7 @@ class Stretch(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """A message whose time is over."""
+    """An expired message."""
 
     expires_at_ns: int
     topic_id: int
@@ -66,7 +65,7 @@ class Expired(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What is stored of a topic in a range of offsets."""
+    """The stored messages of a topic in a range of offsets."""
 
     messages: int
     tail_bytes: int
@@ -77,30 +76,32 @@ class Extent(NamedTuple):
 
 @final
 class Surveys:
-    """Of one store. Its methods raise StoreFailing."""
+    """Questions to one store. They raise StoreFailing."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def find_messages(self, message_id: str, letter_topics: Sequence[int]) -> list[tuple[int, Offset]]:
-        """Topic and offset of each message with this id, as it stands in a frame, and, in the topics `letter_topics`,
-        of each dead letter of it; sorted, and no more than MAX_FOUND.
+        """Topic and offset of each message with this id, as in a frame, and of its dead letters in `letter_topics`;
+        sorted, at most MAX_FOUND.
 
-        Looks at every message, for which a server gives it 30 s: for people, who ask seldom.
+        Reads every message, for which a server allows 30 s: for people, who ask seldom.
         """
         written = message_id.encode()
         if b"\n" in written:
-            return []  # it would be more than the line that an id is
+            return []  # an id is one line
         beginning = _NUMBER + written + b"\n"
         has_id = func.substr(messages.c.tail, 1, len(beginning)) == literal(beginning, LargeBinary)
         with self._backend.reading() as connection:
             if connection.dialect.name == "postgresql":
-                # Readers are told to go by an index, which leads through the whole table in its own order here.
+                # Readers otherwise use an index, which here would lead through the whole table in random order.
                 connection.execute(select(func.set_config("enable_seqscan", "on", True)))
             line = _position(connection, _LETTER_NUMBER + written + b"\n")
-            # A line holds no empty one, so what begins before the end of the headers also ends before it.
+            # A line that begins before the empty line behind the headers also ends before it.
             has_letter_id = (line > 0) & (line < _position(connection, b"\n\n"))
-            is_in_letters = messages.c.topic_id.in_(_inline(letter_topics))
+            # The numbers are part of the text: there may be more of them than a statement takes parameters.
+            letters = bindparam("letters", letter_topics, BigInteger(), expanding=True, literal_execute=True)
+            is_in_letters = messages.c.topic_id.in_(letters)
             found = connection.execute(
                 select(messages.c.topic_id, messages.c.offset)
                 .where(or_(has_id, is_in_letters & has_letter_id))
@@ -109,10 +110,8 @@ class Surveys:
             return sorted((topic_id, Offset(offset)) for topic_id, offset in found)
 
     def expired(self, now_ns: int, after: tuple[int, int, int] | None, limit: int) -> list[Expired]:
-        """The first `limit` messages that have expired by `now_ns`, by time, topic and offset; with `after`, the place
-        of an earlier answer's last one, from behind it on.
-
-        The next rows of an index of what can expire, and what belongs to them.
+        """The first `limit` messages that have expired by `now_ns`, by time, topic and offset; or the next ones behind
+        `after`, the last place of an earlier answer. Reads these by an index of messages that can expire.
         """
         columns = messages.c
         place = columns.expires_at_ns, columns.topic_id, columns.offset
@@ -126,10 +125,8 @@ class Surveys:
             return list(map(_expired, connection.execute(wanted)))
 
     def stretches(self, topic_id: int, size: int, stop: int) -> list[Stretch]:
-        """What is stored of a topic below `stop` between multiples of `size` offsets, where there is something; sorted.
-
-        Looks at every row of the topic, but not at long tails.
-        """
+        """The messages of a topic below `stop`, by multiples of `size` offsets; sorted. Reads every row, but
+        no long tails."""
         wanted = (
             select(
                 func.min(messages.c.offset),
@@ -145,7 +142,7 @@ class Surveys:
             return sorted(Stretch(*row) for row in connection.execute(wanted))
 
     def extent(self, topic_id: int, start: int, stop: int) -> Extent:
-        """What is stored of a topic at offsets start <= o < stop. Looks at every row there, but not at long tails."""
+        """The messages of a topic at offsets start <= o < stop. Reads every row there, but no long tails."""
         first_published_at_ns = (
             select(messages.c.published_at_ns).where(*IN_RANGE).order_by(messages.c.offset).limit(1).scalar_subquery()
         )
@@ -175,13 +172,8 @@ def _expired(row: Row[Any]) -> Expired:
 
 
 def _position(connection: Connection, part: bytes) -> ColumnElement[int]:
-    """Where `part` first stands in the tail, from 1 on; 0 if nowhere."""
+    """The first position of `part` in the tail, from 1 on; 0 if it has none."""
     looked_for = literal(part, LargeBinary)
     if connection.dialect.name == "postgresql":
         return func.pg_catalog.position(messages.c.tail, looked_for, type_=Integer)
     return func.instr(messages.c.tail, looked_for, type_=Integer)
-
-
-def _inline(numbers: Sequence[int]) -> BindParameter[Any]:
-    """Numbers as part of the text: there may be more of them than a statement takes parameters."""
-    return bindparam("numbers", numbers, BigInteger(), expanding=True, literal_execute=True)

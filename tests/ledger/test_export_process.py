@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from stompbroker.ledger import FileWritten, Kind, Payload, export_process
 from stompbroker.ledger.payload import pack
 from stompbroker.ledger.schema import BACKLOG, DELIVERIES
-from stompbroker.storage import checking
+from stompbroker.storage import paging
 from tests.ledger.records import DAY, backlog_records, deliveries
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_a_file_has_the_fixed_schema_and_every_value(on_store: LedgerOnStore) ->
 def test_many_batches_are_read_a_few_at_a_time_and_in_order(
     on_store: LedgerOnStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "PAGE", 3)
+    monkeypatch.setattr(paging, "LEDGER_PAGE_ROWS", 3)
     on_store.settle(*[1] * 10)
     plan(on_store)
 

@@ -24,7 +24,6 @@ from stompbroker.storage import (
     Batch,
     Gap,
     MessageRun,
-    current_revision,
     migrate,
     migrating,
     open_store,
@@ -32,7 +31,7 @@ from stompbroker.storage import (
 )
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
 from stompbroker.storage.schema import REVISION, metadata
-from tests.storage.place import bodies, cursor, redelivery, subscription, topic
+from tests.storage.place import bodies, current_revision, cursor, redelivery, subscription, topic
 from tests.support.messages import make_messages
 
 if TYPE_CHECKING:
@@ -353,11 +352,10 @@ def test_who_finds_nothing_to_migrate_does_without_alembic(database: str, tmp_pa
 import sys
 from pathlib import Path
 from stompbroker.ids import Offset
-from stompbroker.storage import Batch, Gap, MessageRun, current_revision, migrate, open_store
+from stompbroker.storage import Batch, Gap, MessageRun, migrate, open_store
 database, directory = sys.argv[1], Path(sys.argv[2])
 open_store(database, directory).close()
 assert migrate(database, directory) == []
-assert current_revision(database, directory)
 assert not {"alembic", "mako"} & set(sys.modules)
 """
 

@@ -21,7 +21,9 @@ from stompbroker.storage import (
     RedeliveryRow,
     SubscriptionRow,
     TopicRow,
+    migrating,
     open_store,
+    opening,
 )
 from tests.support.messages import make_message
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Place",
     "bodies",
+    "current_revision",
     "cursor",
     "expiring",
     "export",
@@ -86,6 +89,13 @@ class Place:
     def count(self, table: str) -> int:
         number: int = self.query(f"SELECT count(*) FROM {table}")[0][0]
         return number
+
+
+def current_revision(database: str, directory: Path) -> str | None:
+    """The last migration; None before the first."""
+    engine, _ = opening._engine(database, directory, migrates=True)
+    with engine.connect() as connection:
+        return migrating.current_revision(connection)
 
 
 def topic(

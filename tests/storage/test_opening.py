@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import current_revision, migrate, open_store
+from stompbroker.storage import migrate, open_store
 from stompbroker.storage.schema import REVISION
+from tests.storage.place import current_revision
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,7 @@ def test_a_password_is_never_shown(tmp_path: Path) -> None:
         "user:s3cret@host",
     ]
     for database in databases:
-        for use in (open_store, migrate, current_revision):
+        for use in (open_store, migrate):
             with pytest.raises(OperatorError) as error:
                 use(database, tmp_path)
 

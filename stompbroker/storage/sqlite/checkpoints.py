@@ -1,10 +1,8 @@
-"""What an SQLite file needs besides being written: its write-ahead log copied back and given room, and its free pages
-given back.
+"""Upkeep of an SQLite file: checkpoints, room ahead in its write-ahead log, and the release of free pages.
 
-Law: nothing here is needed for correctness, only for the sizes of files, and so that commits need not wait. Checkpoints
-are PASSIVE and run on a connection of their own, beside the writer, so that nobody waits for them; a last, short one
-with the writer held off copies what came meanwhile, without which a writer that never rests would let the log grow for
-ever.
+Only file sizes and waiting times depend on it, never correctness. Checkpoints are PASSIVE and run on a connection of
+their own, so that nobody waits for them. A last, short one holds the writer off; otherwise a writer that never rests
+would let the log grow for ever.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from stompbroker.storage.sqlite.engine import BEGIN_WRITING, connect_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from sqlalchemy.engine.interfaces import DBAPICursor
 
@@ -33,41 +30,41 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKPOINT_BYTES", "FREE_PAGES_BYTES", "Checkpoints", "FairLock"]
 
-#: Bytes in the log at which a checkpoint is due: a second of the highest load we know. A commit beside it waits for the
-#: disk several times as long; at 1,000 commits a second, with 16 MiB, these were more than one in a hundred.
+#: Bytes in the log at which a checkpoint is due: a second of the highest load we know. A commit beside a checkpoint
+#: takes several times as long; with 16 MiB, at 1,000 commits a second, that was more than one in a hundred.
 CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
-#: Sooner where there is little room: what is in the log may need as much again in the file, and publishers must not
-#: find the disk full before they are held back (`min_free_bytes`). A share of what is free, and no less than so much.
+#: Sooner on a full disk: the log may need as much again in the file, and the disk must not fill up before publishers
+#: are held back (`min_free_bytes`). This share of the free bytes, but at least the second value.
 SHARE_OF_FREE: Final = 4
 LEAST_CHECKPOINT_BYTES: Final = 1024 * 1024
-#: How many times as much there is in the log when nobody has seen to it for long.
+#: A checkpoint is overdue at this many times the bytes at which it is due.
 OVERDUE: Final = 4
-#: What a commit costs in the log beside the tails, in bytes: a page of each table and index it touches.
+#: Bytes that a commit adds to the log besides tails: a page of each table and index it touches.
 COMMIT_BYTES: Final = 24 * 1024
-#: What a deleted message costs there: its part of a page of each, whatever was in it.
+#: Bytes that a deleted message adds: its share of a page of each.
 DELETION_BYTES: Final = 320
-#: Free pages are reused before the file grows, so they are given back only when there are this many bytes of them, and
-#: when they are half of the file.
+#: Free pages are reused before the file grows, so they are released only from this many bytes on, and only if they are
+#: half of the file.
 FREE_PAGES_BYTES: Final = 64 * 1024 * 1024
-#: How long pages are given back in one go, in seconds, since they are moved within the file with the writer held off;
-#: and how many between two looks at the time. One takes 10 µs, or 200 where a hundred thousand others are free.
-GIVING_BACK_S: Final = 0.002
+#: How long pages are released in one go, in seconds, with the writer held off; and how many between two looks at the
+#: clock. One takes 10 µs, or 200 where a hundred thousand others are free.
+RELEASING_S: Final = 0.002
 VACUUM_PAGES: Final = 4
-#: Pages in the log for one that is given back: the one it is moved to, and its part of those that point to it.
+#: Pages in the log for a released one: the one it is moved to, and its share of those that point to it.
 PAGES_MOVED: Final = 2
-#: How long room is made in one go, and the pause behind each step, in seconds: commits are to get the disk to
-#: themselves in between. That is 30 MiB a second, more than a thousand commits need.
+#: How long the log is lengthened in one go, and the pause after each step, in seconds, in which commits have the disk
+#: to themselves. That makes 30 MiB a second, more than a thousand commits need.
 MAKING_ROOM_S: Final = 0.1
 ROOM_PAUSE_S: Final = 0.002
-#: How long a checkpoint waits for a reader, in milliseconds; it holds the writer off, and there will be another one.
+#: How long a checkpoint, which holds the writer off, waits for a reader, in milliseconds. There will be another one.
 BUSY_TIMEOUT_MS: Final = 100
 
 
 @final
 class FairLock:
-    """A lock that is given to waiting threads in turn. Held for the length of a `with` block.
+    """A lock that waiting threads get in turn, for the length of a `with` block.
 
-    A plain lock goes to the first to ask, and a writer that never rests is always first.
+    A plain lock goes to the first who asks, and a writer that never rests is always first.
 
     Invariants:
         a thread that waits for `_held` holds `_next`, so no other thread asks for `_held`
@@ -83,9 +80,7 @@ class FairLock:
         with self._next:
             self._held.acquire()
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.release()
 
 
@@ -93,14 +88,14 @@ class FairLock:
 class Checkpoints:
     """The upkeep of one file.
 
-    `writing` is held while the file is written to; this class takes it for short stretches of its own.
+    `writing` is held during every write; this class takes it for short moments.
 
-    As long as this connection is open SQLite remembers which part of the log was committed. Otherwise the first one to
-    open the file after a failed sync would take for committed what is in the log, also if it never reached the disk.
+    While our connection is open, SQLite remembers which part of the log was committed. Otherwise the next connection
+    after a failed sync would take the whole log for committed, even if it never reached the disk.
     """
 
     def __init__(self, file: Path, writing: FairLock) -> None:
-        #: Not a path: it is asked for with every commit.
+        #: Not a path, which would be slower: it is used with every commit.
         self._file = str(file)
         opened = os.stat(self._file)
         self._file_id = opened.st_dev, opened.st_ino
@@ -109,7 +104,7 @@ class Checkpoints:
         self._running = Lock()
         self._connection: sqlite3.Connection = connect_file(file)
         self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").fetchall()
-        # Nobody is promised that a page was given back; a checkpoint waits for the disk all the same.
+        # Releasing pages need not be durable. Checkpoints sync all the same.
         self._connection.execute("PRAGMA synchronous = NORMAL").fetchall()
         self._page_bytes = self._asked("page_size")
         self._estimated_bytes = 0
@@ -120,12 +115,12 @@ class Checkpoints:
         self._lacks_reserve = False
         self._free_pages = 0
         self._note_free_pages()
-        # SQLite has opened its log by now, and keeps this very file as long as our connection is open.
+        # SQLite has opened its log by now, and keeps this very file while our connection is open.
         self._log_identity = self._log_file.identity()
 
     def check_log(self) -> None:
-        """Raises StoreFailing if the log was deleted or replaced. SQLite goes on writing to the file it has opened,
-        which ends with our process. So what it holds is copied to the database file while we can still read it."""
+        """Raises StoreFailing if the log was deleted or replaced. SQLite would go on writing to the file it has open,
+        which ends with our process, so the log is copied to the database file while we can still read it."""
         if self._log_file.identity() == self._log_identity:
             return
         with self._running, self._writing:
@@ -137,6 +132,7 @@ class Checkpoints:
 
     @property
     def is_due(self) -> bool:
+        """Whether `run` has something to do."""
         return self._has_many_free or self._lacks_room or self._lacks_reserve or self._is_long
 
     @property
@@ -145,27 +141,24 @@ class Checkpoints:
 
     @property
     def is_overdue(self) -> bool:
+        """Whether the writer should call `run` itself, so that the log does not grow for ever."""
         return self._log_bytes() >= OVERDUE * self._due_bytes
 
     def free_bytes(self) -> int:
-        """What the file system has left for us, what is free inside the file, and what is kept for deletions; negative
-        if deletions have to make room first.
+        """Free space of the file system, free pages inside the file as of the last commit, and the reserve; negative if
+        deletions have to make room first.
 
-        SQLite goes on writing to a file that was deleted or replaced: what is written there is lost. That holds for its
-        log as well. Raises OSError or StoreFailing.
+        Raises OSError or StoreFailing if the file or its log was deleted or replaced: SQLite would go on writing to the
+        old one.
         """
         self.check_log()
         found = os.stat(self._file)
         if (found.st_dev, found.st_ino) != self._file_id:
             raise OSError(errno.ESTALE, "another file has taken its place", self._file)
-        return self._log_file.free_bytes() + self._free_pages_bytes + self._reserve.balance_bytes
-
-    @property
-    def _free_pages_bytes(self) -> int:
-        """As of the last commit."""
-        return self._free_pages * self._page_bytes
+        return self._log_file.free_bytes() + self._free_pages * self._page_bytes + self._reserve.balance_bytes
 
     def note_written(self, cursor: DBAPICursor, batch: Batch) -> None:
+        """The batch is in the transaction, about to be committed."""
         cursor.execute("PRAGMA freelist_count")
         (self._free_pages,) = cursor.fetchone() or (0,)
         with suppress(OSError):
@@ -181,7 +174,7 @@ class Checkpoints:
         )
 
     def run(self, *, truncate: bool) -> None:
-        """Returns at once while another call is at it."""
+        """Returns at once while another call is running."""
         if not self._running.acquire(blocking=False):
             return
         try:
@@ -195,23 +188,23 @@ class Checkpoints:
             self._reserve.make()
         if truncate:
             self._reserve.use(self._log_file.free_bytes())
-        gives_back, makes_room = self._has_many_free, self._lacks_room
-        # Not every time that pages are given back or room is made, which is many times: it makes the disk wait.
-        if truncate or self._is_long or not (gives_back or makes_room):
+        releases, makes_room = self._has_many_free, self._lacks_room
+        # Releasing pages and making room happen often, and should not sync the disk each time.
+        if truncate or self._is_long or not (releases or makes_room):
             self._shorten(truncate=truncate)
         elif makes_room:
             self._make_room()
-        if gives_back:
-            self._give_back()
+        if releases:
+            self._release_pages()
             if not self._has_many_free:
                 self._shorten(truncate=truncate)  # only now does the file become shorter
 
     def _shorten(self, *, truncate: bool) -> None:
-        # First of all: if any of this fails, it is due again when more was written, and not at once.
+        # First, so that after a failure it is due again when more was written, and not at once.
         self._estimated_bytes = 0
         self._file_bytes_before = self._log_file.length_bytes()
         self._lacks_room = False
-        # What came during the first is little, and what comes during the second next to nothing.
+        # Little was written during the first one, and next to nothing during the second.
         self._checkpoint("PASSIVE")
         self._checkpoint("PASSIVE")
         with self._writing:
@@ -219,14 +212,13 @@ class Checkpoints:
             self._file_bytes_before = self._log_file.length_bytes()
             self._note_free_pages()
 
-    def _give_back(self) -> None:
+    def _release_pages(self) -> None:
         self._has_many_free = False
         with self._writing:
             before = self._free_pages
-            ends_at_s = perf_counter() + GIVING_BACK_S
+            ends_at_s = perf_counter() + RELEASING_S
             while True:
-                # As a script, because it frees a page a step, and `execute` ends at the first row, which has no
-                # columns.
+                # As a script: it frees a page a step, and `execute` would end at the first row, which has no columns.
                 self._connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
                 if perf_counter() >= ends_at_s:
                     break
@@ -236,7 +228,7 @@ class Checkpoints:
     def _make_room(self) -> None:
         self._lacks_room = False
         ends_at_s = perf_counter() + MAKING_ROOM_S
-        # Without it everything works, and the next commit tells what is wrong with the disk.
+        # Everything works without room, and the next commit tells what is wrong with the disk.
         with suppress(OSError, sqlite3.OperationalError):
             while perf_counter() < ends_at_s and self._wants_room(self._log_file.free_bytes()) and not self._is_long:
                 with self._writing, self._locked():
@@ -249,7 +241,7 @@ class Checkpoints:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else writes to the file, be it another process. Raises OperationalError if somebody does."""
+        """No other process writes to the file either. Raises OperationalError if one does."""
         self._connection.execute(BEGIN_WRITING)
         try:
             yield
@@ -258,28 +250,28 @@ class Checkpoints:
 
     def _note_free_pages(self) -> None:
         self._free_pages = self._asked("freelist_count")
-        self._has_many_free = self._finds_many_free()
+        self._has_many_free = (
+            self._free_pages * self._page_bytes >= FREE_PAGES_BYTES
+            and 2 * self._free_pages >= self._asked("page_count")
+        )
 
     def stored_bytes(self) -> int:
         return os.stat(self._file).st_size + self._log_file.length_bytes()
 
     def close(self) -> None:
-        """Wait for a run that is under way, and run a last time, if the disk lets us."""
+        """Wait for a run under way, and run a last time, if the disk allows it."""
         with self._running:
             with suppress(sqlite3.Error, OSError):
                 self._run(truncate=True)
             self._connection.close()
 
     def _log_bytes(self) -> int:
-        """What was written to the log since the last checkpoint: an estimate, or more if the file has grown by more.
+        """Bytes written to the log since the last checkpoint: an estimate, or the growth of the file if that is more.
         SQLite tells it only during a checkpoint, and the file keeps its length when the log starts over."""
         return max(self._estimated_bytes, self._log_file.length_bytes() - self._file_bytes_before)
 
     def _checkpoint(self, mode: str) -> None:
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-
-    def _finds_many_free(self) -> bool:
-        return self._free_pages_bytes >= FREE_PAGES_BYTES and 2 * self._free_pages >= self._asked("page_count")
 
     def _asked(self, pragma: str) -> int:
         value: int = self._connection.execute(f"PRAGMA {pragma}").fetchone()[0]

@@ -1,7 +1,7 @@
 """Connections to the embedded SQLite file.
 
-Law: every connection is given the same settings, and those that durability rests on are read back from the connection
-that was given them. Transactions begin where we say: Python's own way of beginning them is off.
+Every connection gets the same settings, and those that durability rests on are read back from it. Transactions begin
+where we say: Python's automatic ones are off.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["BEGIN_WRITING", "connect_file", "database_file", "reading_engine", "
 #: The embedded database, in the data directory.
 FILE_NAME: Final = "stompbroker.db"
 
-#: Milliseconds to wait for a lock. We are the only process, and our own threads keep out of each other's way; somebody
-#: with a command-line tool is worth this much patience, then the journal tries again by itself.
+#: Milliseconds to wait for a lock. Our own threads and processes keep out of each other's way, so it is somebody with a
+#: command-line tool. After that the journal tries again by itself.
 BUSY_TIMEOUT_MS: Final = 2_000
 
-#: The write-ahead log is cut back to this when it begins anew: a little above what `Checkpoints` lets it reach.
+#: The write-ahead log is cut to this when it starts over: a little above what `Checkpoints` lets it reach.
 JOURNAL_SIZE_LIMIT_BYTES: Final = 96 * 1024 * 1024
 
 PRAGMAS: Final = (
@@ -38,27 +38,27 @@ PRAGMAS: Final = (
     ("journal_size_limit", str(JOURNAL_SIZE_LIMIT_BYTES)),
     ("foreign_keys", "OFF"),
     ("temp_store", "MEMORY"),
-    # Some builds overwrite what is deleted, for which every page it was in goes through the log once more.
+    # Some builds overwrite deleted data, so that each of its pages goes through the log once more.
     ("secure_delete", "OFF"),
 )
-#: Takes the lock of the file at once: two who want to write do not find out only when they do.
+#: Takes the file's lock at once, so that a second writer does not first fail in the middle of its transaction.
 BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
-#: What must be found when asked afterwards. FULL is 2.
+#: Read back and compared. FULL is 2.
 READ_BACK: Final = {"journal_mode": "wal", "synchronous": 2}
 
 
 def database_file(directory: Path) -> Path:
-    # Absolute: SQLite opens its other files by name later on, wherever the process then stands.
+    # Absolute: SQLite opens its other files by name later, whatever the working directory is then.
     return directory.absolute() / FILE_NAME
 
 
 def writing_engine(file: Path, *, may_create: bool = False) -> Engine:
-    """Each connection is a new one, and each transaction on it may write from its first statement on."""
+    """Connections are never reused, and transactions may write from their first statement on."""
     return _engine(lambda: connect_file(file, may_create=may_create), begin=BEGIN_WRITING, pool=NullPool)
 
 
 def reading_engine(file: Path) -> Engine:
-    """Connections are kept for the next reader."""
+    """Connections are pooled."""
 
     def connect() -> sqlite3.Connection:
         connection = connect_file(file)
@@ -69,10 +69,9 @@ def reading_engine(file: Path) -> Engine:
 
 
 def connect_file(file: Path, *, may_create: bool = False) -> sqlite3.Connection:
-    # Only who migrates may create the file. One that vanishes under a running broker is a failing store, not an empty
-    # one.
+    # Only migrating may create the file. If it vanishes under a running broker, the store fails, and is not empty.
     uri = f"{file.as_uri()}?mode={'rwc' if may_create else 'rw'}"
-    # One thread at a time uses a connection, but not always the same one.
+    # One thread at a time uses a connection, but not always the same thread.
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_MS / 1000
     )
@@ -95,8 +94,7 @@ def _engine(connect: Callable[[], sqlite3.Connection], *, begin: str, pool: type
 
 
 def _set_up(connection: sqlite3.Connection, file: Path) -> None:
-    # Before there is anything in the file, also before the change to WAL. Later it would be a write, and a connection
-    # must be had also when nothing can be written.
+    # In an empty file, before the change to WAL. Later it would write, and connecting must work also on a full disk.
     if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for name, value in PRAGMAS:

@@ -1,8 +1,8 @@
 """A process that does nothing but write to an embedded store.
 
-Law: forked before anything else runs, and so as cheap as a thread; told which store it is, and whose; then it answers
-one question at a time, and ends when nobody can ask any more. It writes as the broker it was forked from: the fence
-in the store keeps out what a dead broker's process would still write. Its second thread shortens the log meanwhile.
+Forked before anything else runs, it costs as little as a thread. It is told which store to write to and the owner's
+token, answers one question at a time on one socket and runs checkpoints on another, and ends when both are closed. The
+fence in the store keeps out what the process of a dead broker might still write.
 
 Why a process: each of the ten steps of a commit takes the interpreter's lock, for which a thread waits as long as the
 event loop likes. A batch of one message took 1.3 ms beside a loop that was half busy, and 0.5 ms here.
@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 
@@ -38,28 +38,26 @@ from stompbroker.storage.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stompbroker.storage.batch import Batch
-
 __all__ = ["HEAD", "Question", "WritingProcess", "answered", "forked_writing_process", "question", "serve"]
 
-#: In front of a question: how many bytes follow of what is asked, of a batch without tails, and of tails.
+#: Before a question: the lengths of the question itself, of a batch without tails, and of the tails.
 QUESTION_HEAD: Final = struct.Struct("<QQQ")
-#: In front of an answer: how many bytes follow.
+#: Before an answer: its length.
 HEAD: Final = struct.Struct("<Q")
 
-#: What an answer begins with if all is well, and what else it may be: the kind of error, then comes its text.
+#: An answer is this and a value, or the name of an error and its text.
 _WELL: Final = ""
 _ERRORS: Final[dict[str, type[Exception]]] = {
     kind.__name__: kind for kind in (StoreDamaged, StoreFailing, StoreRefused, StoreTaken, OperatorError)
 }
 _RECEIVE_BYTES: Final = 1024 * 1024
-#: Tails that are copied into one part, which mostly takes 0.02 ms; to send 1,500 as parts takes the kernel 0.25.
+#: Up to this size tails are joined, which mostly takes 0.02 ms; sending 1,500 as parts takes the kernel 0.25.
 COPIED_BYTES: Final = 512 * 1024
 #: A question without a batch.
 NOTHING: Final = Encoded(b"", [])
-#: Behind the standard streams.
+#: The first descriptor behind the standard streams.
 FIRST_DESCRIPTOR: Final = 3
-#: How long it may take to end once it is not needed any more, and how often we look, in seconds.
+#: How long the process may take to end, and how often we look, in seconds.
 END_S: Final = 5.0
 LOOK_S: Final = 0.002
 
@@ -68,33 +66,33 @@ log = structlog.get_logger()
 
 
 class Question(IntEnum):
-    #: File and token; no answer but that it is done.
+    #: File and token -> nothing.
     ADOPT = 1
-    #: A batch and whether the size is asked for; the free bytes, whether the log wants upkeep, and the size.
+    #: A batch, and whether to measure the store -> free bytes, whether a checkpoint is due, size or None.
     COMMIT = 2
-    #: A batch; whether it would be accepted.
+    #: A batch -> whether it would be accepted.
     WOULD_ACCEPT = 3
-    #: Nothing; the number of the last batch there is.
+    #: Nothing -> the number of the last batch written.
     RECOVER = 4
-    #: Whether the log's file is to become empty.
+    #: Whether the log's file is to become empty -> nothing.
     CHECKPOINT = 5
-    #: Nothing; how many bytes there is room for.
+    #: Nothing -> free bytes.
     FREE_BYTES = 6
-    #: Whether the store is sound, as far as the broker knows. It is the last question.
+    #: Whether the broker found no damage -> nothing. The last question.
     CLOSE = 7
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritingProcess:
-    """How the one who forked it reaches it. The two sockets are asked independently, each one thing at a time."""
+    """The broker's end. The two sockets are independent; each takes one question at a time."""
 
     pid: int
     writes: socket.socket
     upkeep: socket.socket
 
     def end(self) -> str:
-        """Let go of it, wait until it has ended, and say how. One that does not end is killed, and not waited for."""
+        """Close the sockets, wait for the process to end, and tell how it did. After END_S it is killed."""
         self.writes.close()
         self.upkeep.close()
         gives_up_at_s = time.monotonic() + END_S
@@ -115,9 +113,9 @@ class WritingProcess:
 
 @contextmanager
 def forked_writing_process() -> Iterator[WritingProcess | None]:
-    """One that has ended when the block has; None where the system lets us have none, and a thread must do.
+    """A writing process for the length of the block; None where the system allows none, and a thread must do.
 
-    Only where there is one thread: a fork has no other.
+    The caller must have no second thread.
     """
     try:
         process = _fork()
@@ -132,7 +130,7 @@ def forked_writing_process() -> Iterator[WritingProcess | None]:
 
 
 def _fork() -> WritingProcess:
-    assert threading.active_count() == 1, "what other threads hold would be held for ever in a fork"
+    assert threading.active_count() == 1, "locks of other threads would be held for ever in a fork"
     with ExitStack() as unless_forked:
         (writes, asked_to_write), (upkeep, asked_for_upkeep) = _pair(unless_forked), _pair(unless_forked)
         for stream in (sys.stdout, sys.stderr):
@@ -154,24 +152,23 @@ def _fork() -> WritingProcess:
     except BaseException:
         traceback.print_exc()
     finally:
-        # Not `sys.exit`: whatever the broker has registered to be done at its end is not ours to do.
+        # Not `sys.exit`, which would run the broker's exit handlers.
         os._exit(code)
 
 
-def _pair(unless_forked: ExitStack) -> tuple[socket.socket, socket.socket]:
-    """Connected sockets, neither of which is a standard stream: where these were closed, their numbers are free."""
-    ours, theirs = socket.socketpair()
+def _pair(unless_forked: ExitStack) -> list[socket.socket]:
+    """Connected sockets that do not become standard streams, whose numbers are free if these were closed."""
     found = []
-    for each in (ours, theirs):
+    for each in socket.socketpair():
         with each:
             found.append(socket.socket(fileno=fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)))
             unless_forked.enter_context(found[-1])
-    return found[0], found[1]
+    return found
 
 
 def _be_a_process_of_its_own() -> None:
-    """Ctrl-C and a signal to the whole group are for the broker, which ends us; nobody waits for our output. What is
-    loaded by now stays for good: to search all of it for reference cycles takes 70 ms and more, and a commit waits."""
+    """Ignore Ctrl-C and signals to the group, which the broker obeys and then ends us. Detach from standard streams.
+    Keep loaded objects out of searches for reference cycles, which take 70 ms and more while a commit waits."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -186,7 +183,7 @@ def _be_a_process_of_its_own() -> None:
 
 
 def question(kind: Question, content: Encoded = NOTHING, **rest: Any) -> list[bytes]:
-    """As it is sent, in parts; what is large is not copied."""
+    """The bytes to send, in parts; large tails are not copied."""
     asked = marshal.dumps((kind.value, rest), 2)
     tails_bytes = sum(map(len, content.tails))
     head = QUESTION_HEAD.pack(len(asked), len(content.document), tails_bytes)
@@ -196,7 +193,7 @@ def question(kind: Question, content: Encoded = NOTHING, **rest: Any) -> list[by
 
 
 def answered(data: bytes) -> Any:
-    """What it has answered, without the head. Raises StoreFailing, StoreRefused, StoreTaken or OperatorError."""
+    """The value of an answer without its head. Raises StoreFailing, StoreRefused, StoreTaken or OperatorError."""
     kind, content = marshal.loads(data)
     if kind == _WELL:
         return content
@@ -214,7 +211,7 @@ def serve(writes: socket.socket, upkeep: socket.socket) -> None:
         try:
             _answer_all(upkeep, writer)
         except BaseException:
-            # With a line that never answers again we would be worse than none: end, and a thread takes over.
+            # A socket that never answers again is worse than none: end, so that a thread takes over.
             writes.shutdown(socket.SHUT_RDWR)
             raise
 
@@ -223,57 +220,55 @@ def serve(writes: socket.socket, upkeep: socket.socket) -> None:
 
 
 def _answer_all(asked: socket.socket, writer: _Writer) -> None:
-    with asked, suppress(ConnectionError):  # the broker is gone, and nobody wants to know any more
-        while (received := _received(asked)) is not None:
-            kind, rest = marshal.loads(received.asked)
+    with asked, suppress(ConnectionError):  # the broker has gone, perhaps in the middle of a question
+        while True:
+            sizes = QUESTION_HEAD.unpack(_exactly(asked, QUESTION_HEAD.size))
+            question, document, tails = [_exactly(asked, size_bytes) for size_bytes in sizes]
+            kind, rest = marshal.loads(question)
             try:
-                reply = _WELL, writer.answer(Question(kind), received, rest)
+                reply = _WELL, writer.answer(Question(kind), rest, document, tails)
             except tuple(_ERRORS.values()) as error:
-                reply = _name_of(error), str(error)
+                nearest = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
+                reply = nearest, str(error)
             answer = marshal.dumps(reply, 2)
             asked.sendall(HEAD.pack(len(answer)) + answer)
             if kind == Question.CLOSE:
                 return
 
 
-def _name_of(error: Exception) -> str:
-    """The nearest class that the other end knows."""
-    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
-
-
-class _Received(NamedTuple):
-    """A question without its head."""
-
-    asked: bytearray
-    document: bytearray
-    tails: bytearray
-
-    @property
-    def batch(self) -> Batch:
-        return decode(self.document, self.tails)
+def _exactly(asked: socket.socket, size_bytes: int) -> bytearray:
+    """Raises ConnectionError if the broker has closed the socket."""
+    data = bytearray(size_bytes)
+    missing = memoryview(data)
+    while missing:
+        length = asked.recv_into(missing, min(_RECEIVE_BYTES, len(missing)))
+        if not length:
+            raise ConnectionAbortedError
+        missing = missing[length:]
+    return data
 
 
 @final
 class _Writer:
-    """The store that is written to, once it is known which one that is."""
+    """The store to write to, once the broker has named it."""
 
     def __init__(self) -> None:
         self._store: Store | None = None
 
-    def answer(self, kind: Question, received: _Received, rest: dict[str, Any]) -> Any:
+    def answer(self, kind: Question, rest: dict[str, Any], document: bytearray, tails: bytearray) -> Any:
         if kind is Question.ADOPT:
             self._adopt(rest["file"], rest["token"])
             return None
         store = self._store
         if store is None:
-            assert kind is Question.CLOSE, "nobody has said which store"
+            assert kind is Question.CLOSE, "there is no store yet"
             return None
         match kind:
             case Question.COMMIT:
-                store.commit(received.batch)
+                store.commit(decode(document, tails))
                 return store.free_bytes(), store.needs_checkpoint, store.stored_bytes() if rest["measures"] else None
             case Question.WOULD_ACCEPT:
-                return store.would_accept(received.batch)
+                return store.would_accept(decode(document, tails))
             case Question.RECOVER:
                 return store.recover()
             case Question.CHECKPOINT:
@@ -292,28 +287,3 @@ class _Writer:
             store.close()
             raise
         self._store = store
-
-
-def _received(asked: socket.socket) -> _Received | None:
-    """One question; None if there is none any more."""
-    head = _exactly(asked, QUESTION_HEAD.size)
-    if head is None:
-        return None
-    parts: list[bytearray] = []
-    for size_bytes in QUESTION_HEAD.unpack(head):
-        if (part := _exactly(asked, size_bytes)) is None:
-            return None  # in the middle of a question: it was never asked
-        parts.append(part)
-    return _Received(*parts)
-
-
-def _exactly(asked: socket.socket, size_bytes: int) -> bytearray | None:
-    """None if the other end has closed before."""
-    data = bytearray(size_bytes)
-    view, received = memoryview(data), 0
-    while received < size_bytes:
-        length = asked.recv_into(view[received:], min(_RECEIVE_BYTES, size_bytes - received))
-        if not length:
-            return None
-        received += length
-    return data
