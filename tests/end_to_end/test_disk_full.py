@@ -84,6 +84,12 @@ def store_state(broker: BrokerProcess) -> dict[str, Any]:
     return dict(json.loads(finished.stdout)["store"])
 
 
+def failure(broker: BrokerProcess) -> dict[str, Any] | None:
+    """What an operator is told if the store is not well. One answer: a checkpoint may make room before the next."""
+    state = store_state(broker)
+    return None if state["state"] == "ok" else state
+
+
 @pytest.fixture(params=["file size limit", "full file system"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[BrokerProcess, Room]]:
     """A broker, and the way to take room from it."""
@@ -107,21 +113,18 @@ def test_publishers_wait_while_there_is_no_room_and_go_on_when_there_is(place: t
     subscribe_and_leave(broker)
     with RawClient.connected(broker.address) as publisher, RawClient.connected(broker.address) as other:
         other.subscribe(TRANSIENT)
-        healthy = store_state(broker)["state"]
+        assert store_state(broker)["state"] == "ok"
         room.take(LEFT_BYTES)
         with sending(publisher, all_messages()) as under_way:
-            wait_until(lambda: broker.statistics()["store"]["state"] != healthy, "the store says that it fails")
-
-            failing = store_state(broker)
-            round_trips(other)
-
-            assert failing["state"] != healthy
+            failing = wait_until(lambda: failure(broker), "the store says that it fails")
             assert failing["reason"]
+
+            round_trips(other)
             room.make()
 
             expect_receipts(publisher, range(MESSAGES))
             under_way.wait_done()
-        wait_until(lambda: store_state(broker)["state"] == healthy, "the store has recovered")
+        wait_until(lambda: store_state(broker)["state"] == "ok", "the store has recovered")
     with durable(broker) as subscriber:
         assert take_and_acknowledge(subscriber, MESSAGES) == list(range(MESSAGES))
 
@@ -129,11 +132,10 @@ def test_publishers_wait_while_there_is_no_room_and_go_on_when_there_is(place: t
 def test_what_has_a_receipt_is_there_when_a_broker_without_room_is_killed(place: tuple[BrokerProcess, Room]) -> None:
     broker, room = place
     subscribe_and_leave(broker)
-    healthy = broker.statistics()["store"]["state"]
     publisher = RawClient.connected(broker.address)
     room.take(LEFT_BYTES)
     with publisher, sending(publisher, all_messages()):
-        wait_until(lambda: broker.statistics()["store"]["state"] != healthy, "the store says that it fails")
+        wait_until(lambda: broker.statistics()["store"]["state"] != "ok", "the store says that it fails")
         broker.kill()
         receipted = receipts_up_to_the_end(publisher)
     if isinstance(room, Ballast):
@@ -168,11 +170,10 @@ def test_a_backlog_up_to_the_low_space_mark_is_drained_by_its_consumer_and_publi
         running_broker(tmp_path, min_free_bytes=MIN_FREE_BYTES) as broker,
     ):
         subscribe_and_leave(broker)
-        healthy = broker.statistics()["store"]["state"]
         with RawClient.connected(broker.address) as publisher, RawClient.connected(broker.address) as other:
             other.subscribe(TRANSIENT)
             with sending(publisher, all_messages(len(numbers))) as under_way:
-                wait_until(lambda: broker.statistics()["store"]["state"] != healthy, "the store says that it is full")
+                wait_until(lambda: broker.statistics()["store"]["state"] != "ok", "the store says that it is full")
                 round_trips(other)
 
                 with durable(broker) as subscriber:
@@ -181,7 +182,7 @@ def test_a_backlog_up_to_the_low_space_mark_is_drained_by_its_consumer_and_publi
 
                 expect_receipts(publisher, numbers)
                 under_way.wait_done()
-        wait_until(lambda: broker.statistics()["store"]["state"] == healthy, "the store has room again")
+        wait_until(lambda: broker.statistics()["store"]["state"] == "ok", "the store has room again")
 
 
 def test_consumers_make_room_on_a_full_disk_without_a_mark(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, final
 
 import psutil
 import trio
@@ -36,19 +36,22 @@ LOOK_S: Final = 0.01
 _READY: Final = re.compile(r"stomp://\[?([^\]\s]+?)\]?:(\d+)")
 _SHOWN_LOG_LINES: Final = 20
 
+Found = TypeVar("Found")
+
 
 class Address(NamedTuple):
     host: str
     port: int
 
 
-def wait_until(is_so: Callable[[], object], what: str) -> None:
-    """Look until `is_so` says something true; `what` is what the test waited for in vain otherwise."""
+def wait_until(look: Callable[[], Found | None], what: str) -> Found:
+    """Look until something true is found, and return that; `what` is what the test waited for in vain otherwise."""
     gives_up_at = time.monotonic() + HARD_TIMEOUT_S
-    while not is_so():
+    while not (found := look()):
         if time.monotonic() > gives_up_at:
             raise AssertionError(f"in vain for {HARD_TIMEOUT_S:g} s: {what}")
         time.sleep(LOOK_S)
+    return found
 
 
 @final
@@ -147,8 +150,7 @@ class BrokerProcess:
 
     def wait_logged(self, name: str) -> dict[str, Any]:
         """The first entry of this name."""
-        wait_until(lambda: self.events(name), f"{name!r} in the log")
-        return self.events(name)[0]
+        return wait_until(lambda: self.events(name), f"{name!r} in the log")[0]
 
     def end_of_log(self) -> str:
         return "\n".join(self.log().splitlines()[-_SHOWN_LOG_LINES:])
