@@ -29,7 +29,7 @@ from tests.journal.poison import POISON, refuse_messages, refuse_subscriptions
 from tests.support.forming import form
 from tests.support.messages import make_message, make_messages
 from tests.support.patience import HARD_TIMEOUT_S
-from tests.support.work import lines_run
+from tests.support.work import operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,7 +226,7 @@ async def test_a_store_that_hangs_does_not_keep_the_journal_from_ending(data: Pa
 async def test_exact_durable_subscriptions_are_made_without_a_look_at_other_topics(
     migrated_store: Path, tmp_path: Path
 ) -> None:
-    def lines_beside(topics: int) -> int:
+    def work_beside(topics: int) -> int:
         under_test = JournalUnderTest(shutil.copytree(migrated_store, tmp_path / str(topics)))
         _, creation = under_test.creation("other.>", name="other")
         under_test.journal.submit(creation)
@@ -239,12 +239,12 @@ async def test_exact_durable_subscriptions_are_made_without_a_look_at_other_topi
         for number in range(50):
             _, creation = under_test.creation(f"exact.{number}", name=str(number))
             under_test.journal.submit(creation)
-        lines = lines_run(lambda: form(under_test.journal))
+        work = operations(lambda: form(under_test.journal))
         under_test.store.close()
-        return lines
+        return work
 
-    # A look at each would be 1,900 more; a few depend on whether it is time to delete something.
-    assert lines_beside(2000) < lines_beside(100) + 50
+    # A look at each topic would be 1,900 more; whether it is time to delete something makes a small difference.
+    assert work_beside(2000) < work_beside(100) + 50
 
 
 # Memory --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The journal keeps the event loop no longer than others do, however much there is to write or to complete.
 
-Lines are counted rather than time, because no busy machine can change them.
+Calls and loop turns are counted instead of time, because a busy machine cannot change them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from stompbroker.journal.backlog import MAX_BATCH_UNITS
 from tests.journal.journal_under_test import JournalUnderTest, running_journal, until
 from tests.support.answers import acknowledge
 from tests.support.messages import make_message, make_messages
-from tests.support.work import lines_run
+from tests.support.work import operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from stompbroker.delivery import Consumer
-
-#: As many lines as the largest COMMIT may take (`tests/sessions/test_stretches.py`).
-MAX_LINES = 80 * 1024
 
 
 class JournalSteps(trio.abc.Instrument):
@@ -124,26 +122,26 @@ def write_all(under_test: JournalUnderTest) -> None:
         under_test.write()
 
 
-def lines_of_forming(under_test: JournalUnderTest) -> int:
-    """Of the longest of its steps, between which others may run."""
+def work_of_forming(under_test: JournalUnderTest) -> int:
+    """Operations of the longest step; other tasks may run between two steps."""
     steps = under_test.journal.form_in_steps()
-    lines, is_formed = [], False
+    work, is_formed = [], False
 
     def step() -> None:
         nonlocal is_formed
         is_formed = next(steps, "formed") == "formed"
 
     while not is_formed:
-        lines.append(lines_run(step))
-    return max(lines)
+        work.append(operations(step))
+    return max(work)
 
 
 async def test_forming_the_largest_batch_of_small_units(under_test: JournalUnderTest) -> None:
     subscribe(under_test)
-    for number in range(3000):
+    for number in range(MAX_BATCH_UNITS):
         under_test.publish(number, under_test.topic(f"t{number % 100}"), make_messages(1))
 
-    assert lines_of_forming(under_test) < MAX_LINES
+    assert work_of_forming(under_test) / MAX_BATCH_UNITS < 29.5
 
 
 async def test_forming_the_largest_batch_of_messages_that_opted_out(under_test: JournalUnderTest) -> None:
@@ -152,7 +150,7 @@ async def test_forming_the_largest_batch_of_messages_that_opted_out(under_test: 
     for number in range(40):
         under_test.publish(number, under_test.topic("a"), messages)
 
-    assert lines_of_forming(under_test) < MAX_LINES
+    assert work_of_forming(under_test) / (40 * 512) < 2
 
 
 def with_topics(under_test: JournalUnderTest, count: int) -> None:
@@ -187,14 +185,14 @@ def settle_everything(under_test: JournalUnderTest) -> None:
 async def test_forming_a_batch_takes_no_longer_the_more_topics_there_are(
     migrated_store: Path, tmp_path: Path, prepare: Callable[[JournalUnderTest], None]
 ) -> None:
-    """A durable wildcard is created, moves, or lets go of thousands of topics: not in one go."""
+    """A durable wildcard is created, moves, or lets go of many topics: not in one go."""
 
-    def lines_with(count: int) -> int:
+    def work_with(count: int) -> int:
         under_test = JournalUnderTest(shutil.copytree(migrated_store, tmp_path / str(count)))
         with_topics(under_test, count)
         prepare(under_test)
-        lines = lines_of_forming(under_test)
+        work = work_of_forming(under_test)
         under_test.store.close()
-        return lines
+        return work
 
-    assert lines_with(4000) < 2 * lines_with(1000)
+    assert work_with(800) < 2 * work_with(200)
