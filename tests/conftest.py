@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,12 @@ pytest_plugins = ["tests.support.postgres"]
 # The same examples every time: a test that fails for nobody else is no help to anybody.
 settings.register_profile("deterministic", derandomize=True, deadline=None)
 settings.load_profile("deterministic")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and collected tests stay to the end, so no search for reference cycles needs to look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

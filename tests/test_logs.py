@@ -7,8 +7,9 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from datetime import UTC, datetime
+
+from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment, run_prepared
 
 SCRIPT = """
 import logging, sys, warnings
@@ -23,19 +24,18 @@ logs.configure(LogLevel(sys.argv[1]), LogFormat(sys.argv[2]))
 
 def logged(body: str, *, level: str = "info", log_format: str = "json") -> list[str]:
     """The lines on stderr of a process that logs; stdout must stay empty."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(body=body), level, log_format], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == ""
-    return done.stderr.splitlines()
+    done = run_prepared([*PYTHON, "-c", SCRIPT.format(body=body), level, log_format])
+    assert (done.returncode, done.stdout) == (0, b"")
+    return done.stderr.decode().splitlines()
 
 
 def logged_on_terminal(body: str, *, log_format: str = "auto", **environment: str) -> str:
     controller, terminal = pty.openpty()
     try:
-        command = [sys.executable, "-c", SCRIPT.format(body=body), "info", log_format]
-        colourless = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-        subprocess.run(command, stderr=terminal, check=True, env=colourless | {"TERM": "xterm"} | environment)
+        command = [*PYTHON, "-c", SCRIPT.format(body=body), "info", log_format]
+        colourless = {key: value for key, value in clean_environment().items() if key != "NO_COLOR"}
+        process = PreparedProcess[str](command, stderr=terminal, env=colourless | {"TERM": "xterm"} | environment)
+        assert process.wait() == 0
         return os.read(controller, 65536).decode()
     finally:
         os.close(controller)
@@ -101,7 +101,7 @@ def test_libraries_that_use_logging_end_in_the_same_place() -> None:
 
 
 def test_warnings_are_log_lines_too() -> None:
-    (line,) = logged("warnings.warn('a coroutine was never awaited', RuntimeWarning)")
+    (line,) = logged("warnings.simplefilter('always'); warnings.warn('a coroutine was never awaited', RuntimeWarning)")
 
     assert "a coroutine was never awaited" in json.loads(line)["event"]
 
@@ -158,11 +158,12 @@ except ValueError:
 
 def test_a_closed_stderr_does_not_stop_the_program() -> None:
     body = "import os; os.close(2)\nfor _ in range(3): log.info('unheard')\nprint('still here')"
-    command = [sys.executable, "-c", SCRIPT.format(body=body), "info", "json"]
+    command = [*PYTHON, "-c", SCRIPT.format(body=body), "info", "json"]
 
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    with PreparedProcess[str](command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        output, _ = process.communicate()
 
-    assert done.stdout == "still here\n"
+    assert output == "still here\n"
 
 
 def test_configuring_again_replaces_what_was_before() -> None:

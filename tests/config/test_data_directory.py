@@ -22,6 +22,7 @@ from stompbroker.config.data_directory import (
     hold,
 )
 from stompbroker.errors import OperatorError
+from tests.support.prepared_process import PYTHON, PreparedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +41,8 @@ with hold(Path(sys.argv[1])) as directory:
 
 @contextmanager
 def held_by_another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    with PreparedProcess[str](
+        [*PYTHON, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
@@ -227,8 +228,8 @@ def test_only_one_of_many_that_try_at_once_gets_it(tmp_path: Path) -> None:
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", HOLDER, str(tmp_path)],
+                PreparedProcess[str](
+                    [*PYTHON, "-c", HOLDER, str(tmp_path)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,

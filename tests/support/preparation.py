@@ -1,14 +1,15 @@
 """The process that prepared processes are forked from: it imports everything once, and then does nothing but fork.
 
-Law: runs as a script of its own, and only the standard library is imported before it is asked to. It has one thread,
-opens nothing, runs none of our code, and ends when nobody can ask it for anything any more. What it forks becomes the
-interpreter it was asked for, leaves this module by its end, and so ends exactly as any interpreter does.
+Law: runs as a script of its own. It has one thread, opens nothing, runs none of our code, and ends when nobody can ask
+it for anything any more. What it forks becomes the interpreter it was asked for, and ends as one does, except that it
+does not take apart what was imported before the fork: that took 0.11 s of processor time, and most commands take 0.03.
 
-An order is one datagram: a JSON object, and the descriptors that are to be 0, 1 and 2. The answer is the process id.
+An order is one datagram: a JSON object and the descriptors that the process gets. The answer is the process id.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -21,6 +22,7 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -81,7 +83,27 @@ def main() -> None:
     for chance in chances:
         chance.seed()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _run(order.command)
+    try:
+        _run(order.command)
+        code = 0
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    _end(code)
+
+
+def _end(code: int) -> None:
+    """What the interpreter does at its end, in its order. Where that fails, it is left to the interpreter."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()  # what was left unclosed in a reference cycle is warned of
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(code)
+    os._exit(code & 0xFF)
 
 
 def _import_everything() -> None:

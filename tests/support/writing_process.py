@@ -1,7 +1,7 @@
 """A process that writes to a store, and dies where a test says: as the broker forks one, but begun by a test.
 
-Law: `python -m tests.support.writing_process WRITES UPKEEP MOMENT` serves these two descriptors. Tests run beside
-threads, where nothing may be forked.
+Law: `python -m tests.support.writing_process MOMENT` is asked for writes by its standard input and for upkeep by its
+standard output. Tests run beside threads, so they cannot fork it themselves.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from stompbroker.storage import WritingProcess
 from stompbroker.storage.sqlite.writing_process import serve
 from stompbroker.storage.store import Store
-from tests.support.prepared_process import PYTHON
+from tests.support.prepared_process import PYTHON, PreparedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,9 +41,9 @@ def begun_writing_process(dies: Dies = Dies.NEVER) -> Iterator[WritingProcess]:
     (writes, asked_to_write), (upkeep, asked_for_upkeep) = socket.socketpair(), socket.socketpair()
     with writes, upkeep:
         with asked_to_write, asked_for_upkeep:
-            numbers = [asked_to_write.fileno(), asked_for_upkeep.fileno()]
-            begun = subprocess.Popen(
-                [*PYTHON, "-m", "tests.support.writing_process", *map(str, numbers), dies], pass_fds=numbers
+            command = [*PYTHON, "-m", "tests.support.writing_process", dies]
+            begun: PreparedProcess[bytes] = PreparedProcess(
+                command, stdin=asked_to_write.fileno(), stdout=asked_for_upkeep.fileno()
             )
         try:
             yield WritingProcess(pid=begun.pid, writes=writes, upkeep=upkeep)
@@ -74,5 +73,5 @@ def _arrange(dies: Dies) -> None:
 
 
 if __name__ == "__main__":
-    _arrange(Dies(sys.argv[3]))
-    serve(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2])))
+    _arrange(Dies(sys.argv[1]))
+    serve(socket.socket(fileno=os.dup(0)), socket.socket(fileno=os.dup(1)))
