@@ -18,7 +18,7 @@ from stompbroker.delivery import answering, redelivery
 if TYPE_CHECKING:
     from stompbroker.changes import DeadLetters
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Consumer, ReadyQueue, Registry, Waiting
+    from stompbroker.delivery import Consumer, ReadyQueue, Registry, Topic, Waiting
     from stompbroker.loop_gauge import LoopGauge
     from stompbroker.sessions import Dispatch
 
@@ -44,7 +44,7 @@ async def run(
         await _deliver(registry.ready, dispatch, stretches)
 
 
-async def _deliver(ready: ReadyQueue[Consumer], dispatch: Dispatch, stretches: LoopGauge) -> None:
+async def _deliver(ready: ReadyQueue[Consumer, Topic], dispatch: Dispatch, stretches: LoopGauge) -> None:
     while True:
         await ready.wait()
         began_at_s = perf_counter()

@@ -21,6 +21,7 @@ import trio
 
 from stompbroker.changes import warn_or_delete_idle
 from stompbroker.clock import NANOSECONDS
+from stompbroker.delivery import appending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,11 +115,11 @@ class _Cycles:
 
 def _look_after_blocked(registry: Registry, now_ns: int) -> None:
     for topic in list(registry.blocked):
-        topic.try_to_unblock(now_ns)
+        appending.try_to_unblock(topic, now_ns)
         if not topic.gate.is_blocked or now_ns - topic.progress_at_ns < topic.policy.block_timeout_s * NANOSECONDS:
             continue
         topic.progress_at_ns = now_ns
-        for reading in topic.disconnect_pinning():
+        for reading in appending.disconnect_slowest(topic):
             log.warning(
                 "disconnected a subscriber that blocked its topic",
                 topic=topic.name,

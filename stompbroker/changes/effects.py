@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.delivery import account_of, answering, redelivery, withdrawing
+from stompbroker.delivery import account_of, answering, appending, redelivery, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
@@ -101,7 +101,7 @@ class Appended(Effect):
 
     def apply(self, now_ns: int) -> None:
         self.topic.pending_units -= 1
-        self.topic.append(self.messages, now_ns, reserved=self.first)
+        appending.append(self.topic, self.messages, now_ns, reserved=self.first)
 
     def undo(self, now_ns: int, reason: str) -> None:
         self.topic.pending_units -= 1

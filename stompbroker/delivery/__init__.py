@@ -4,7 +4,7 @@ Law: all mutation is synchronous, so it is atomic between checkpoints; `async` o
 synchronisation. Neighbours import from here only.
 """
 
-from stompbroker.delivery import answering, collecting, redelivery, sending, withdrawing
+from stompbroker.delivery import answering, appending, collecting, redelivery, sending, withdrawing
 from stompbroker.delivery.accounting import account_of
 from stompbroker.delivery.consumer import Consumer, Credit, Unanswered
 from stompbroker.delivery.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
@@ -79,6 +79,7 @@ __all__ = [
     "WhenUsedUp",
     "account_of",
     "answering",
+    "appending",
     "collecting",
     "key_of",
     "parse_pattern",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.sink import Sink
     from stompbroker.delivery.subscription import Subscription
+    from stompbroker.delivery.topic import Topic
 
 __all__ = ["Consumer", "Credit", "Unanswered"]
 
@@ -88,7 +89,7 @@ class Consumer:
         ordinal: int,
         sink: Sink,
         credit: Credit,
-        queue: ReadyQueue[Consumer],
+        queue: ReadyQueue[Consumer, Topic],
         finds_by_message_id: bool = False,
     ) -> None:
         """`finds_by_message_id`: its answers name messages, not delivery numbers."""

@@ -91,15 +91,12 @@ class Receiver(Protocol):
     is_queued: bool
 
 
-class Blockable(Protocol):
-    def try_to_unblock(self, now_ns: int) -> None: ...
-
-
 C = TypeVar("C", bound=Receiver)
+T = TypeVar("T")
 
 
 @final
-class ReadyQueue(Generic[C]):
+class ReadyQueue(Generic[C, T]):
     """The consumers that could be sent something now, and the blocked topics that were delivered from. The distributor
     is woken unless a turn is about to be taken anyway (`is_attended`).
 
@@ -112,7 +109,7 @@ class ReadyQueue(Generic[C]):
     def __init__(self) -> None:
         self._consumers: deque[C] = deque()
         self._filled = Signal()
-        self._moved: dict[Blockable, None] = {}
+        self._moved: dict[T, None] = {}
         self.is_attended = False
         #: How often `wait` was satisfied, for the guard that counts wake-ups per message.
         self.wake_ups = 0
@@ -138,15 +135,15 @@ class ReadyQueue(Generic[C]):
         if self._consumers:
             self._filled.wake()
 
-    def note_moved(self, topic: Blockable) -> None:
+    def note_moved(self, topic: T) -> None:
         """Something was delivered from a blocked topic."""
         self._moved[topic] = None
 
-    def try_to_unblock_moved(self, now_ns: int) -> None:
-        """See which blocked topics can go on. Once per turn, not per delivery: it looks at all readings of a topic."""
+    def take_moved(self) -> Iterable[T]:
+        """The blocked topics that were delivered from: perhaps their publishers can go on. Called once per turn, not
+        per delivery."""
         moved, self._moved = self._moved, {}
-        for topic in moved:
-            topic.try_to_unblock(now_ns)
+        return moved
 
     async def wait(self) -> None:
         """Until a consumer is ready."""

@@ -4,7 +4,7 @@ Law: pairs a cursor with the topic's log and keeps what neither can know: messag
 and that no store has, how often each has failed, who has what in flight. All of it moves together with the cursor.
 
 It has many methods since all who look at a subscription's place in a topic ask here. What is done with it is elsewhere:
-`sending`, `answering`, `redelivery`, `withdrawing`.
+`appending`, `sending`, `answering`, `redelivery`, `withdrawing`, `collecting`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from stompbroker.delivery.accounting import Unrecorded, account_of
 from stompbroker.delivery.owners import Owners
 from stompbroker.delivery.remembered import Remembered, offsets_between
 from stompbroker.delivery.selection import Selection
-from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.ledger.outcome import Outcome
 from stompbroker.ledger.settled import Party
@@ -340,8 +339,6 @@ class Reading:
         """Nobody reads here any more."""
         self.remembered.clear()
 
-    # A full window ---------------------------------------------------------------------------------------------------
-
     def hold_unsettled(self, start: int, stop: int) -> None:
         """The log is about to drop [start, stop): keep what is sent, may go again and is not in the store."""
         if not self.subscription.may_go_again and not self.is_recorded:
@@ -357,45 +354,6 @@ class Reading:
             elif self.is_recorded:
                 self.remembered.keep_stub(offset, message)
         self.remembered.hold(held)
-
-    def disconnect(self, why: str) -> None:
-        """Its consumers are too slow: end their connections."""
-        subscription = self.subscription
-        details = (
-            f"subscription {subscription.name!r} to {subscription.destination!r} fills the window of topic "
-            f"{self.topic.name!r} with {self.unsent} messages it has not been sent; {why}"
-        )
-        for consumer in list(subscription.consumers):
-            consumer.sink.disconnect(PeerViolation("subscriber too slow", details))
-
-    def drop_oldest(self, stop: Offset) -> None:
-        """Give up what is unsent below `stop`."""
-        before = self.unsent
-        self._record_dropped(0, stop)
-        self.step_over(stop)
-        self.subscription.counters.dropped += max(before - self.unsent, 0)
-
-    def drop_newest(self, start: Offset) -> None:
-        """Give up what is unsent from `start` on."""
-        end = self.topic.log.end_offset
-        self._record_dropped(start, end)
-        self.subscription.counters.dropped += self.cursor.give_up(start, end)
-
-    def lose(self, ranges: list[tuple[int, int]]) -> None:
-        """These unsent messages are about to be gone for good."""
-        self.subscription.counters.dropped += sum(stop - start for start, stop in ranges)
-        if self.is_recorded:
-            for start, stop in ranges:
-                self._record_dropped(start, stop)
-                self.cursor.give_up(start, stop)
-            self.note_moved(1)
-
-    def _record_dropped(self, start: int, stop: int) -> None:
-        records = self.topic.context.records
-        if records is not None:
-            unsent = [(max(low, start), high) for low, high in self.cursor.unsent(stop) if high > start]
-            now_ns = records.now_ns()
-            self.record(self.meant(unsent, now_ns), Outcome.DROPPED, now_ns)
 
     def check_invariants(self) -> None:
         self.cursor.check_invariants()

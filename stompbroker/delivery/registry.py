@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.delivery import collecting
 from stompbroker.delivery.answering import count_in_flight_between, repeat_deferred
+from stompbroker.delivery.appending import try_to_unblock
 from stompbroker.delivery.delivery_policy import WhenUsedUp
 from stompbroker.delivery.delivery_times import DeliveryTimes
 from stompbroker.delivery.failure import Refusal
@@ -120,7 +121,7 @@ class Registry:
         self.durable: dict[Identity, Subscription] = {}
         #: Topics whose publishers are held back.
         self.blocked: dict[Topic, None] = {}
-        self.ready: ReadyQueue[Consumer] = ReadyQueue()
+        self.ready: ReadyQueue[Consumer, Topic] = ReadyQueue()
         changed = Signal()
         #: Messages set aside until then; deliveries that must be answered until then.
         self.redeliveries: Timetable[Waiting] = Timetable(_still_waits, changed)
@@ -315,7 +316,7 @@ class Registry:
                 affected.update(self.blocked)
             subscription.readings.clear()
         for topic in affected:
-            topic.try_to_unblock(now_ns)
+            try_to_unblock(topic, now_ns)
 
     def durable_for(self, topic: Topic) -> list[Subscription]:
         """The durable subscriptions that match the topic."""

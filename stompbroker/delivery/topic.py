@@ -1,27 +1,23 @@
 """One topic: its log, who reads it, and whether its publishers are held back.
 
-Law: appends to its log; its window drops from it. A topic is *stored* while somebody could need its messages later:
-then everything published to it goes through the journal. It is *in the store* from the first time on until it is
-removed. It has many methods since the log, the window, the readings and the store all meet here.
+Law: state only; `appending` adds messages, its window drops them. A topic is *stored* while somebody could need its
+messages later: then everything published to it goes through the journal. It is *in the store* from the first time on
+until it is removed. It has many methods since the log, the window, the readings and the store all meet here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from stompbroker.commitlog import Cursor, Log, OffsetRanges
 from stompbroker.delivery.gate import Gate
-from stompbroker.delivery.policy import SlowSubscriber
 from stompbroker.delivery.reading import Reading
 from stompbroker.delivery.retained import Retained
 from stompbroker.delivery.window import Window
 from stompbroker.ids import FIRST_OFFSET, Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from stompbroker.delivery.consumer import Unanswered
     from stompbroker.delivery.delivery_times import DeliveryTimes
     from stompbroker.delivery.destination import Pattern
@@ -35,14 +31,8 @@ if TYPE_CHECKING:
     from stompbroker.delivery.unsaved import Unsaved
     from stompbroker.ids import ConnectionId
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.message import Message
 
 __all__ = ["Topic", "TopicContext"]
-
-_body_bytes_of: Final = attrgetter("body_bytes")
-
-#: A blocked topic takes messages again when its window is this far from full, so that it does not flutter.
-UNBLOCK_SHARE: Final = 0.75
 
 
 @final
@@ -83,7 +73,6 @@ class Topic:
         "_forgotten_version",
         "_is_stored",
         "_matched_version",
-        "_pinned_at",
         "between_holes",
         "budget",
         "collected",
@@ -97,6 +86,7 @@ class Topic:
         "log",
         "name",
         "pending_units",
+        "pinned_at",
         "policy",
         "progress_at_ns",
         "published",
@@ -135,8 +125,9 @@ class Topic:
         self.is_removed = False
         #: Closed while publishers are held back.
         self.gate = Gate()
-        #: While blocked: when the slowest reading last moved.
+        #: While blocked: when the slowest reading last moved, and where it stands.
         self.progress_at_ns = now_ns
+        self.pinned_at = Offset(0)
         #: Its number in the store, if it is there.
         self.store_id: int | None = None
         #: The end of the topic as far as the store knows.
@@ -156,7 +147,6 @@ class Topic:
             self.retained = Retained(policy.retention)
         #: Units on their way through the journal that publish here.
         self.pending_units = 0
-        self._pinned_at = Offset(0)
         #: The version of the patterns at the last look for new ones, and for closed ones.
         self._matched_version = -1
         self._forgotten_version = -1
@@ -237,46 +227,6 @@ class Topic:
         """An upper bound of the messages in the store: some offsets in between may have none."""
         return self.log.end_offset - self.collected_up_to - self.collected.count if self.is_in_store else 0
 
-    # Publishing ------------------------------------------------------------------------------------------------------
-
-    def append(self, messages: Sequence[Message], now_ns: int, *, reserved: Offset | None = None) -> None:
-        """Take in messages, offer them to every reading, and keep the window within its bounds.
-
-        `reserved`: their first offset if the journal has written the persistent ones.
-        """
-        is_stored = reserved is not None
-        assert reserved == self.log.end_offset or not (is_stored or self.log.has_reserved), "out of turn"
-        self.last_used_at_ns = now_ns
-        self.refresh_readings()
-        self.published += len(messages)
-        self.published_bytes += sum(map(_body_bytes_of, messages))
-        if not self.readings:
-            if self.retained is not None and is_stored:
-                self.retained.note(self.log.end_offset, messages)
-            self.log.skip(len(messages))
-            if self.log.message_count:
-                self.window.trim()
-            return
-        # Before the append: a message larger than the window must reach everybody.
-        laggards = self.window.relieve() if self.window.is_full else []
-        before_bytes = self.log.size_bytes
-        first = self.log.append(messages)
-        self.budget.adjust(self.log.size_bytes - before_bytes)
-        if self.store_id is not None:
-            self.window.note_unstored(first, messages, is_stored=is_stored)
-        if self.retained is not None and is_stored:
-            self.retained.note(first, messages)
-        for reading in laggards:
-            reading.drop_newest(first)
-        for reading in self.readings.values():
-            reading.subscription.offer(reading)
-        if self.window.is_overgrown:
-            self.window.trim()
-        if self.policy.slow_subscriber is SlowSubscriber.BLOCK and self.window.is_full:
-            self.window.shorten()
-            if self.window.is_full:
-                self._block(now_ns)
-
     # Readings --------------------------------------------------------------------------------------------------------
 
     def add_reading(self, subscription: Subscription, cursor: Cursor | None = None) -> Reading:
@@ -337,40 +287,6 @@ class Topic:
         for noted in self.publishers.values():
             noted.pop(self, None)
         self.publishers.clear()
-
-    # Holding back ----------------------------------------------------------------------------------------------------
-
-    def try_to_unblock(self, now_ns: int) -> None:
-        """If publishers are held back: see whether the window has moved, and let them go on when there is room."""
-        if not self.gate.is_blocked:
-            return
-        self.forget_closed_readings()
-        self.window.trim()
-        if self.is_in_store and self.window.is_full:
-            self.window.shorten()
-        pinned_at = self.window.lowest_unsent
-        if pinned_at > self._pinned_at:
-            self._pinned_at = pinned_at
-            self.progress_at_ns = now_ns
-        # Only unsent messages count: a subscriber that works on what it was sent blocks nobody.
-        if not self.window.fills(UNBLOCK_SHARE, part=1 - self.window.sent_part):
-            del self.context.blocked[self]
-            self.gate.open()
-
-    def disconnect_pinning(self) -> list[Reading]:
-        """Disconnect the slowest subscribers; returns their readings."""
-        lowest = self.window.lowest_unsent
-        pinning = [reading for reading in self.window.connected() if reading.cursor.next_offset <= lowest]
-        for reading in pinning:
-            reading.disconnect(f"nothing was taken from it for {self.policy.block_timeout_s:g} s")
-        return pinning
-
-    def _block(self, now_ns: int) -> None:
-        if not self.gate.is_blocked:
-            self.gate.close(f"topic {self.name!r} is full", waits_for_consumers=True)
-            self.progress_at_ns = now_ns
-            self._pinned_at = self.window.lowest_unsent
-            self.context.blocked[self] = None
 
     def check_invariants(self) -> None:
         self.log.check_invariants()

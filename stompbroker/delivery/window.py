@@ -1,7 +1,7 @@
 """How much of a topic's log is kept in memory, and who pays when it is too much.
 
 Law: the only place that drops from the log. The window bounds what is not yet sent to everybody. A full one first loses
-what nobody needs, then what the store has; only then the policy for slow subscribers decides.
+what nobody needs, then what the store has; only then the policy for slow subscribers decides (`appending`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, final
 
 from stompbroker.commitlog import OffsetRanges
-from stompbroker.delivery.policy import SlowSubscriber
 from stompbroker.ids import Offset
 
 if TYPE_CHECKING:
@@ -32,13 +31,10 @@ KEPT_SHARE: Final = 0.75
 
 
 class Reader(Protocol):
-    """One reading of the topic: what it needs, and what may be taken from it."""
+    """One reading of the topic, and what it needs."""
 
     @property
     def cursor(self) -> Cursor: ...
-
-    @property
-    def unsent(self) -> int: ...
 
     @property
     def lowest_needed(self) -> Offset: ...
@@ -49,12 +45,6 @@ class Reader(Protocol):
     def unsent_ranges(self) -> list[tuple[int, int]]: ...
 
     def hold_unsettled(self, start: int, stop: int) -> None: ...
-
-    def drop_oldest(self, stop: Offset) -> None: ...
-
-    def lose(self, ranges: list[tuple[int, int]]) -> None: ...
-
-    def disconnect(self, why: str) -> None: ...
 
 
 R = TypeVar("R", bound=Reader)
@@ -201,36 +191,23 @@ class Window(Generic[R]):
             return
         # Connected readers still need what is only in the log.
         needed = [first for reading in self.connected() if (first := self._first_unstored(reading)) is not None]
-        self._leave_to_store(min([self._first_to_keep(), *needed]))
+        self.leave_to_store(min([self._first_to_keep(), *needed]))
 
-    def relieve(self) -> list[R]:
-        """It is full and more is about to come: do what the policy says. Returns the readings that do not get the new
-        messages."""
-        self.shorten()
-        if not self.is_full:
-            return []
-        if self._is_in_store:
-            self._relieve_of_unstored()
-            return []
-        match self._policy.slow_subscriber:
-            case SlowSubscriber.BLOCK:
-                pass  # the publisher is not a client, or began before the window was full
-            case SlowSubscriber.DROP_OLDEST:
-                self._drop_oldest()
-            case SlowSubscriber.DROP_NEWEST:
-                return self._laggards()
-            case SlowSubscriber.DISCONNECT:
-                self._disconnect(self._laggards())
-        return []
+    def pinned_by_unstored(self) -> dict[R, list[tuple[int, int]]]:
+        """The connected readings that keep the window from being shortened, and the messages they have not been sent
+        and that are only in the log."""
+        stop = self._first_to_keep()
+        firsts = {reading: self._first_unstored(reading) for reading in self.connected()}
+        return {
+            reading: self._unstored.common(first, stop)
+            for reading, first in firsts.items()
+            if first is not None and first < stop
+        }
 
-    @staticmethod
-    def _disconnect(readings: Iterable[R]) -> None:
-        for reading in readings:
-            reading.disconnect("it did not keep up with the topic's publishers")
-
-    def _leave_to_store(self, stop: Offset) -> None:
-        """Drop what is below `stop`; it is read from the store when it is needed."""
+    def leave_to_store(self, stop: Offset | None = None) -> None:
+        """Drop what is below `stop`, or what is too much; it is read from the store when it is needed."""
         log = self._log
+        stop = self._first_to_keep() if stop is None else stop
         before_bytes = log.size_bytes
         for reading in self._readings.values():
             reading.hold_unsettled(log.start_offset, stop)
@@ -243,25 +220,6 @@ class Window(Generic[R]):
         if self._unstored:
             self._unstored.forget_below(log.start_offset)
 
-    def _relieve_of_unstored(self) -> None:
-        """The window is full of messages that are not in the store and that a connected reading has not been sent.
-        Whatever the policy, only those are dropped, oldest first: all others wait in the store."""
-        first_to_keep = self._first_to_keep()
-        pinning = {
-            reading: first
-            for reading in self.connected()
-            if (first := self._first_unstored(reading)) is not None and first < first_to_keep
-        }
-        match self._policy.slow_subscriber:
-            case SlowSubscriber.BLOCK:
-                pass
-            case SlowSubscriber.DISCONNECT:
-                self._disconnect(pinning)
-            case SlowSubscriber.DROP_OLDEST | SlowSubscriber.DROP_NEWEST:
-                for reading, first in pinning.items():
-                    reading.lose(self._unstored.common(first, first_to_keep))
-                self._leave_to_store(first_to_keep)
-
     def _first_to_keep(self) -> Offset:
         """From this offset on, the log fills KEPT_SHARE of the window."""
         max_bytes, max_messages = self._bounds()
@@ -271,28 +229,6 @@ class Window(Generic[R]):
 
     def connected(self) -> list[R]:
         return [reading for reading in self._readings.values() if reading.is_connected]
-
-    def _drop_oldest(self) -> None:
-        """Drop the oldest quarter, until the window is not full; one message at a time would trim at every append."""
-        log = self._log
-        while self.is_full:
-            before = log.message_count
-            start, stop = log.start_offset, log.end_offset
-            target = Offset(start + max(1, (stop - start) // 4))
-            for reading in self._readings.values():
-                reading.drop_oldest(target)
-            self.trim(only_unsent=True)
-            if log.message_count == before:
-                break
-
-    def _laggards(self) -> list[R]:
-        """The readings whose unsent messages alone fill the window; if there is none, those with the most unsent."""
-        log, policy = self._log, self._policy
-        unsent = {reading: reading.unsent for reading in self._readings.values()}
-        average_bytes = log.size_bytes / max(1, log.message_count)
-        bound = min(policy.window_messages, policy.window_bytes / max(1.0, average_bytes))
-        bound = min(bound, max(unsent.values()))
-        return [reading for reading, count in unsent.items() if count >= bound]
 
     def check_invariants(self) -> None:
         self._unstored.check_invariants()

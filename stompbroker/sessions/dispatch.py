@@ -13,13 +13,13 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.delivery import sending
+from stompbroker.delivery import appending, sending
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Consumer, ReadyQueue
+    from stompbroker.delivery import Consumer, ReadyQueue, Topic
     from stompbroker.sessions.outbox import FlushQueue
 
 __all__ = ["Dispatch"]
@@ -38,7 +38,7 @@ class Dispatch:
 
     __slots__ = ("_clock", "_flush_queue", "_is_behind_others", "_ready")
 
-    def __init__(self, ready: ReadyQueue[Consumer], flush_queue: FlushQueue, clock: Clock) -> None:
+    def __init__(self, ready: ReadyQueue[Consumer, Topic], flush_queue: FlushQueue, clock: Clock) -> None:
         self._ready = ready
         self._flush_queue = flush_queue
         self._clock = clock
@@ -82,7 +82,8 @@ class Dispatch:
                 flush_queue.send()
                 if not len(ready) or perf_counter() > ends_at_s:
                     break
-            ready.try_to_unblock_moved(now_ns)
+            for topic in ready.take_moved():
+                appending.try_to_unblock(topic, now_ns)
         finally:
             flush_queue.leave()
             ready.leave()

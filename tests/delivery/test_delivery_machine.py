@@ -25,6 +25,7 @@ from stompbroker.delivery import (
     TopicPolicies,
     TopicPolicy,
     Waiting,
+    appending,
     parse_pattern,
     parse_topic_name,
     redelivery,
@@ -129,7 +130,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         numbers = range(self.published + 1, self.published + 1 + count)
         self.published += count
         messages = [make_message(b"%b %d" % (topic.encode(), number), number=number) for number in numbers]
-        store.append(messages, self.now_ns)
+        appending.append(store, messages, self.now_ns)
         for model in self.models:
             if model.consumer.subscription.pattern.matches(store.destination):
                 model.fates.update({message.body: Fate.UNSENT for message in messages})
@@ -139,7 +140,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         for _ in range(slices):
             if len(self.registry.ready):
                 sending.deliver_slice(self.registry.ready.take(), 0)
-        self.registry.ready.try_to_unblock_moved(self.now_ns)
+        for topic in self.registry.ready.take_moved():
+            appending.try_to_unblock(topic, self.now_ns)
 
     @rule(which=st.integers(0, 3))
     def write(self, which: int) -> None:

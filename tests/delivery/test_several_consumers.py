@@ -26,6 +26,7 @@ from stompbroker.delivery import (
     Subscription,
     TopicPolicies,
     TopicPolicy,
+    appending,
     parse_pattern,
     parse_topic_name,
     redelivery,
@@ -76,7 +77,7 @@ class Scene:
     def publish(self, count: int) -> None:
         topic = self.registry.topic(TOPIC, self.now_ns)
         first = topic.log.end_offset
-        topic.append([make_message(b"%d" % (first + index)) for index in range(count)], self.now_ns)
+        appending.append(topic, [make_message(b"%d" % (first + index)) for index in range(count)], self.now_ns)
         self.deliver()
 
     def deliver(self) -> None:

@@ -48,6 +48,7 @@ from stompbroker.delivery import (
     TopicPolicy,
     WhenUsedUp,
     answering,
+    appending,
     parse_pattern,
     parse_topic_name,
     redelivery,
@@ -497,7 +498,8 @@ class ModelledBroker:
                 consumer = self.registry.ready.take()
                 sending.deliver_slice(consumer, self.clock.ns)
                 self._look_at_deliveries(consumer)
-        self.registry.ready.try_to_unblock_moved(self.clock.ns)
+        for topic in self.registry.ready.take_moved():
+            appending.try_to_unblock(topic, self.clock.ns)
 
     def _look_at_deliveries(self, consumer: Consumer) -> None:
         found = [each for each in self.attachments.values() if each.consumer is consumer]

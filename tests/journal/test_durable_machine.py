@@ -35,6 +35,7 @@ from stompbroker.delivery import (
     TopicPolicies,
     TopicPolicy,
     Waiting,
+    appending,
     parse_pattern,
     parse_topic_name,
     redelivery,
@@ -226,7 +227,8 @@ class DurableMachine(RuleBasedStateMachine):
         for _ in range(slices):
             if len(self.registry.ready):
                 sending.deliver_slice(self.registry.ready.take(), 0)
-        self.registry.ready.try_to_unblock_moved(self.clock.ns)
+        for topic in self.registry.ready.take_moved():
+            appending.try_to_unblock(topic, self.clock.ns)
 
     @rule()
     def read_pages(self) -> None:

@@ -20,6 +20,7 @@ from stompbroker.delivery import (
     Subscription,
     TopicPolicies,
     TopicPolicy,
+    appending,
     parse_pattern,
     parse_topic_name,
     sending,
@@ -86,7 +87,7 @@ class Scene:
 
     def publish(self, *bodies: bytes) -> None:
         topic = self.registry.topic(parse_topic_name("a"), self.clock.now_ns())
-        topic.append([make_message(body) for body in bodies], self.clock.now_ns())
+        appending.append(topic, [make_message(body) for body in bodies], self.clock.now_ns())
 
     def check_left(self) -> None:
         """Nobody attends any more, and nothing waits for somebody who does."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from stompbroker.delivery import sending
+from stompbroker.delivery import appending, sending
 from stompbroker.loop_gauge import LoopGauge
 from tests.support.broker_under_test import running_broker
 from tests.support.work import operations
@@ -123,7 +123,8 @@ async def test_delivering_to_many_subscribers_of_a_blocked_topic_costs_each_the_
             def deliver_to_all() -> None:
                 while len(ready):
                     sending.deliver_slice(ready.take(), 0)
-                ready.try_to_unblock_moved(broker.clock.now_ns())
+                for topic in ready.take_moved():
+                    appending.try_to_unblock(topic, broker.clock.now_ns())
 
             return operations(deliver_to_all) / count
 
