@@ -1,11 +1,9 @@
-"""The command line: a file per command, and beside it what is more than a command's own.
+"""The command line, a file per command.
 
-Law: a command reads its arguments, calls the library and says what came of it; it decides nothing a library could
-decide. What commands print goes to stdout, what they say about themselves to stderr. Exit codes: 0 done, 1 the
-broker could not be reached or refused, 2 something the operator has to mend (arguments, settings, files, ports),
-130 interrupted; `report` has some of its own.
+Law: a command reads its arguments, calls the library and shows the result: on stdout, with notes on stderr. Exit
+codes: 0 done, 1 no broker or a refusal, 2 something the operator has to mend, 130 interrupted; `report` has more.
 
-Everything but Typer is imported inside the commands, so that `stompbroker --help` is quick
+Heavy modules are imported inside functions, so that `stompbroker --help` is quick
 (test_help_imports_neither_trio_nor_pydantic).
 """
 
@@ -15,17 +13,14 @@ from typing import Annotated
 import typer
 
 from stompbroker import __version__
+from stompbroker.cli import dead_letters, gc, ledger, subscriptions
 from stompbroker.cli.config import config
-from stompbroker.cli.dead_letters import make_dead_letters
-from stompbroker.cli.gc import make_gc
-from stompbroker.cli.ledger import make_ledger
 from stompbroker.cli.migrate import migrate
 from stompbroker.cli.publish import publish
 from stompbroker.cli.report import report
 from stompbroker.cli.serve import serve
 from stompbroker.cli.stats import stats, top
 from stompbroker.cli.subscribe import subscribe
-from stompbroker.cli.subscriptions import make_subscriptions
 from stompbroker.cli.terminal import complain, say
 from stompbroker.cli.trace import trace
 from stompbroker.errors import OperatorError
@@ -43,17 +38,17 @@ def main() -> None:
 
 
 def _application() -> typer.Typer:
-    # A traceback is for the people who mend the broker, and they want the ordinary one, not a framed one with locals.
+    # Tracebacks are for developers, who want the ordinary ones.
     application = typer.Typer(
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
     application.callback()(_about)
     for command in (serve, publish, subscribe, stats, top, config, migrate, trace, report):
         application.command()(command)
-    application.add_typer(make_subscriptions(), name="subscriptions")
-    application.add_typer(make_dead_letters(), name="dead-letters")
-    application.add_typer(make_gc(), name="gc")
-    application.add_typer(make_ledger(), name="ledger")
+    application.add_typer(subscriptions.commands, name="subscriptions")
+    application.add_typer(dead_letters.commands, name="dead-letters")
+    application.add_typer(gc.commands, name="gc")
+    application.add_typer(ledger.commands, name="ledger")
     return application
 
 

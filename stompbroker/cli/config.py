@@ -1,16 +1,13 @@
-"""`stompbroker config`: the settings in force.
-
-Law: shows what `serve` would use if it were started here and now, and where each value came from.
-"""
+"""`stompbroker config`: the settings that `serve` would use if it were started here and now."""
 
 from stompbroker.cli.options import ConfigOption, JsonOption
-from stompbroker.cli.terminal import open_console, say_json, shown
+from stompbroker.cli.terminal import print_uncut, say_json, table_of
 
 __all__ = ["config"]
 
 
 def config(config_file: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show every setting, its value, where that came from, and what it is for.
+    """Show every setting: its value, where the value came from, and what it is for.
 
     Examples:
 
@@ -28,14 +25,15 @@ def config(config_file: ConfigOption = None, as_json: JsonOption = False) -> Non
         }
         say_json(content)
         return
-
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("key", "value", "source", "what it is"):
-        # Keys and values are there to be copied: never cut, whatever the width.
-        table.add_column(column, overflow="fold", no_wrap=column in ("key", "value"))
-    for one in settings:
-        style = "" if one.source.kind is SourceKind.DEFAULT else "bold"
-        table.add_row(*(shown(text, style) for text in (one.key, one.shown, str(one.source), one.reason)))
-    open_console().print(table)
+    table = table_of(
+        settings,
+        {
+            "key": lambda one: one.key,
+            "value": lambda one: one.shown,
+            "source": lambda one: str(one.source),
+            "what it is": lambda one: one.reason,
+        },
+        folds=("source", "what it is"),
+        style=lambda one: "" if one.source.kind is SourceKind.DEFAULT else "bold",
+    )
+    print_uncut(table)

@@ -1,14 +1,14 @@
 """The asking side of the control socket.
 
 Law: one JSON object a line, a request and then its answer: `{"method": ..., "params": {...}}` and `{"result": ...}`
-or `{"error": {"message": ...}}`. What can be asked is the broker's business (`control/`); this file only carries
-questions and turns every way in which nobody answers into a sentence.
+or `{"error": {"message": ...}}`. What can be asked is up to `control/`; here every way to get no answer is a sentence.
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import trio
@@ -21,22 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-__all__ = [
-    "EXPORT_TIMEOUT_S",
-    "SEARCH_TIMEOUT_S",
-    "ControlClient",
-    "ControlRefused",
-    "NoBroker",
-    "ask_broker",
-    "connect",
-]
+__all__ = ["ControlClient", "ControlRefused", "NoBroker", "ask", "connect"]
 
 #: A busy broker answers within milliseconds; one that takes this long, in seconds, hangs.
 ANSWER_TIMEOUT_S = 10.0
-#: The same where it has to search all that is stored.
-SEARCH_TIMEOUT_S = 120.0
-#: The same where it has files written, of which there may be many after a lake was away.
-EXPORT_TIMEOUT_S = 3600.0
+#: The same for methods that search all that is stored, or write files: many, if the lake was away for a while.
+LONGER_TIMEOUTS_S = {"trace": 120.0, "explain_collection": 120.0, "export_ledger": 3600.0}
 
 #: Longest answer, in bytes. Its lists are bounded to 1,000 entries of well under 1 KiB, a few MiB in all.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -53,28 +43,28 @@ class ControlRefused(OperatorError):
 
 
 @final
+@dataclass(slots=True)
 class ControlClient:
     """One connection to the control socket; calls go one after the other."""
 
-    def __init__(self, stream: trio.SocketStream, path: Path, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-        self._stream = stream
-        self._path = path
-        self._timeout_s = timeout_s
-        self._received = bytearray()
+    _stream: trio.SocketStream
+    _path: Path
+    _received: bytearray = field(default_factory=bytearray)
 
     async def call(self, method: str, **params: object) -> Any:
         """The result of one method. Raises ControlRefused if the broker refuses, NoBroker if it goes away or hangs.
 
-        A cancelled call leaves its answer under way: close the connection then.
+        The answer to a cancelled call is still on its way: close the connection then.
         """
         request = json.dumps({"method": method, "params": params}) + "\n"
+        timeout_s = LONGER_TIMEOUTS_S.get(method, ANSWER_TIMEOUT_S)
         try:
-            with trio.fail_after(self._timeout_s):
+            with trio.fail_after(timeout_s):
                 await self._stream.send_all(request.encode())
                 line = await self._receive_line()
         except trio.TooSlowError as error:
             raise NoBroker(
-                f"The broker at {self._path} has not answered for {self._timeout_s:g} seconds; it seems to hang."
+                f"The broker at {self._path} has not answered for {timeout_s:g} seconds; it seems to hang."
             ) from error
         except trio.BrokenResourceError as error:
             raise NoBroker(f"The broker at {self._path} went away before it answered.") from error
@@ -105,24 +95,12 @@ class ControlClient:
 
 
 @asynccontextmanager
-async def connect(data: Path, *, timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[ControlClient]:
+async def connect(data: Path) -> AsyncIterator[ControlClient]:
     """A connection to the broker with this data directory, closed at the end of the block. Raises NoBroker."""
-    stream = await _open(data)
-    async with stream:
-        yield ControlClient(stream, control_socket_path(data), timeout_s)
-
-
-async def ask_broker(data: Path, method: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **params: object) -> Any:
-    """One question, on a connection of its own. Raises NoBroker, ControlRefused."""
-    async with connect(data, timeout_s=timeout_s) as control:
-        return await control.call(method, **params)
-
-
-async def _open(data: Path) -> trio.SocketStream:
     path = control_socket_path(data)
     try:
         with control_address(data) as address:
-            return await trio.open_unix_socket(address)
+            stream = await trio.open_unix_socket(address)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         # A broker that was killed leaves its socket behind; connecting to it is refused.
         raise NoBroker(
@@ -131,3 +109,11 @@ async def _open(data: Path) -> trio.SocketStream:
         ) from error
     except PermissionError as error:
         raise NoBroker(f"This user may not speak to the broker at {path}; ask as the user it runs as.") from error
+    async with stream:
+        yield ControlClient(stream, path)
+
+
+async def ask(data: Path, method: str, **params: object) -> Any:
+    """One question, on a connection of its own. Raises NoBroker, ControlRefused."""
+    async with connect(data) as control:
+        return await control.call(method, **params)

@@ -1,62 +1,48 @@
-"""Many dead letters, found and moved, from the question to what came of it.
+"""Redrive or purge many dead letters: find them, ask, move them in chunks, and say what came of it.
 
-Law: as many are moved as were counted before, and the work ends where the last of them lay: letters that arrive
-meanwhile, perhaps because a redriven message died at once, neither keep it going nor are touched. A chunk is one
-question to the broker and is never cut short; a signal ends the work between two of them. Each has a connection of its
-own, because the broker hangs up on who is silent for long.
+Law: only letters that were counted before are moved. Letters that arrive meanwhile, perhaps from a redriven message
+that failed again, are left alone. A signal stops the work between two chunks, never inside one.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import trio
 import typer
 
-from stompbroker.cli.control_client import ControlRefused, NoBroker, connect
-from stompbroker.cli.outcome import CommandFailed, ExitCode, require_consent, run
+from stompbroker.cli.control_client import ControlRefused, NoBroker, ask, connect
+from stompbroker.cli.outcome import CommandFailed, ExitCode, require_consent, run, stopped_by_signal
 from stompbroker.cli.terminal import progress_bar, say, say_json
 from stompbroker.cli.wording import counted
 from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
-__all__ = [
-    "Move",
-    "Selection",
-    "carry_out",
-    "find_letters",
-    "skipped_lines",
-]
+__all__ = ["Move", "Selection", "carry_out", "find_letters", "skipped_lines"]
 
 #: Letters in one answer: the most the broker gives.
 PAGE = 1_000
 
-#: Letters moved in one step: a fraction of a second's work for the broker, so that Ctrl-C and the bar are prompt.
+#: Letters moved in one request: a fraction of a second's work for the broker, so that Ctrl-C and the bar are prompt.
 MAX_CHUNK = 100
 
-#: With a rate, chunks a second as long as one letter each is not too many: a stream rather than bursts.
+#: With a rate, chunks are small enough for this many a second, so that letters come as a stream and not in bursts.
 CHUNKS_A_SECOND = 10
 
-Letter = dict[str, Any]  # as `Control` describes it
-
-#: Reasons, and offsets of each, that are listed for what was skipped. `--json` has all.
+#: Reasons, and offsets of each, that are listed for skipped letters. `--json` has all.
 MAX_REASONS = 10
 MAX_OFFSETS = 10
-
-
-# Finding and moving ---------------------------------------------------------------------------------------------------
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which letters are meant: those of a topic that meet everything that is not None."""
+    """The letters of a topic that meet every condition that is not None."""
 
     topic: str
     subscription: str | None = None
@@ -65,17 +51,11 @@ class Selection:
     offset: int | None = None
 
     @property
-    def filters(self) -> dict[str, object]:
-        given = {
-            "subscription": self.subscription,
-            "reason": self.reason,
-            "message_id": self.message_id,
-            "offset": self.offset,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+    def params(self) -> dict[str, object]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def of(self, number: int) -> str:
-        """So many of them, in words."""
+        """That many of these letters, in words."""
         letters = counted(number, "dead letter") if number else "no dead letters"
         parts = [letters, f"of {visible(self.topic)}"]
         parts += [f"at offset {self.offset}"] if self.offset is not None else []
@@ -86,23 +66,14 @@ class Selection:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How many there were when they were counted, and where the last one lay."""
-
-    letters: int
-    last_offset: int
-
-
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """What to do with letters, in the broker's words and in ours."""
 
     method: str
     done: str  # "redriven"
-    doing: str  # what stands before the progress bar: "redriving"
-    consequence: str  # what follows "3 dead letters of orders": "would be gone for good"
+    doing: str  # the text before the progress bar: "redriving"
+    consequence: str  # follows "3 dead letters of orders": "would be gone for good"
     params: dict[str, object] = field(default_factory=dict)
     rate: float | None = None  # letters a second
 
@@ -113,178 +84,133 @@ class Move:
 
 @final
 @dataclass(slots=True)
-class Outcome:
-    """What has been done so far."""
+class Progress:
+    """How many letters were counted, where the last of them was, and what has been done since."""
 
+    counted: int = 0
+    last_offset: int = -1
     moved: int = 0
-    skipped: dict[str, list[int]] = field(default_factory=dict)  # why, and the offsets
+    skipped: dict[str, list[int]] = field(default_factory=dict)  # reason → offsets
     is_interrupted: bool = False
 
     @property
     def skipped_letters(self) -> int:
         return sum(map(len, self.skipped.values()))
 
-    def add(self, moved: int, skipped: list[dict[str, Any]]) -> None:
-        self.moved += moved
-        for one in skipped:
-            self.skipped.setdefault(one["why"], []).append(one["offset"])
+    @property
+    def left(self) -> int:
+        return self.counted - self.moved - self.skipped_letters
 
 
-async def find_letters(directory: Path, selection: Selection) -> AsyncIterator[list[Letter]]:
-    """All that are meant, a page at a time, in the order of their offsets."""
+async def find_letters(
+    directory: Path, selection: Selection, limit: int | None = None
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """The selected letters as `Control` describes them, up to the limit, a page at a time, in order of offsets.
+
+    Each page has a connection of its own, because the broker hangs up on a silent client.
+    """
     after, is_complete = -1, False
-    while not is_complete:
+    while not is_complete and limit != 0:
         async with connect(directory) as control:
             try:
-                answer = await control.call(
-                    "dead_letters", topic=selection.topic, after=after, limit=PAGE, **selection.filters
-                )
+                answer = await control.call("dead_letters", after=after, limit=PAGE, **selection.params)
             except ControlRefused:
-                # To the broker a topic without letters is a mistake, unless it has had some of late; here it is not.
+                # The broker refuses a topic without letters unless it has had some of late; here it is empty.
                 known = await control.call("dead_letter_topics")
                 if any(one["topic"] == selection.topic for one in known["topics"]):
                     raise
                 return
-        yield answer["letters"]
+        letters = answer["letters"][:limit]
+        yield letters
         after, is_complete = answer["after"], answer["is_complete"]
+        limit = None if limit is None else limit - len(letters)
 
 
-async def measure(directory: Path, selection: Selection, limit: int | None) -> Extent:
-    """Count them, up to the limit."""
-    letters, last_offset = 0, -1
-    async for page in find_letters(directory, selection):
-        page = page if limit is None else page[: limit - letters]
-        letters += len(page)
-        last_offset = page[-1]["offset"] if page else last_offset
-        if letters == limit:
-            break
-    return Extent(letters, last_offset)
+async def measure(directory: Path, selection: Selection, limit: int | None) -> Progress:
+    """Count the letters, up to the limit."""
+    progress = Progress()
+    async for page in find_letters(directory, selection, limit):
+        progress.counted += len(page)
+        progress.last_offset = page[-1]["offset"] if page else progress.last_offset
+    return progress
 
 
-async def move_letters(directory: Path, selection: Selection, extent: Extent, move: Move, bar: str | None) -> Outcome:
-    """Until all are moved, or a signal comes. Raises CommandFailed, saying how many were moved before.
-
-    `bar` is the text before the progress bar, None for no bar.
-    """
-    mover = _Mover(directory, selection, extent, move)
-    with progress_bar(bar, extent.letters) as show:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(mover.stop_on_signal)
-            await mover.run(show)
-            nursery.cancel_scope.cancel()
-    return mover.outcome
-
-
-@final
-class _Mover:
-    def __init__(self, directory: Path, selection: Selection, extent: Extent, move: Move) -> None:
-        self._directory = directory
-        self._selection = selection
-        self._extent = extent
-        self._move = move
-        self._is_told_to_stop = trio.Event()
-        self.outcome = Outcome()
-
-    async def stop_on_signal(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The first signal waits for the chunk under way; a second one waits for nothing."""
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            await anext(signals)
-            self._is_told_to_stop.set()
-            await anext(signals)
-            raise KeyboardInterrupt
-
-    async def run(self, show: Callable[[int], None]) -> None:
-        outcome, after, is_complete = self.outcome, -1, False
-        due_at = trio.current_time()
-        while not is_complete and after < self._extent.last_offset:
-            left = self._extent.letters - outcome.moved - outcome.skipped_letters
-            if not left:
-                return
-            await self._wait_until(due_at)
-            if self._is_told_to_stop.is_set():
-                outcome.is_interrupted = True
-                return
-            answer = await self._ask(after, min(left, self._move.chunk))
-            moved = answer[self._move.done]
-            outcome.add(moved, answer.get("skipped", []))
-            show(outcome.moved + outcome.skipped_letters)
-            after, is_complete = answer["after"], answer["is_complete"]
-            if self._move.rate is not None:
-                # Time lost to a slow broker is not made up for: that would be the burst nobody wanted.
-                due_at = max(due_at, trio.current_time()) + moved / self._move.rate
-
-    async def _ask(self, after: int, limit: int) -> Any:
-        params = {"topic": self._selection.topic, **self._selection.filters, **self._move.params}
-        try:
-            async with connect(self._directory) as control:
-                up_to = self._extent.last_offset
-                return await control.call(self._move.method, after=after, up_to=up_to, limit=limit, **params)
-        except (ControlRefused, NoBroker) as error:
-            extent = f"  {counted(self.outcome.moved, 'letter')} had been {self._move.done}"
-            # A broker that refuses has done nothing; one that does not answer may have.
-            perhaps = f", and perhaps up to {limit} more" if isinstance(error, NoBroker) else ""
-            raise CommandFailed(f"{error}\n{extent}{perhaps}.") from error
-
-    async def _wait_until(self, due_at: float) -> None:
-        with trio.move_on_at(due_at):
-            await self._is_told_to_stop.wait()
-
-
-# From the question to what came of it ---------------------------------------------------------------------------------
+async def move_letters(directory: Path, selection: Selection, move: Move, progress: Progress) -> None:
+    """Move all counted letters, until a signal comes. Raises CommandFailed, with how many were moved before."""
+    is_told_to_stop = trio.Event()
+    after, is_complete, due_at = -1, False, trio.current_time()
+    with progress_bar(move.doing if sys.stderr.isatty() else None, progress.counted) as show:
+        async with stopped_by_signal(is_told_to_stop.set):
+            while progress.left and not is_complete and after < progress.last_offset:
+                with trio.move_on_at(due_at):
+                    await is_told_to_stop.wait()
+                if is_told_to_stop.is_set():
+                    progress.is_interrupted = True
+                    return
+                limit, up_to = min(progress.left, move.chunk), progress.last_offset
+                params = {"after": after, "up_to": up_to, "limit": limit, **selection.params, **move.params}
+                try:
+                    answer = await ask(directory, move.method, **params)
+                except (ControlRefused, NoBroker) as error:
+                    # A broker that refuses has done nothing; one that does not answer may have.
+                    perhaps = f", and perhaps up to {limit} more" if isinstance(error, NoBroker) else ""
+                    so_far = f"  {counted(progress.moved, 'letter')} had been {move.done}{perhaps}."
+                    raise CommandFailed(f"{error}\n{so_far}") from error
+                moved = answer[move.done]
+                progress.moved += moved
+                for one in answer.get("skipped", []):
+                    progress.skipped.setdefault(one["why"], []).append(one["offset"])
+                show(progress.moved + progress.skipped_letters)
+                after, is_complete = answer["after"], answer["is_complete"]
+                if move.rate is not None:
+                    # Time lost to a slow broker is not made up for: that would be a burst.
+                    due_at = max(due_at, trio.current_time()) + moved / move.rate
 
 
 def carry_out(
     move: Move, selection: Selection, directory: Path, *, limit: int | None, is_agreed: bool, as_json: bool
 ) -> None:
     """Ends the program with exit code 1 if a person says no or something was skipped, 130 if it was interrupted."""
-    extent = run(measure, directory, selection, limit)
-    outcome = Outcome()
-    if extent.letters:
+    progress = run(measure, directory, selection, limit)
+    if progress.counted:
         if not is_agreed:
             require_consent(
-                f"{selection.of(extent.letters)} {move.consequence}",
+                f"{selection.of(progress.counted)} {move.consequence}",
                 to="have that done",
                 question="Do it?",
                 otherwise=f"Nothing was {move.done}.",
             )
-        bar = move.doing if sys.stderr.isatty() else None
-        outcome = run(move_letters, directory, selection, extent, move, bar)
+        run(move_letters, directory, selection, move, progress)
     if as_json:
-        say_json(_as_json(move, selection, outcome))
+        content = {
+            "topic": selection.topic,
+            move.done: progress.moved,
+            "skipped": [{"why": why, "offsets": offsets} for why, offsets in progress.skipped.items()],
+            "is_interrupted": progress.is_interrupted,
+        }
+        say_json(content)
     else:
-        say(*_summary(move, selection, extent, outcome))
-    if outcome.is_interrupted:
+        say(*_summary(move, selection, progress))
+    if progress.is_interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
-    if outcome.skipped:
+    if progress.skipped:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _as_json(move: Move, selection: Selection, outcome: Outcome) -> dict[str, object]:
-    return {
-        "topic": selection.topic,
-        move.done: outcome.moved,
-        "skipped": [{"why": why, "offsets": offsets} for why, offsets in outcome.skipped.items()],
-        "is_interrupted": outcome.is_interrupted,
-    }
-
-
-def _summary(move: Move, selection: Selection, extent: Extent, outcome: Outcome) -> list[str]:
-    if not extent.letters:
-        return [f"There are {selection.of(0)}; nothing was {move.done}."]
+def _summary(move: Move, selection: Selection, progress: Progress) -> Iterator[str]:
     done = move.done.capitalize()
-    if outcome.is_interrupted:
-        all_of_them = selection.of(extent.letters)
-        lines = [f"Interrupted. {done} {outcome.moved:,} of {all_of_them}; the others are still there."]
+    if not progress.counted:
+        yield f"There are {selection.of(0)}; nothing was {move.done}."
+    elif progress.is_interrupted:
+        all_of_them = selection.of(progress.counted)
+        yield f"Interrupted. {done} {progress.moved:,} of {all_of_them}; the others are still there."
     else:
-        lines = [f"{done} {selection.of(outcome.moved)}."]
-        # Retention, or somebody else, was quicker.
-        gone = extent.letters - outcome.moved - outcome.skipped_letters
-        lines += [f"{counted(gone, 'other')} had gone in the meantime."] if gone > 0 else []
-    if outcome.skipped:
-        lines.append(f"Skipped {outcome.skipped_letters:,}, which stay where they are:")
-        lines += skipped_lines(outcome.skipped)
-    return lines
+        yield f"{done} {selection.of(progress.moved)}."
+        if progress.left > 0:  # deleted by retention or by somebody else
+            yield f"{counted(progress.left, 'other')} had gone in the meantime."
+    if progress.skipped:
+        yield f"Skipped {progress.skipped_letters:,}, which stay where they are:"
+        yield from skipped_lines(progress.skipped)
 
 
 def skipped_lines(skipped: Mapping[str, list[int]]) -> Iterator[str]:

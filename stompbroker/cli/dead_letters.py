@@ -1,22 +1,21 @@
 """`stompbroker dead-letters`: what could not be delivered; look at it, send it again, or delete it.
 
-Law: asks over the control socket and shows the answer. Letters are moved only when a person has said so after seeing
-how many, or with --yes; a program that did not say so is refused.
+Law: letters are moved only with --yes, or after a person has seen how many and agreed.
 """
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory, read_origin, require_utf8
-from stompbroker.cli.terminal import Column, print_uncut, say, say_json, uncut_table
-from stompbroker.cli.wording import counted, in_one_piece, labelled, moment, relative
+from stompbroker.cli.outcome import CommandFailed, ask_broker, run
+from stompbroker.cli.terminal import print_uncut, say, say_json, table_of
+from stompbroker.cli.wording import counted, in_one_piece, labelled, moment, relative, size
 from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
@@ -24,23 +23,20 @@ if TYPE_CHECKING:
 
     from stompbroker.cli.dead_letter_orders import Selection
 
-__all__ = ["letter_lines", "letter_table", "make_dead_letters", "topic_table"]
-
-#: Letters that a list shows unless it is told otherwise.
-SHOWN_LETTERS = 100
+__all__ = ["commands", "letter_lines", "letter_table"]
 
 #: Bytes shown of a body that is not text: 64 lines.
 SHOWN_BINARY_BYTES = 1_024
 _BYTES_A_LINE = 16
 
-#: What occurs in text. Anything else below a blank is a sign of something else that happens to be UTF-8.
+#: Control characters of text. With any other, a body is binary data that happens to be UTF-8.
 _TEXT_CONTROLS = frozenset("\t\n\f\r\x1b")
 
 TopicArgument = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic they died in: orders, /topic/orders or DLQ.orders.")
+    str, typer.Argument(metavar="TOPIC", help="The topic they come from: orders, /topic/orders or DLQ.orders.")
 ]
 SubscriptionOption = Annotated[
-    str | None, typer.Option("--subscription", "-s", metavar="KEY", help="Only those that this subscription left.")
+    str | None, typer.Option("--subscription", "-s", metavar="KEY", help="Only those that this subscription failed on.")
 ]
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Only those with this text somewhere in their reason.")
@@ -49,7 +45,7 @@ MessageOption = Annotated[
     str | None, typer.Option("--message-id", metavar="ID", help="Only those about this message, by its original id.")
 ]
 OffsetOption = Annotated[
-    int | None, typer.Option("--offset", metavar="N", min=0, help="Only the one at this offset, as the list has it.")
+    int | None, typer.Option("--offset", metavar="N", min=0, help="Only the one at this offset, as in the list.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -59,22 +55,15 @@ class Target(StrEnum):
     TOPIC = "topic"
 
 
-def make_dead_letters() -> typer.Typer:
-    """The command and what is below it."""
-    application = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
-    application.callback()(_about)
-    application.command("list")(_list)
-    application.command("show")(_show)
-    application.command("redrive")(_redrive)
-    application.command("purge")(_purge)
-    return application
+commands = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
 
+@commands.callback()
 def _about() -> None:
     """What could not be delivered: look at it, send it again, or delete it.
 
-    A message that a subscription has failed over too often, or refused for good, is kept as a dead letter
-    in /topic/DLQ.TOPIC. Others who subscribe to its topic do not notice.
+    A message that a subscription has failed on too often, or refused for good, is kept as a dead letter
+    in /topic/DLQ.TOPIC. Other subscribers of its topic do not notice.
 
     Examples:
 
@@ -85,16 +74,17 @@ def _about() -> None:
     """
 
 
+@commands.command("list")
 def _list(
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="TOPIC", help="The topic they died in; without it, the topics that have any."),
+        typer.Argument(metavar="TOPIC", help="The topic they come from; without it, the topics that have any."),
     ] = None,
     subscription: SubscriptionOption = None,
     reason: ReasonOption = None,
     message_id: MessageOption = None,
     offset: OffsetOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show this many, the oldest first.")] = SHOWN_LETTERS,
+    limit: Annotated[int, typer.Option(min=1, help="Show this many, the oldest first.")] = 100,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -108,25 +98,17 @@ def _list(
     $ stompbroker dead-letters list orders --subscription billing/invoices --reason timeout --limit 1000
     $ stompbroker dead-letters list orders --json | jq .letters[].original_message_id
     """
-    from stompbroker.cli.control_client import ask_broker
-    from stompbroker.cli.outcome import run
-
+    directory = data_directory(data, config)
     if topic is None:
         given = {"--subscription": subscription, "--reason": reason, "--message-id": message_id, "--offset": offset}
         for option, value in given.items():
             if value is not None:
                 raise typer.BadParameter("needs a TOPIC to look in", param_hint=option)
-        answer = run(ask_broker, data_directory(data, config), "dead_letter_topics")
-        if as_json:
-            say_json(answer)
-        elif answer["topics"]:
-            print_uncut(topic_table(answer["topics"], datetime.now(UTC)))
-        else:
-            say("There are no dead letters.")
+        _list_topics(ask_broker(directory, "dead_letter_topics"), as_json)
         return
     selection = _selection(topic, subscription, reason, message_id, offset)
     # One more than is shown tells whether there are more.
-    letters = run(_first_letters, data_directory(data, config), selection, limit + 1)
+    letters = run(_first_letters, directory, selection, limit + 1)
     has_more, letters = len(letters) > limit, letters[:limit]
     if as_json:
         say_json({"topic": selection.topic, "letters": letters, "has_more": has_more})
@@ -138,9 +120,10 @@ def _list(
         say(f"There are {selection.of(0)}.")
 
 
+@commands.command("show")
 def _show(
     topic: TopicArgument,
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Which one: as in the first column.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Its offset, as in the list.")],
     body: Annotated[
         str | None,
         typer.Option("--body", metavar="FILE", help="Write the body, byte by byte, to this file; - is stdout."),
@@ -149,7 +132,7 @@ def _show(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one dead letter: where it comes from, what became of it, its headers and its body.
+    """Show one dead letter: where it comes from, why it was given up, its headers and its body.
 
     With --body the body is written and nothing else is shown.
 
@@ -159,13 +142,10 @@ def _show(
     $ stompbroker dead-letters show orders 17 --body order.xml
     $ stompbroker dead-letters show orders 17 --body - | jq .
     """
-    from stompbroker.cli.control_client import ask_broker
-    from stompbroker.cli.outcome import run
-
     if as_json and body is not None:
         raise typer.BadParameter("cannot be combined with --json, which has the body", param_hint="--body")
     origin = read_origin(topic)
-    letter = run(partial(ask_broker, data_directory(data, config), "dead_letter", topic=origin, offset=offset))
+    letter = ask_broker(data_directory(data, config), "dead_letter", topic=origin, offset=offset)
     content = base64.b64decode(letter["body"])
     if body is not None:
         _write_body(content, body)
@@ -177,6 +157,7 @@ def _show(
         say(*lines)
 
 
+@commands.command("redrive")
 def _redrive(
     topic: TopicArgument,
     subscription: SubscriptionOption = None,
@@ -185,7 +166,7 @@ def _redrive(
     offset: OffsetOption = None,
     to: Annotated[
         Target,
-        typer.Option(help="subscriber: only to the subscription that failed; topic: to all its topic has by then."),
+        typer.Option(help="subscriber: only to the subscription that failed; topic: to all subscribers of its topic."),
     ] = Target.SUBSCRIBER,
     rate: Annotated[
         float | None,
@@ -199,9 +180,9 @@ def _redrive(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send dead letters again as the messages they were, with all attempts before them.
+    """Send dead letters again as the messages they were, with all their attempts before them.
 
-    Each leaves the dead letters as it is sent. What dies meanwhile is left alone.
+    Each is removed from the dead letters as it is sent. Letters that arrive meanwhile are left alone.
     Ctrl-C stops it; the exit code is 1 if any could not be redriven.
 
     Examples:
@@ -226,6 +207,7 @@ def _redrive(
     carry_out(move, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 
 
+@commands.command("purge")
 def _purge(
     topic: TopicArgument,
     subscription: SubscriptionOption = None,
@@ -255,11 +237,7 @@ def _purge(
 
 
 def _selection(
-    topic: str,
-    subscription: str | None = None,
-    reason: str | None = None,
-    message_id: str | None = None,
-    offset: int | None = None,
+    topic: str, subscription: str | None, reason: str | None, message_id: str | None, offset: int | None
 ) -> "Selection":
     from stompbroker.cli.dead_letter_orders import Selection
 
@@ -274,17 +252,10 @@ def _selection(
 async def _first_letters(directory: Path, selection: "Selection", number: int) -> list[dict[str, Any]]:
     from stompbroker.cli.dead_letter_orders import find_letters
 
-    found: list[dict[str, Any]] = []
-    async for page in find_letters(directory, selection):
-        found += page
-        if len(found) >= number:
-            break
-    return found[:number]
+    return [letter async for page in find_letters(directory, selection, number) for letter in page]
 
 
 def _write_body(body: bytes, file: str) -> None:
-    from stompbroker.cli.outcome import CommandFailed
-
     if file == "-":
         typer.get_binary_stream("stdout").write(body)
         return
@@ -295,32 +266,43 @@ def _write_body(body: bytes, file: str) -> None:
     say(f"Wrote the body, {counted(len(body), 'byte')}, to {file}.")
 
 
-def topic_table(topics: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
-    from stompbroker.config import bytes_as_text
-
-    columns = {
-        Column("topic"): lambda one: visible(one["topic"]),
-        Column("letters", is_number=True): lambda one: f"{one['letters']:,}",
-        Column("bytes", is_number=True): lambda one: bytes_as_text(one["bytes"]),
-        Column("oldest"): lambda one: relative(one["oldest_died_at"], now),
-    }
-    return uncut_table(columns, topics)
+def _list_topics(answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        say_json(answer)
+        return
+    if not answer["topics"]:
+        say("There are no dead letters.")
+        return
+    now = datetime.now(UTC)
+    table = table_of(
+        answer["topics"],
+        {
+            "topic": lambda one: visible(one["topic"]),
+            "letters": lambda one: f"{one['letters']:,}",
+            "bytes": lambda one: size(one["bytes"]),
+            "oldest": lambda one: relative(one["oldest_died_at"], now),
+        },
+        right=("letters", "bytes"),
+    )
+    print_uncut(table)
 
 
 def letter_table(letters: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
-    from stompbroker.config import bytes_as_text
-
-    columns = {
-        Column("offset", is_number=True): lambda one: str(one["offset"]),
-        Column("died"): lambda one: relative(one["died_at"], now),
-        Column("subscription"): lambda one: one["subscription"],
-        Column("attempts", is_number=True): lambda one: f"{one['attempts']:,}",
-        Column("cause", folds=True): lambda one: one["cause"],
-        Column("reason", folds=True): lambda one: one["reason"],
-        Column("message id"): lambda one: one["original_message_id"],
-        Column("size", is_number=True): lambda one: bytes_as_text(one["body_bytes"]),
-    }
-    return uncut_table(columns, letters)
+    return table_of(
+        letters,
+        {
+            "offset": lambda one: str(one["offset"]),
+            "died": lambda one: relative(one["died_at"], now),
+            "subscription": lambda one: one["subscription"],
+            "attempts": lambda one: f"{one['attempts']:,}",
+            "cause": lambda one: one["cause"],
+            "reason": lambda one: one["reason"],
+            "message id": lambda one: one["original_message_id"],
+            "size": lambda one: size(one["body_bytes"]),
+        },
+        right=("offset", "attempts", "size"),
+        folds=("cause", "reason"),
+    )
 
 
 def letter_lines(letter: Mapping[str, Any], topic: str, body: bytes, now: datetime) -> Iterator[str]:
@@ -347,16 +329,14 @@ def letter_lines(letter: Mapping[str, Any], topic: str, body: bytes, now: dateti
 
 
 def _body_lines(body: bytes) -> Iterator[str]:
-    from stompbroker.config import bytes_as_text
-
     text = _as_text(body)
     if not body:
         yield "No body"
     elif text is not None:
-        yield f"Body ({bytes_as_text(len(body))})"
+        yield f"Body ({size(len(body))})"
         yield from (f"  {line}" for line in readable(text, keeps_lines=True).removesuffix("\n").split("\n"))
     else:
-        yield f"Body ({bytes_as_text(len(body))}, not text)"
+        yield f"Body ({size(len(body))}, not text)"
         yield from _hexadecimal(body[:SHOWN_BINARY_BYTES])
         if len(body) > SHOWN_BINARY_BYTES:
             yield f"  … and {counted(len(body) - SHOWN_BINARY_BYTES, 'byte')} more"
@@ -372,7 +352,7 @@ def _as_text(body: bytes) -> str | None:
 
 
 def _hexadecimal(data: bytes) -> Iterator[str]:
-    """As `hexdump -C` has it: where, what, and what of it can be read."""
+    """As `hexdump -C` writes it."""
     for start in range(0, len(data), _BYTES_A_LINE):
         part = data[start : start + _BYTES_A_LINE]
         signs = "".join(chr(code) if 0x20 <= code < 0x7F else "." for code in part)

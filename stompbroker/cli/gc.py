@@ -1,7 +1,4 @@
-"""`stompbroker gc`: what is kept, why, and what could go.
-
-Law: asks over the control socket and shows the answer; every number and every reason is the broker's.
-"""
+"""`stompbroker gc`: what is kept, why, and what could go. Every number and reason is the broker's answer."""
 
 import shutil
 import sys
@@ -13,13 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory, read_topic
+from stompbroker.cli.outcome import run
 from stompbroker.cli.terminal import say, say_json
-from stompbroker.cli.wording import counted, duration, in_one_piece, labelled, moment, relative
+from stompbroker.cli.wording import counted, duration, in_one_piece, labelled, moment, relative, size
 from stompbroker.visible_text import readable, visible
 
-__all__ = ["biggest_first", "explanation", "make_gc"]
+__all__ = ["biggest_first", "commands", "explanation"]
 
-#: Topics in one answer. The broker counts what the store has of each, and all of that has to be done in good time.
+#: Topics in one answer. The broker counts the stored messages of each, and must answer before the timeout.
 PAGE = 20
 
 #: The most subscriptions that the broker names for one topic.
@@ -28,14 +26,10 @@ MAX_PINS = 5
 Topic = dict[str, Any]  # as `Control` describes it
 
 
-def make_gc() -> typer.Typer:
-    """The command and what is below it."""
-    application = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
-    application.callback()(_about)
-    application.command("explain")(_explain)
-    return application
+commands = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
 
+@commands.callback()
 def _about() -> None:
     """What the garbage collector keeps, and why.
 
@@ -46,6 +40,7 @@ def _about() -> None:
     """
 
 
+@commands.command("explain")
 def _explain(
     topic: Annotated[
         str | None, typer.Argument(metavar="TOPIC", help="One topic, as orders or /topic/orders.", show_default="all")
@@ -54,9 +49,9 @@ def _explain(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say for each topic what is kept, who pins it since when, and what a run would collect.
+    """Say for each topic what is kept, which subscriptions pin it since when, and what a run would collect.
 
-    The topics with most bytes in the store come first.
+    The topics with the most bytes in the store come first.
 
     Examples:
 
@@ -64,33 +59,29 @@ def _explain(
     $ stompbroker gc explain orders
     $ stompbroker gc explain DLQ.orders --json | jq .topics[0].why
     """
-    from stompbroker.cli.outcome import run
-
     name = None if topic is None else read_topic(topic)
     found = biggest_first(run(_ask, data_directory(data, config), name))
     if as_json:
         say_json({"total": len(found), "topics": found})
         return
-    # Elsewhere than on a terminal one line for each fact, however long.
+    # Without a terminal each fact is one line, however long.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in explanation(found, datetime.now(UTC), is_about_one=name is not None, width=width):
-        is_title = line.endswith(":") and not line.startswith(" ")
-        say(line, bold=is_title)
+        say(line, bold=line.endswith(":") and not line.startswith(" "))
 
 
 async def _ask(directory: Path, topic: str | None) -> list[dict[str, Any]]:
-    from stompbroker.cli.control_client import SEARCH_TIMEOUT_S, connect
+    from stompbroker.cli.control_client import connect
 
     found: list[dict[str, Any]] = []
-    async with connect(directory, timeout_s=SEARCH_TIMEOUT_S) as control:
+    async with connect(directory) as control:
         if topic is not None:
-            answer = await control.call("explain_collection", topic=topic)
-            return list(answer["topics"])
+            return list((await control.call("explain_collection", topic=topic))["topics"])
         while True:
             after = found[-1]["topic"] if found else ""
             answer = await control.call("explain_collection", after=after, limit=PAGE)
             found += answer["topics"]
-            # Some may have gone since the first answer, so an answer without any is an end, too.
+            # Topics may have gone since the first answer, so an empty answer is the end as well.
             if not answer["topics"] or len(found) >= answer["total"]:
                 return found
 
@@ -103,7 +94,7 @@ def biggest_first(topics: Iterable[Topic]) -> list[Topic]:
 
 
 def explanation(topics: Sequence[Topic], now: datetime, *, is_about_one: bool, width: int | None) -> Iterator[str]:
-    """A block for each topic that keeps something, or for the one that was asked for; titles end with a colon."""
+    """A block for each topic that keeps something, or for the only one; titles end with a colon."""
     shown = [one for one in topics if is_about_one or _keeps_something(one)]
     for number, one in enumerate(shown):
         if number:
@@ -147,20 +138,16 @@ def _facts(topic: Topic, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _amount(kept: Mapping[str, int]) -> str:
-    from stompbroker.config import bytes_as_text
-
     if not kept["messages"]:
         return "nothing"
-    return f"{counted(kept['messages'], 'message')}, {in_one_piece(bytes_as_text(kept['bytes']))}"
+    return f"{counted(kept['messages'], 'message')}, {in_one_piece(size(kept['bytes']))}"
 
 
 def _retention(retention: Mapping[str, Any] | None) -> str:
-    from stompbroker.config import bytes_as_text
-
     if retention is None:
         return "none: what everybody has settled goes"
     bounds = [f"younger than {duration(retention['age_s'])}"] if retention["age_s"] else []
-    bounds += [f"within {bytes_as_text(retention['max_bytes'])}"] if retention["max_bytes"] else []
+    bounds += [f"within {size(retention['max_bytes'])}"] if retention["max_bytes"] else []
     bounds += [f"within {counted(retention['max_messages'], 'message')}"] if retention["max_messages"] else []
     return f"what is {' and '.join(bounds)}: {_amount(retention)}"
 

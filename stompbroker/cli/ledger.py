@@ -1,7 +1,4 @@
-"""`stompbroker ledger`: what became of every delivery, on its way to the lake.
-
-Law: asks over the control socket and shows the answer.
-"""
+"""`stompbroker ledger`: what became of every delivery, on its way to the lake."""
 
 from pathlib import Path
 from typing import Any
@@ -9,20 +6,16 @@ from typing import Any
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory
+from stompbroker.cli.outcome import CommandFailed, run
 from stompbroker.cli.terminal import say, say_json
 from stompbroker.cli.wording import counted, to_the_second
 
-__all__ = ["make_ledger"]
+__all__ = ["commands"]
+
+commands = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
 
-def make_ledger() -> typer.Typer:
-    """The command and what is below it."""
-    application = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
-    application.callback()(_about)
-    application.command("export")(_export)
-    return application
-
-
+@commands.callback()
 def _about() -> None:
     """What became of every delivery.
 
@@ -32,14 +25,11 @@ def _about() -> None:
     """
 
 
-def _export(
-    data: DataOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Bring everything that is settled by now to the lake, and come back when it is there.
+@commands.command("export")
+def _export(data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Export everything that is settled by now to the lake, and wait until it is there.
 
-    A broker does that by itself every hour, at midnight, and when much has gathered.
+    A broker does that by itself every hour, at midnight, and when many records have gathered.
 
     Examples:
 
@@ -47,25 +37,20 @@ def _export(
     $ stompbroker ledger export --data /var/lib/stompbroker
     $ stompbroker ledger export --json | jq .complete_until
     """
-    from stompbroker.cli.outcome import run
-
     answer = run(_ask, data_directory(data, config))
     if as_json:
         say_json(answer)
         return
-    for file in answer["files"]:
-        say(file)
     written = f"{counted(answer['records'], 'record')} in {counted(len(answer['files']), 'file')}"
-    say(f"{written}. The lake {answer['lake']} is complete until {to_the_second(answer['complete_until'])} UTC.")
+    complete = f"The lake {answer['lake']} is complete until {to_the_second(answer['complete_until'])} UTC."
+    say(*answer["files"], f"{written}. {complete}")
 
 
-async def _ask(directory: Path) -> dict[str, Any]:
-    from stompbroker.cli.control_client import EXPORT_TIMEOUT_S, NoBroker, ask_broker
-    from stompbroker.cli.outcome import CommandFailed
+async def _ask(directory: Path) -> Any:
+    from stompbroker.cli.control_client import NoBroker, ask
 
     try:
-        answer: dict[str, Any] = await ask_broker(directory, "export_ledger", timeout_s=EXPORT_TIMEOUT_S)
-        return answer
+        return await ask(directory, "export_ledger")
     except NoBroker as error:
         raise CommandFailed(
             f"{error} Only a running broker exports; what was settled stays in its database until it does."

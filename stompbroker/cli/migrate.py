@@ -1,7 +1,7 @@
 """`stompbroker migrate`: bring the database to the newest version.
 
-Law: the schema is the business of `storage`. A file in the data directory is touched only while this process holds
-the directory, so never under a running broker.
+Law: `storage` knows the schema. A file in the data directory is changed only while this process holds the directory's
+lock, so never under a running broker.
 """
 
 from contextlib import ExitStack
@@ -27,8 +27,7 @@ def migrate(database: DatabaseOption = None, data: DataOption = None, config: Co
     from stompbroker.config import EMBEDDED, EMBEDDED_FILE, MEMORY, load, without_password
     from stompbroker.config.data_directory import hold
 
-    options = {"database": database, "data": data}
-    settings = load(config, flags={key: value for key, value in options.items() if value is not None})
+    settings = load(config, flags={"database": database, "data": data})
     if settings.database == MEMORY:
         say('Nothing to do: with the database "memory" nothing is stored.')
         return
@@ -42,9 +41,7 @@ def migrate(database: DatabaseOption = None, data: DataOption = None, config: Co
         from stompbroker.storage import migrate as apply_revisions
 
         applied = apply_revisions(settings.database, settings.data)
-    if not applied:
+    if applied:
+        say(f"Brought {where} to the newest version:", *(f"  {revision}" for revision in applied))
+    else:
         say(f"Nothing to do: {where} is at the newest version.")
-        return
-    say(f"Brought {where} to the newest version:")
-    for revision in applied:
-        say(f"  {revision}")

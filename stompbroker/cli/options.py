@@ -1,7 +1,4 @@
-"""Arguments that several commands share.
-
-Law: an option that means the same in two commands is written once, here. Only Typer at import time.
-"""
+"""Options that several commands share, and how their values are checked. Imports only Typer at once."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,22 +46,22 @@ DatabaseOption = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help='postgresql+psycopg://…, or "memory" to store nothing. Others on this machine can see options; '
-        "a password is better given as STOMPBROKER_DATABASE or in the settings file.",
+        help='postgresql+psycopg://…, or "memory" to store nothing. Other users of this machine can see options: '
+        "put a password into STOMPBROKER_DATABASE or the settings file instead.",
         show_default="stompbroker.db in the data directory",
     ),
 ]
 HeaderOption = Annotated[
-    list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="A further header; can be repeated.")
+    list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Another header; can be repeated.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 
-#: Addresses one listens on and cannot connect to, and where such a listener is reached from the same machine.
+#: Addresses that only a listener can use → where this machine reaches such a listener.
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def broker_address(host: str | None, port: int | None) -> tuple[str, int]:
-    """Where a client finds the broker: as given, and what is not given as a broker started here would have it."""
+    """Where a client connects. What is not given is what a broker started here would use."""
     if host is not None and port is not None:
         return host, port
     from stompbroker.config import load
@@ -74,25 +71,25 @@ def broker_address(host: str | None, port: int | None) -> tuple[str, int]:
     port = port or settings.port
     if port == 0:
         raise typer.BadParameter(
-            "the settings let the broker take any free port, so name the one it has taken", param_hint="--port"
+            "the settings let the broker take any free port; name the one it has taken", param_hint="--port"
         )
     return host, port
 
 
 def data_directory(data: Path | None, config: Path | None) -> Path:
-    """Of the broker that is asked: as given, or as the settings have it."""
+    """The directory of the broker to ask: as given, or from the settings."""
     from stompbroker.config import load
 
-    return load(config, flags={} if data is None else {"data": data}).data
+    return load(config, flags={"data": data}).data
 
 
 def read_topic(given: str) -> str:
-    """A topic as in a SEND, with or without `/topic/`: `orders` for orders and /topic/orders."""
+    """`orders` for orders and /topic/orders."""
     return _parse_topic(given).name
 
 
 def read_origin(given: str) -> str:
-    """The topic whose dead letters are meant: `orders` for orders, /topic/orders, DLQ.orders and /topic/DLQ.orders."""
+    """The topic that dead letters come from: `orders` for orders, DLQ.orders and the same behind /topic/."""
     topic = _parse_topic(given)
     if not topic.is_of_dead_letters:
         return topic.name
@@ -112,7 +109,7 @@ def _parse_topic(given: str) -> "Pattern":
 
 
 def read_headers(given: list[str] | None, *, reserved: dict[str, str]) -> list[tuple[str, str]]:
-    """Pairs from NAME:VALUE texts. `reserved` are headers the command sets itself, and what to use instead."""
+    """Pairs from NAME:VALUE texts. `reserved`: headers that the command sets itself → what to use instead."""
     headers = []
     for text in given or []:
         require_utf8(text, "--header")
@@ -126,7 +123,7 @@ def read_headers(given: list[str] | None, *, reserved: dict[str, str]) -> list[t
 
 
 def require_utf8(text: str, parameter: str) -> None:
-    """Refuse what the shell passed on and no frame can carry: bytes that are not UTF-8 arrive as lone surrogates."""
+    """Refuse what no frame can carry: bytes that are not UTF-8 arrive from the shell as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,25 +1,28 @@
-"""From what happened in trio to what a person reads and a script gets.
+"""How a command's work ends: with its result, or with sentences on stderr and an exit code.
 
-Law: an expected failure becomes its own sentence on stderr and an exit code, without a traceback; anything else is a
-bug of ours and passes through.
+Law: an expected failure is an `OperatorError` and is shown without a traceback; anything else is a bug of ours and
+passes through. Trio is imported where it is needed, so that every command can import this file.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import asynccontextmanager
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import trio
 import typer
 
 from stompbroker.cli.terminal import ask, complain, say
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
-__all__ = ["CommandFailed", "ExitCode", "require_consent", "run", "sentences"]
+__all__ = ["CommandFailed", "ExitCode", "ask_broker", "require_consent", "run", "sentences", "stopped_by_signal"]
 
 T = TypeVar("T")
 
@@ -36,6 +39,8 @@ class CommandFailed(OperatorError):
 
 def run(command: Callable[..., Awaitable[T]], *arguments: Any, code: ExitCode = ExitCode.FAILED) -> T:
     """Run a command's async part. An OperatorError ends the program with its text and `code`, Ctrl-C quietly."""
+    import trio
+
     said: list[str] = []
     try:
         return trio.run(command, *arguments)
@@ -48,8 +53,33 @@ def run(command: Callable[..., Awaitable[T]], *arguments: Any, code: ExitCode = 
     raise typer.Exit(code)
 
 
+def ask_broker(directory: Path, method: str, **params: object) -> Any:
+    """The answer of the broker with this data directory. Without one the program ends, as `run` has it."""
+    from stompbroker.cli.control_client import ask
+
+    return run(partial(ask, directory, method, **params))
+
+
+@asynccontextmanager
+async def stopped_by_signal(stop: Callable[[], None]) -> AsyncIterator[None]:
+    """In this block the first SIGINT or SIGTERM calls `stop`; a second one ends the program at once."""
+    import trio
+
+    async def watch() -> None:
+        await anext(signals)
+        stop()
+        await anext(signals)
+        raise KeyboardInterrupt
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            yield
+            nursery.cancel_scope.cancel()
+
+
 def sentences(group: BaseExceptionGroup[OperatorError]) -> list[str]:
-    """What the errors in a group say, each once: two tasks often stumble over the same thing."""
+    """What the errors in a group say, each once: two tasks often fail for the same reason."""
     said: list[str] = []
     for error in group.exceptions:
         said += sentences(error) if isinstance(error, BaseExceptionGroup) else [str(error)]
@@ -57,7 +87,7 @@ def sentences(group: BaseExceptionGroup[OperatorError]) -> list[str]:
 
 
 def require_consent(fact: str, *, to: str, question: str, otherwise: str) -> None:
-    """End the program unless a person says yes. `to` is what --yes would be for, to be put behind "to"."""
+    """End the program unless a person says yes. `to` says what --yes would allow: it follows the word "to"."""
     if not sys.stdin.isatty():
         raise CommandFailed(f"{fact}; to {to}, say so with --yes.")
     ask(f"{fact}. {question}")

@@ -1,7 +1,6 @@
 """What a broker is doing, as `stats` and `top` show it to a person.
 
-Law: pure; from answers of the broker to things Rich can print. The busiest entries come first, and what does not fit
-into `stats` is counted, never silently left out.
+Law: pure; from answers of the broker to things Rich can print. `stats` counts what it leaves out.
 """
 
 from __future__ import annotations
@@ -10,25 +9,23 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
-from rich.table import Table
 
-from stompbroker.cli.terminal import shown
-from stompbroker.cli.wording import counted, duration, to_the_second
-from stompbroker.config import bytes_as_text
+from stompbroker.cli.terminal import shown, table_of
+from stompbroker.cli.wording import counted, duration, size, to_the_second
 from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
 
-    Columns: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], str]]
+    from stompbroker.cli.terminal import Columns
 
 __all__ = ["MAX_ROWS", "overview", "screen_of"]
 
-#: Rows of each table of `stats`: what a person looks at. `--json` has up to a thousand.
+#: Rows of each table of `stats`. `--json` has up to a thousand.
 MAX_ROWS = 20
 
 
@@ -36,16 +33,16 @@ MAX_ROWS = 20
 
 
 def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """All parts from top to bottom. If both are the same answer, there are no rates."""
+    """All parts from top to bottom. There are rates only if the answers differ."""
     interval_s = second["broker"]["uptime_s"] - first["broker"]["uptime_s"]
     broker, totals, memory = second["broker"], second["totals"], second["memory"]
     yield shown(f"{_greeting(broker)} since {to_the_second(broker['started_at'])}", "bold")
     used, limit = memory["used_bytes"], memory["limit_bytes"]
-    yield shown(f"memory     {bytes_as_text(used)} of {bytes_as_text(limit)} ({used / limit:.0%})")
+    yield shown(f"memory     {size(used)} of {size(limit)} ({used / limit:.0%})")
     for name in ("published", "delivered"):
         rate = _growth(first["totals"][name], totals[name], interval_s)
         yield shown(f"{name:10} {totals[name]:,}" + (f", {rate} a second" if rate else ""))
-    yield shown(f"traffic    {bytes_as_text(totals['bytes_in'])} in, {bytes_as_text(totals['bytes_out'])} out")
+    yield shown(f"traffic    {size(totals['bytes_in'])} in, {size(totals['bytes_out'])} out")
     yield _store(second["store"])
     if second["ledger"]:
         yield _lake(second["ledger"])
@@ -59,7 +56,7 @@ def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Re
         ),
         "subs": lambda one: str(one["subscribers"]),
         "kept": lambda one: f"{one['kept_messages']:,}",
-        "bytes": lambda one: bytes_as_text(one["kept_bytes"]),
+        "bytes": lambda one: size(one["kept_bytes"]),
         "publishers": lambda one: "held back" if one["blocked"] else "",
     }
     for kind, columns in (("topics", topics), ("subscriptions", _SUBSCRIPTIONS), ("connections", _CONNECTIONS)):
@@ -85,8 +82,8 @@ _CONNECTIONS: Columns = {
     "conn": lambda one: str(one["id"]),
     "STOMP": lambda one: str(one["version"] or ""),
     "subs": lambda one: f"{one['subscriptions']:,}",
-    "in": lambda one: bytes_as_text(one["bytes_in"]),
-    "out": lambda one: bytes_as_text(one["bytes_out"]),
+    "in": lambda one: size(one["bytes_in"]),
+    "out": lambda one: size(one["bytes_out"]),
     "since": lambda one: to_the_second(one["connected_at"]),
 }
 
@@ -106,11 +103,11 @@ def _store(store: Mapping[str, Any]) -> Text:
         state += f" ({store['reason']})"
     parts = [f"{store['engine']} {state}", f"{store['batches']:,} batches"]
     if store["stored_bytes"] is not None:
-        parts.append(f"{bytes_as_text(store['stored_bytes'])} stored")
+        parts.append(f"{size(store['stored_bytes'])} stored")
     if store["check"] == "running":
         parts.append("being checked")
     if store["backlog_units"]:
-        parts.append(f"{store['backlog_units']:,} to be written ({bytes_as_text(store['backlog_bytes'])})")
+        parts.append(f"{store['backlog_units']:,} to be written ({size(store['backlog_bytes'])})")
     return shown(f"store      {', '.join(parts)}", "" if is_well else "bold red")
 
 
@@ -121,7 +118,7 @@ def _lake(ledger: Mapping[str, Any]) -> Text:
     parts = [state, "no export yet" if last is None else f"last export {to_the_second(last)}"]
     if ledger["waiting_records"]:
         records = counted(ledger["waiting_records"], "record")
-        parts.append(f"{records} to be exported ({bytes_as_text(ledger['waiting_bytes'])})")
+        parts.append(f"{records} to be exported ({size(ledger['waiting_bytes'])})")
     return shown(f"lake       {', '.join(parts)}", "" if is_well else "bold red")
 
 
@@ -135,7 +132,7 @@ def _part(kind: str, columns: Columns, answer: Mapping[str, Any]) -> Iterator[Re
     if not answer[kind]:
         yield shown(f"no {kind}")
         return
-    yield _table(answer[kind][:MAX_ROWS], columns, folds=True)
+    yield _table(answer[kind][:MAX_ROWS], columns)
     if answer[f"{kind}_total"] > MAX_ROWS:
         yield shown(f"… and {answer[f'{kind}_total'] - MAX_ROWS:,} more {kind}; --json tells of up to 1,000", "dim")
 
@@ -145,8 +142,8 @@ def _part(kind: str, columns: Columns, answer: Mapping[str, Any]) -> Iterator[Re
 
 def screen_of(answer: Mapping[str, Any]) -> RenderableType:
     """One screen of `stompbroker top`."""
-    topics = _table(answer["topics"], _LIVE_TOPICS)
-    subscriptions = _table(answer["subscriptions"], _LIVE_SUBSCRIPTIONS)
+    topics = _table(answer["topics"], _LIVE_TOPICS, is_cut=True)
+    subscriptions = _table(answer["subscriptions"], _LIVE_SUBSCRIPTIONS, is_cut=True)
     return Group(*_head(answer), shown(""), topics, shown(""), subscriptions)
 
 
@@ -156,15 +153,15 @@ def _head(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield shown(_greeting(answer["broker"]), "bold")
     yield shown(
         f"published {rates.get('published', 0):,.0f}/s   delivered {rates.get('delivered', 0):,.0f}/s   "
-        f"acked {rates.get('acked', 0):,.0f}/s   in {bytes_as_text(int(rates.get('bytes_in', 0)))}/s   "
-        f"out {bytes_as_text(int(rates.get('bytes_out', 0)))}/s"
+        f"acked {rates.get('acked', 0):,.0f}/s   in {size(int(rates.get('bytes_in', 0)))}/s   "
+        f"out {size(int(rates.get('bytes_out', 0)))}/s"
     )
     yield shown(
         f"connections {now['connections']:,}   topics {now['topics']:,}   subscriptions {now['subscriptions']:,}   "
         f"in flight {now['in_flight']:,}   waiting {now['waiting']:,}   backlog {now['backlog']:,}   "
         f"dead letters {now['dead_letters']:,}"
     )
-    yield shown(f"memory {bytes_as_text(memory['used_bytes'])} ({share:.0%})   loop lag {lag_ms:.1f} ms")
+    yield shown(f"memory {size(memory['used_bytes'])} ({share:.0%})   loop lag {lag_ms:.1f} ms")
     if store["state"] != "ok":
         yield shown(f"store {store['state'].upper()}: {store['reason']}", "bold red")
     if ledger and ledger["state"] != "ok":
@@ -197,17 +194,7 @@ _LIVE_SUBSCRIPTIONS: Columns = {
 }
 
 
-def _table(entries: Sequence[Mapping[str, Any]], columns: Columns, *, folds: bool = False) -> Table:
-    """The first column is a name; it goes on below itself where it folds, and is cut otherwise."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        is_name = number == 0
-        table.add_column(
-            column,
-            justify="left" if is_name else "right",
-            no_wrap=not (folds and is_name),
-            overflow="fold" if folds else "ellipsis",
-        )
-    for entry in entries:
-        table.add_row(*(shown(cell(entry)) for cell in columns.values()))
-    return table
+def _table(entries: Sequence[Mapping[str, Any]], columns: Columns, *, is_cut: bool = False) -> Table:
+    """The first column is a name: in `stats` it folds, in `top` it is cut."""
+    name, *numbers = columns
+    return table_of(entries, columns, right=numbers, folds=() if is_cut else (name,), is_cut=is_cut)

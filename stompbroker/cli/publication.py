@@ -1,15 +1,14 @@
-"""Sending many messages over one connection, and counting what became of them.
+"""Sending many messages over one connection.
 
-Law: never more than MAX_UNCONFIRMED messages without their receipt, so a broker that holds publishers back holds this
-one too; messages leave in batches, but none waits in a batch while there is nothing else to do. When this returns, the
-broker has dealt with every message: the receipt of DISCONNECT comes after everything else, asked for or not.
+Law: at most MAX_UNCONFIRMED messages are without their receipt, so a broker can hold this publisher back too. Messages
+leave in batches, which are flushed when idle. The receipt of DISCONNECT confirms everything, asked for or not.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, final
 
 import trio
@@ -18,6 +17,7 @@ from stompbroker.cli.outcome import CommandFailed, sentences
 from stompbroker.cli.stomp_client import DISCONNECT_RECEIPT, StompClient, connect, render_disconnect
 from stompbroker.cli.terminal import progress_bar
 from stompbroker.cli.wording import counted
+from stompbroker.signals import Signal
 from stompbroker.stomp import render_frame
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MAX_UNCONFIRMED = 1_000
 #: A batch is sent when it has this many bytes: one system call for many small messages.
 BATCH_BYTES = 64 * 1024
 
-#: Bodies that a source gives at once.
+#: Bodies in one list of a source.
 BODIES_AT_ONCE = 256
 
 _STDIN_CHUNK_BYTES = 64 * 1024
@@ -66,14 +66,7 @@ class Summary:
         return self.published / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "destination": self.destination,
-            "published": self.published,
-            "receipts": self.receipts,
-            "body_bytes": self.body_bytes,
-            "seconds": round(self.seconds, 6),
-            "rate": round(self.rate, 1),
-        }
+        return asdict(self) | {"seconds": round(self.seconds, 6), "rate": round(self.rate, 1)}
 
     def as_text(self) -> str:
         messages = counted(self.published, "message")
@@ -88,10 +81,10 @@ async def repeated(body: bytes, count: int) -> AsyncIterator[list[bytes]]:
 
 
 async def typed_lines() -> AsyncIterator[list[bytes]]:
-    """The lines of standard input as they come, without their line ends. A last line needs none."""
+    """The lines of standard input as they come, without their line ends."""
     rest = b""
     while True:
-        # Not abandoning the thread would keep a program that was told to stop waiting for the next line.
+        # Abandoned on Ctrl-C: otherwise the program would end only after the next line.
         chunk = await trio.to_thread.run_sync(os.read, sys.stdin.fileno(), _STDIN_CHUNK_BYTES, abandon_on_cancel=True)
         *complete, rest = (rest + chunk).split(b"\n")
         if not chunk and rest:
@@ -103,6 +96,7 @@ async def typed_lines() -> AsyncIterator[list[bytes]]:
 
 
 @final
+@dataclass(slots=True)
 class _Publisher:
     """The sending and the confirming side of one publication.
 
@@ -110,15 +104,14 @@ class _Publisher:
         confirmed <= sent, and sent - confirmed <= MAX_UNCONFIRMED while receipts are asked for
     """
 
-    def __init__(self, client: StompClient, publication: Publication, show_sent: Callable[[int], None]) -> None:
-        self._client = client
-        self._publication = publication
-        self._show_sent = show_sent
-        self._confirmation = trio.Event()  # replaced each time it is set
-        self._batch = bytearray()
-        self.sent = 0
-        self.confirmed = 0
-        self.body_bytes = 0
+    _client: StompClient
+    _publication: Publication
+    _show_sent: Callable[[int], None]
+    _confirmation: Signal = field(default_factory=Signal)
+    _batch: bytearray = field(default_factory=bytearray)
+    sent: int = 0
+    confirmed: int = 0
+    body_bytes: int = 0
 
     async def send_all(self) -> None:
         publication = self._publication
@@ -155,10 +148,10 @@ class _Publisher:
             await trio.sleep_until(due_at)
 
     async def _wait_confirmed(self) -> None:
-        """Until fewer than MAX_UNCONFIRMED messages are on their way."""
+        """Until fewer than MAX_UNCONFIRMED messages are unconfirmed."""
         if not self._has_room():
             await self._flush()
-            # Looked at again after every await: what it waits for may have come meanwhile, and nothing would follow.
+            # Checked again after each await: the last receipt may have come during the flush.
             while not self._has_room():
                 await self._confirmation.wait()
 
@@ -166,7 +159,7 @@ class _Publisher:
         return not self._publication.wants_receipts or self.sent - self.confirmed < MAX_UNCONFIRMED
 
     async def receive_confirmations(self) -> None:
-        """Until DISCONNECT is confirmed, and with it everything."""
+        """Until DISCONNECT is confirmed."""
         while True:
             for frame in await self._client.receive():
                 if frame.command != "RECEIPT":
@@ -174,12 +167,11 @@ class _Publisher:
                 if frame.headers.get("receipt-id") == DISCONNECT_RECEIPT:
                     return
                 self.confirmed += 1
-            self._confirmation.set()
-            self._confirmation = trio.Event()
+            self._confirmation.wake()
 
 
 async def publish_all(address: tuple[str, int], publication: Publication) -> Summary:
-    """Publish and wait until everything is confirmed. Raises CommandFailed, saying how much was."""
+    """Publish and wait until everything is confirmed. Raises CommandFailed, with how much was."""
     async with connect(*address) as client:
         with progress_bar("publishing" if publication.shows_progress else None, publication.count) as show_sent:
             publisher = _Publisher(client, publication, show_sent)

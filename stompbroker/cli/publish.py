@@ -1,7 +1,4 @@
-"""`stompbroker publish`: send messages.
-
-Law: arguments in, `publication.Publication` out; then a summary of what was published and confirmed.
-"""
+"""`stompbroker publish`: send messages."""
 
 import os
 import sys
@@ -19,11 +16,12 @@ from stompbroker.cli.options import (
     read_headers,
     require_utf8,
 )
+from stompbroker.cli.outcome import run
 from stompbroker.cli.terminal import say, say_json
 
 __all__ = ["publish"]
 
-#: Fewer messages than this are gone before a progress bar can be read, unless their rate is limited.
+#: Fewer messages than this are sent before a progress bar can be read, unless their rate is limited.
 PROGRESS_FROM_COUNT = 10_000
 
 #: Headers that the command sets itself, and what to use instead.
@@ -72,7 +70,6 @@ def publish(
     headers = read_headers(header, reserved=_RESERVED)
     address = broker_address(host, port)
 
-    from stompbroker.cli.outcome import run
     from stompbroker.cli.publication import Publication, publish_all
 
     is_long = sys.stderr.isatty() and (count >= PROGRESS_FROM_COUNT or (rate is not None and count > rate))
@@ -94,7 +91,7 @@ def publish(
 
 
 def _bodies(body: str | None, count: int, *, by_lines: bool) -> AsyncIterator[list[bytes]]:
-    """Of standard input, if there is no body."""
+    """Without a body they come from standard input."""
     from stompbroker.cli.publication import repeated, typed_lines
 
     if body is not None:

@@ -1,17 +1,15 @@
 """One subscription on the command line, from SUBSCRIBE to DISCONNECT.
 
-Law: what was received in one go is written out, and then acknowledged. Waiting for messages is the only thing
-that Ctrl-C, a count or a timeout cut short, so no frame is ever left half sent and DISCONNECT can always follow.
-There is no UNSUBSCRIBE: a durable subscription is kept, and any other ends with its connection.
+Law: a message is acknowledged only after it was written. Ctrl-C and a timeout cancel only the waiting for messages, so
+no frame is left half sent. There is no UNSUBSCRIBE: a durable subscription is kept, any other ends with its connection.
 """
 
 from __future__ import annotations
 
 import base64
 import os
-import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, final
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, final
 import trio
 import typer
 
-from stompbroker.cli.outcome import CommandFailed
+from stompbroker.cli.outcome import CommandFailed, stopped_by_signal
 from stompbroker.cli.stomp_client import StompClient, connect
 from stompbroker.cli.terminal import as_json, say
 from stompbroker.delivery import Identity, IdentityKind
@@ -37,7 +35,7 @@ _SUBSCRIBE_RECEIPT = "subscribe"
 #: Bytes shown of a body that is not text: a line of hexadecimal on an ordinary terminal.
 SHOWN_BINARY_BYTES = 32
 
-#: Headers with a place of their own in the first line, or that say nothing to a person.
+#: Headers that are in the first line, or that mean nothing to a person.
 _NOT_LISTED = {"destination", "message-id", "subscription", "content-length", "ack", "redelivered", "delivery-count"}
 
 
@@ -50,7 +48,7 @@ class Reception:
     headers: list[tuple[str, str]]
     ack: str
     client_id: str | None
-    durable_name: str | None  # only together with a client id; the two are the identity of the subscription
+    durable_name: str | None  # needs a client id; the two identify the subscription
     count: int | None
     timeout_s: float | None
     render: Callable[[Frame], bytes]
@@ -60,18 +58,16 @@ class _End(Enum):
     INTERRUPTED = "Ctrl-C or SIGTERM"
     COUNT_REACHED = "--count messages were written"
     TIMED_OUT = "no message for --timeout seconds"
-    NOBODY_READS = "stdout was closed by whoever read it"
+    NOBODY_READS = "stdout was closed by its reader"
 
 
 async def receive_all(address: tuple[str, int], reception: Reception) -> None:
-    """Until something ends it. Raises CommandFailed if that is not what was asked for."""
+    """Receive until one of the ends. Raises CommandFailed if fewer than --count messages came in time."""
     async with connect(*address, client_id=reception.client_id) as client:
-        async with trio.open_nursery() as nursery:
-            receiver = _Receiver(client, reception)
-            await nursery.start(receiver.stop_on_signal)
+        receiver = _Receiver(client, reception)
+        async with stopped_by_signal(receiver.stop):
             end = await receiver.run()
             await client.disconnect()
-            nursery.cancel_scope.cancel()
     if end is _End.TIMED_OUT and reception.count is not None:
         raise CommandFailed(
             f"No message came for {reception.timeout_s:g} seconds; {receiver.written} of {reception.count} received."
@@ -79,29 +75,19 @@ async def receive_all(address: tuple[str, int], reception: Reception) -> None:
 
 
 @final
+@dataclass(slots=True)
 class _Receiver:
-    """Writes and acknowledges the messages of one subscription.
+    """Writes and acknowledges the messages of one subscription."""
 
-    Invariant: every message acknowledged has been written before.
-    """
+    _client: StompClient
+    _reception: Reception
+    _waiting: trio.CancelScope = field(default_factory=trio.CancelScope)  # replaced for each wait
+    _is_interrupted: bool = False
+    written: int = 0
 
-    def __init__(self, client: StompClient, reception: Reception) -> None:
-        self._client = client
-        self._reception = reception
-        self._waiting: trio.CancelScope | None = None
-        self._is_interrupted = False
-        self.written = 0
-
-    async def stop_on_signal(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The first signal ends the waiting; a second one, when even the goodbye hangs, ends everything."""
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            await anext(signals)
-            self._is_interrupted = True
-            if self._waiting is not None:
-                self._waiting.cancel()
-            await anext(signals)
-            raise KeyboardInterrupt
+    def stop(self) -> None:
+        self._is_interrupted = True
+        self._waiting.cancel()
 
     async def run(self) -> _End:
         reception = self._reception
@@ -121,20 +107,18 @@ class _Receiver:
     async def _wait(self, frames: Callable[[], Awaitable[list[Frame]]]) -> list[Frame] | _End:
         """Frames, or why there are none."""
         timeout_s = self._reception.timeout_s
-        with trio.CancelScope() as self._waiting:
+        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s) as self._waiting:
             if self._is_interrupted:
                 self._waiting.cancel()
-            with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
-                return await frames()
-        self._waiting = None
+            return await frames()
         return _End.INTERRUPTED if self._is_interrupted else _End.TIMED_OUT
 
     async def _write(self, messages: list[Frame]) -> _End | None:
-        """Write, then acknowledge. Beyond the count nothing is written: the broker keeps it or sends it again."""
+        """Write, then acknowledge. Messages beyond the count are not written, and stay the broker's."""
         if self._reception.count is not None:
             messages = messages[: self._reception.count - self.written]
         try:
-            # In a thread: whoever reads (a pager, say) may take its time, and heart-beats must go on meanwhile.
+            # In a thread: a pager may block, and heart-beats must go on meanwhile.
             content = b"".join(map(self._reception.render, messages))
             await trio.to_thread.run_sync(_write_out, content, abandon_on_cancel=True)
         except BrokenPipeError:
@@ -152,13 +136,11 @@ def _greeting(reception: Reception) -> str:
     if reception.durable_name is None:
         return f"Subscribed to {reception.destination}; Ctrl-C ends."
     identity = Identity("", IdentityKind.NAMED, reception.client_id or "", reception.durable_name)
-    return (
-        f"Subscribed to {reception.destination} as {identity.key}; Ctrl-C ends, and the broker keeps what comes then."
-    )
+    return f"Subscribed to {reception.destination} as {identity.key}; Ctrl-C ends, the broker keeps what comes later."
 
 
 def _write_out(content: bytes) -> None:
-    """All of it to stdout, past Python's buffer: a thread abandoned inside that would hold its lock at exit."""
+    """Bypasses Python's buffer: a thread abandoned inside it would hold its lock at exit."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(sys.stdout.fileno(), rest) :]

@@ -1,17 +1,16 @@
-"""`stompbroker serve`: run the broker.
-
-Law: settings, logs, then the broker; nothing of its own but the words it greets with.
-"""
+"""`stompbroker serve`: run the broker."""
 
 import shutil
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stompbroker.cli.options import ConfigOption, DatabaseOption
+from stompbroker.cli.outcome import ExitCode, run
 from stompbroker.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -25,16 +24,20 @@ PortOption = Annotated[
     int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes any free one.", show_default="61613")
 ]
 DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Data directory, one broker each.", show_default="./data")
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Data directory, one for each broker.", show_default="./data"),
 ]
 HttpHostOption = Annotated[
     str | None,
     typer.Option(
-        "--http-host", help="Address of the management endpoint; another needs a token.", show_default="127.0.0.1"
+        "--http-host",
+        help="Address of the management endpoint; any other than this machine's own needs a token.",
+        show_default="127.0.0.1",
     ),
 ]
 HttpPortOption = Annotated[
-    int | None, typer.Option("--http-port", help="Its port; 0 takes any free one.", show_default="8613")
+    int | None,
+    typer.Option("--http-port", help="Port of that endpoint; 0 takes any free one.", show_default="8613"),
 ]
 LogLevelOption = Annotated[
     str | None,
@@ -79,9 +82,9 @@ def serve(
     $ stompbroker serve --database memory
     $ stompbroker serve --set memory_limit="2 GiB" --set max_connections=50000
     """
-    from stompbroker.config import load
+    from stompbroker.config import EMBEDDED, load
 
-    options: dict[str, Any] = {
+    flags = {
         "host": host,
         "port": port,
         "data": data,
@@ -91,29 +94,20 @@ def serve(
         "log_level": log_level,
         "log_format": log_format,
     }
-    settings = load(
-        config,
-        flags={key: value for key, value in options.items() if value is not None},
-        assignments=assignments or [],
-    )
-
-    from contextlib import nullcontext
-    from functools import partial
+    settings = load(config, flags=flags, assignments=assignments or [])
 
     from stompbroker import broker, logs
-    from stompbroker.cli.outcome import ExitCode, run
-    from stompbroker.config import EMBEDDED
     from stompbroker.storage import forked_writing_process
 
     logs.configure(settings.log_level, settings.log_format)
-    # Now, because it is a fork, and there must be no second thread yet.
+    # It is a fork, so it must come before there is a second thread.
     with nullcontext() if settings.database != EMBEDDED else forked_writing_process() as writing:
         on_ready = partial(announce, database=settings.database)
         run(partial(broker.serve, settings, on_ready=on_ready, writing=writing), code=ExitCode.OPERATOR)
 
 
 def announce(endpoint: "Endpoint", data: Path, management: str | None = None, *, database: str = "") -> None:
-    """Say on stdout that the broker is ready, where, and how to try it. Its first line is for scripts to wait for."""
+    """Say on stdout that the broker is ready, where, and how to try it. Scripts wait for the first line."""
     from stompbroker import __version__
     from stompbroker.config import EMBEDDED, Settings, without_password
 
@@ -131,13 +125,13 @@ def announce(endpoint: "Endpoint", data: Path, management: str | None = None, *,
     ]
     if management is not None:
         lines.append(f"Watch it at {management}")
-    # Whoever started us may have stopped reading; that is no reason to stop serving.
+    # Nobody may read our stdout any more; that is no reason to stop serving.
     with suppress(BrokenPipeError):
         say(*lines)
 
 
 def _as_called() -> str:
-    """How this program can be started again: by its name if that is found, else as it was called."""
+    """How to start this program again: by its name if the shell finds it, otherwise as it was called."""
     called = Path(sys.argv[0])
     if called.parts[-2:] == ("stompbroker", "__main__.py"):
         return f"{sys.executable} -m stompbroker"

@@ -1,7 +1,6 @@
 """`stompbroker stats` and `stompbroker top`: what a running broker is doing, once or live in the terminal.
 
-Law: asks over the control socket and shows the answers; every number is the broker's, except the rates of `stats`,
-which are the difference of two answers.
+Every number is the broker's answer, except the rates of `stats`: they are the difference of two answers.
 """
 
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory
-from stompbroker.cli.terminal import open_console, say_json
+from stompbroker.cli.outcome import run
+from stompbroker.cli.terminal import open_console, print_uncut, say_json
 
 if TYPE_CHECKING:
     from stompbroker.cli.control_client import ControlClient
@@ -25,7 +25,7 @@ def stats(
     data: DataOption = None,
     config: ConfigOption = None,
     interval: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time over which rates are measured; 0 shows none.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Measure rates over this time; 0 shows none.")
     ] = 1.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -37,7 +37,6 @@ def stats(
     $ stompbroker stats --data /var/lib/stompbroker
     $ stompbroker stats --json | jq .totals
     """
-    from stompbroker.cli.outcome import run
     from stompbroker.cli.overview import MAX_ROWS, overview
 
     directory = data_directory(data, config)
@@ -46,13 +45,11 @@ def stats(
         say_json(answer)
         return
     answers = run(_ask, directory, MAX_ROWS, interval or None)
-    console = open_console()
-    for part in overview(answers[0], answers[-1]):
-        console.print(part)
+    print_uncut(*overview(answers[0], answers[-1]))
 
 
 async def _ask(directory: Path, limit: int, interval_s: float | None) -> list[dict[str, Any]]:
-    """Two answers that lie an interval apart; one without an interval."""
+    """Two answers, an interval apart, or one without an interval."""
     import trio
 
     from stompbroker.cli.control_client import connect
@@ -80,7 +77,7 @@ async def ask_for_statistics(control: "ControlClient", limit: int) -> dict[str, 
     return answer
 
 
-#: How the busiest are found: what the broker sorts by, one after the other, and how those are compared that it gives.
+#: How the busiest are found: the broker's sort orders to ask for, and the key by which the answers are merged.
 _BUSIEST: Any = {
     "topics": (("-published",), lambda one: one["published"]),
     "subscriptions": (("-backlog", "-delivered"), lambda one: (one["backlog"], one["delivered"])),
@@ -92,14 +89,16 @@ def top(
     data: DataOption = None,
     config: ConfigOption = None,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.2, metavar="SECONDS", help="Time between two looks.")
+        float, typer.Option("--interval", "-i", min=0.2, metavar="SECONDS", help="Time between two updates.")
     ] = 1.0,
     rows: Annotated[int, typer.Option(min=1, max=100, help="Rows of each table.")] = 12,
     sort: Annotated[
         str,
-        typer.Option(help="Subscriptions by: backlog, in_flight, waiting, delivered, rate, redelivered, dead, key."),
+        typer.Option(
+            help="Sort subscriptions by backlog, in_flight, waiting, delivered, rate, redelivered, dead or key."
+        ),
     ] = "backlog",
-    once: Annotated[bool, typer.Option("--once", help="Show it once and end, as for a script or a log.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and end, for a script or a log.")] = False,
 ) -> None:
     """Watch rates, topics and subscriptions of the broker that runs on this machine, until Ctrl-C.
 
@@ -109,8 +108,6 @@ def top(
     $ stompbroker top --sort waiting --rows 30
     $ stompbroker top --once
     """
-    from stompbroker.cli.outcome import run
-
     run(_watch, data_directory(data, config), interval, rows, sort if sort == "key" else f"-{sort}", once)
 
 

@@ -1,7 +1,7 @@
 """A STOMP 1.2 client that is just large enough for `publish` and `subscribe`.
 
-Law: bytes ↔ frames over one TCP connection, with its heart-beats kept and watched. What frames mean is the command's
-business; every way a conversation can fail is a `CommandFailed` with a sentence for the person at the terminal.
+Law: frames over one TCP connection, with heart-beats both ways. Every failure is a `CommandFailed` with a sentence for
+the person at the terminal.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ if TYPE_CHECKING:
 
 __all__ = ["DISCONNECT_RECEIPT", "StompClient", "connect", "render_disconnect"]
 
-#: Time for TCP and CONNECTED together, in seconds. A broker answers at once; a firewall that drops packets never.
+#: Time for the connection, and then for CONNECTED, in seconds. A broker answers at once; a firewall may never.
 CONNECT_TIMEOUT_S = 10.0
 
-#: Time for the receipt of DISCONNECT, in seconds: it comes after everything sent before it was dealt with.
+#: Time for the receipt of DISCONNECT, in seconds: the broker first finishes everything sent before.
 DISCONNECT_TIMEOUT_S = 10.0
 
-#: What we ask for in both directions, in milliseconds. A person does not notice a dead broker sooner.
+#: Interval we ask for in both directions, in milliseconds. A person does not notice a dead broker sooner.
 HEART_BEAT_MS = 10_000
 
 #: The broker counts as lost after this many heart-beat intervals of silence.
 HEART_BEAT_MARGIN = 2.0
 
-#: As much as a broker can be set to allow: what it delivered must not fail here.
+#: The most that a broker can be set to allow: what it delivered must not fail here.
 LIMITS = Limits(max_header_count=65_536, max_header_bytes=16 * 1024**2, max_body_bytes=1024**3)
 
 #: The receipt of DISCONNECT: after it nothing more comes.
 DISCONNECT_RECEIPT = "disconnect"
 
+_WHAT_TO_DO = (
+    'Start a broker with "stompbroker serve" (in a checkout: make serve), or name another one with --host and --port.'
+)
 _SERVER_COMMANDS = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
 _CHUNK_BYTES = 256 * 1024
 
@@ -55,7 +58,7 @@ class StompClient:
         self._stream = stream
         self._address = address
         self._reader = FrameReader(LIMITS, _require_server_command)
-        self._sending = trio.Lock()  # keeps one frame's bytes together: heart-beats come from a task of their own
+        self._sending = trio.Lock()  # keeps a frame's bytes together: another task sends heart-beats
         self._error: CommandFailed | None = None
         self._sends_every_s = float("inf")
         self._silence_limit_s = CONNECT_TIMEOUT_S
@@ -66,7 +69,7 @@ class StompClient:
             async with self._sending:
                 await self._stream.send_all(content)
         except trio.BrokenResourceError:
-            # The broker's last words, probably an ERROR, are better than ours: whoever receives gets them.
+            # `receive` fails too, and then may have the broker's ERROR, which says more.
             return
 
     async def receive(self) -> list[Frame]:
@@ -108,17 +111,13 @@ class StompClient:
         others: list[Frame] = []
         while True:
             frames = await self.receive()
-            is_found = False
-            for frame in frames:
-                if frame.command == "RECEIPT" and frame.headers.get("receipt-id") == receipt:
-                    is_found = True
-                else:
-                    others.append(frame)
-            if is_found:
+            rest = [one for one in frames if one.command != "RECEIPT" or one.headers.get("receipt-id") != receipt]
+            others += rest
+            if len(rest) < len(frames):
                 return others
 
     async def disconnect(self) -> None:
-        """Say goodbye and wait until the broker has dealt with all that was sent before."""
+        """Send DISCONNECT and wait for its receipt: then the broker has finished everything sent before."""
         await self.send(render_disconnect())
         with trio.move_on_after(DISCONNECT_TIMEOUT_S) as scope:
             await self.wait_receipt(DISCONNECT_RECEIPT)
@@ -147,7 +146,7 @@ class StompClient:
 
 
 def _require_server_command(head: Head) -> None:
-    """Asked by the reader for every kind of frame as soon as its headers are there, body or not."""
+    """The reader's check of each kind of frame, made before its body is read."""
     if head.command not in _SERVER_COMMANDS:
         raise PeerViolation(f"it says {head.command[:40]!r}")
 
@@ -157,7 +156,7 @@ def render_disconnect() -> bytes:
 
 
 def _intervals(heart_beat: str) -> tuple[float, float]:
-    """How often we must send, and after what silence the broker is lost; in seconds, infinite where not agreed."""
+    """How often we must send, and after what silence the broker is lost; in seconds, infinite if not agreed."""
     server_sends_ms, server_wants_ms = (int(part) for part in heart_beat.split(","))
     sends_every_s = max(HEART_BEAT_MS, server_wants_ms) / 1000 if server_wants_ms else float("inf")
     hears_every_s = max(HEART_BEAT_MS, server_sends_ms) / 1000 if server_sends_ms else float("inf")
@@ -173,12 +172,17 @@ def _refusal(error: Frame) -> CommandFailed:
 
 @asynccontextmanager
 async def connect(host: str, port: int, *, client_id: str | None = None) -> AsyncIterator[StompClient]:
-    """A connected client; the connection is closed at the end of the block, politely only after `disconnect`."""
+    """A connected client. The end of the block closes the connection, without a DISCONNECT."""
     address = f"{host}:{port}"
-    with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
-        stream = await _open(host, port)
-    if scope.cancelled_caught:
-        raise CommandFailed(f"{address} does not answer. {_WHAT_TO_DO}")
+    try:
+        with trio.fail_after(CONNECT_TIMEOUT_S):
+            stream = await trio.open_tcp_stream(host, port)
+    except trio.TooSlowError as error:
+        raise CommandFailed(f"{address} does not answer. {_WHAT_TO_DO}") from error
+    except socket.gaierror as error:
+        raise CommandFailed(f'There is no host called "{host}" ({error.strerror}). {_WHAT_TO_DO}') from error
+    except OSError as error:
+        raise CommandFailed(f"No broker listens on {address}. {_WHAT_TO_DO}") from error
     async with stream:
         client = StompClient(stream, address)
         await client.greet(host, client_id)
@@ -186,17 +190,3 @@ async def connect(host: str, port: int, *, client_id: str | None = None) -> Asyn
             nursery.start_soon(client.send_heart_beats)
             yield client
             nursery.cancel_scope.cancel()
-
-
-_WHAT_TO_DO = (
-    'Start a broker with "stompbroker serve" (in a checkout: make serve), or name another one with --host and --port.'
-)
-
-
-async def _open(host: str, port: int) -> trio.SocketStream:
-    try:
-        return await trio.open_tcp_stream(host, port)
-    except socket.gaierror as error:
-        raise CommandFailed(f'There is no host called "{host}" ({error.strerror}). {_WHAT_TO_DO}') from error
-    except OSError as error:
-        raise CommandFailed(f"No broker listens on {host}:{port}. {_WHAT_TO_DO}") from error

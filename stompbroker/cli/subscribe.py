@@ -1,8 +1,4 @@
-"""`stompbroker subscribe`: receive messages and show them.
-
-Law: a message is acknowledged only after it has been written out; what cannot be written is not acknowledged.
-Ctrl-C, a full count and a closed stdout (`| head`) all end politely, with DISCONNECT.
-"""
+"""`stompbroker subscribe`: receive messages and show them."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -18,10 +14,11 @@ from stompbroker.cli.options import (
     read_headers,
     require_utf8,
 )
+from stompbroker.cli.outcome import run
 
 __all__ = ["AckMode", "subscribe"]
 
-#: The same at every call, so that the same command resumes its subscription.
+#: Always the same, so that the same command resumes its subscription.
 DEFAULT_CLIENT_ID = "stompbroker-cli"
 
 #: Headers that the command sets itself, and what to use instead.
@@ -47,7 +44,7 @@ AckOption = Annotated[
     AckMode | None,
     typer.Option(
         "--ack",
-        help="auto: the broker forgets what it sent; otherwise each message is acknowledged once it is written.",
+        help="auto: the broker forgets what it has sent; otherwise a message is acknowledged once it is written.",
         show_default="auto; client-individual with --durable",
     ),
 ]
@@ -56,7 +53,7 @@ DurableOption = Annotated[
     typer.Option(
         "--durable",
         metavar="NAME",
-        help="Make or resume the durable subscription of this name: what comes while nobody is connected is kept.",
+        help="Create or resume the durable subscription of this name: the broker keeps messages for it.",
     ),
 ]
 ClientIdOption = Annotated[
@@ -64,7 +61,7 @@ ClientIdOption = Annotated[
     typer.Option(
         "--client-id",
         metavar="ID",
-        help="Who the client is; with --durable, half of the subscription's identity.",
+        help="Client id; with --durable, a part of the subscription's identity.",
         show_default=f"{DEFAULT_CLIENT_ID} with --durable",
     ),
 ]
@@ -74,10 +71,10 @@ CountOption = Annotated[
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        "--timeout", min=0.0, metavar="SECONDS", help="Stop when no message comes for so long.", show_default="wait"
+        "--timeout", min=0.0, metavar="SECONDS", help="Stop when no message comes for this long.", show_default="wait"
     ),
 ]
-#: Accepted because people type it; there is nothing else to do.
+#: Accepted because people type it; it is the default.
 FollowOption = Annotated[
     bool, typer.Option("--follow", "-f", show_default=False, help="Go on until Ctrl-C; the default.")
 ]
@@ -100,7 +97,7 @@ def subscribe(
 ) -> None:
     """Receive messages and show them, until Ctrl-C.
 
-    With --json each line is an object with headers, body and encoding ("text", or "base64" for what is not UTF-8).
+    With --json each line is an object with headers, body and encoding ("text", or "base64" if it is not UTF-8).
 
     A durable subscription belongs to a client id and a name: the same two resume it.
     It is kept when this command ends; "stompbroker subscriptions rm ID/NAME" deletes it.
@@ -123,11 +120,10 @@ def subscribe(
     _require_name(durable, "--durable")
     _require_name(client_id, "--client-id")
     headers = read_headers(header, reserved=_RESERVED if durable is None else _RESERVED | _RESERVED_WITH_DURABLE)
-    # What auto has handed to the network and nobody has read is lost; who asks for durable does not want that.
+    # With auto, messages on the network are lost if nobody reads them; a durable subscription must not lose any.
     default_ack = AckMode.AUTO if durable is None else AckMode.CLIENT_INDIVIDUAL
     address = broker_address(host, port)
 
-    from stompbroker.cli.outcome import run
     from stompbroker.cli.reception import Reception, choose_format, receive_all
 
     reception = Reception(
@@ -144,7 +140,7 @@ def subscribe(
 
 
 def _require_name(text: str | None, parameter: str) -> None:
-    """Refuse what cannot be said: CONNECT knows no escapes, and an empty name is none."""
+    """Refuse control characters, because CONNECT knows no escapes, and an empty name."""
     if text is not None:
         require_utf8(text, parameter)
         if not text or not text.isprintable():

@@ -1,26 +1,25 @@
-"""`stompbroker subscriptions`: the durable ones, and the end of one.
+"""`stompbroker subscriptions`: list the durable ones, or delete one.
 
-Law: asks over the control socket and shows the answer. Messages are given up only when a person has said so after
-seeing how many, or with --yes; a program that did not say so is refused.
+Law: messages are given up only with --yes, or after a person has seen how many and agreed.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory
-from stompbroker.cli.terminal import Column, print_uncut, say, say_json, uncut_table
+from stompbroker.cli.outcome import CommandFailed, ask_broker, require_consent, run
+from stompbroker.cli.terminal import print_uncut, say, say_json, table_of
 from stompbroker.cli.wording import counted, duration, to_the_second
 from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["make_subscriptions", "near", "table_of"]
+__all__ = ["commands", "near", "subscription_table"]
 
 #: Subscriptions in one answer: the most the broker gives.
 PAGE = 1_000
@@ -31,21 +30,17 @@ MAX_NEAR = 3
 Subscription = dict[str, Any]  # as `Control` describes it
 
 
-def make_subscriptions() -> typer.Typer:
-    """The command and what is below it."""
-    application = typer.Typer(rich_markup_mode="rich")
-    application.callback(invoke_without_command=True)(_list)
-    application.command("rm")(_remove)
-    return application
+commands = typer.Typer(rich_markup_mode="rich")
 
 
+@commands.callback(invoke_without_command=True)
 def _list(
     context: typer.Context, data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
     """List the durable subscriptions of the broker that runs on this machine; [bold]rm[/] deletes one.
 
-    Backlog: what it has still to get, for the first time or again.
-    In flight: what it has got and not acknowledged. Waiting: what it refused and will get again.
+    Backlog: messages still to be sent, for the first time or again. In flight: sent and not acknowledged.
+    Waiting: refused, and to be sent again later.
 
     Examples:
 
@@ -57,27 +52,28 @@ def _list(
     context.obj = {"data": data, "config": config, "as_json": as_json}
     if context.invoked_subcommand is not None:
         return
-    from stompbroker.cli.outcome import run
-
     found = run(_ask_for_all, data_directory(data, config))
     if as_json:
         say_json({"total": len(found), "subscriptions": found})
     elif found:
-        print_uncut(table_of(found, datetime.now(UTC)))
+        print_uncut(subscription_table(found, datetime.now(UTC)))
     else:
-        say("There are no durable subscriptions. A client makes one by giving it a name, for example:")
-        say("  stompbroker subscribe /topic/orders --durable invoices --client-id billing")
+        say(
+            "There are no durable subscriptions. A client makes one by giving it a name, for example:",
+            "  stompbroker subscribe /topic/orders --durable invoices --client-id billing",
+        )
 
 
+@commands.command("rm")
 def _remove(
     context: typer.Context,
-    key: Annotated[list[str], typer.Argument(metavar="KEY", help="Which one: as in the first column of the list.")],
+    key: Annotated[list[str], typer.Argument(metavar="KEY", help="Its name, as in the first column of the list.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if messages are given up.")] = False,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a durable subscription, and with it what it has still to get.
+    """Delete a durable subscription and its backlog.
 
     If messages are given up, you are asked first.
 
@@ -86,11 +82,8 @@ def _remove(
     $ stompbroker subscriptions rm billing/invoices
     $ stompbroker subscriptions rm "audit @ /topic/orders" --yes
     """
-    from stompbroker.cli.control_client import ask_broker
-    from stompbroker.cli.outcome import require_consent, run
-
     directory = data_directory(data or context.obj["data"], config or context.obj["config"])
-    # The blanks in a key are single ones, so it is known what was meant without quotes, too.
+    # A key has only single blanks, so it can be put together again if it came without quotes.
     one = run(_find, directory, " ".join(key))
 
     name, at_stake = one["key"], _at_stake(one)
@@ -101,7 +94,7 @@ def _remove(
             question="Give them up and delete it?",
             otherwise="Nothing was deleted.",
         )
-    answer = run(partial(ask_broker, directory, "remove_subscription", id=one["id"]))
+    answer = ask_broker(directory, "remove_subscription", id=one["id"])
     if as_json or context.obj["as_json"]:
         say_json(answer)
     else:
@@ -109,14 +102,14 @@ def _remove(
 
 
 def _at_stake(one: Subscription) -> str:
-    """What deleting it would lose, in words; empty if nothing."""
+    """What deleting it would lose, in words."""
     parts = [f"a backlog of {counted(one['backlog'], 'message')}"] if one["backlog"] else []
     parts += [f"{counted(one['in_flight'], 'message')} in flight"] if one["in_flight"] else []
     return " and ".join(parts)
 
 
 async def _ask_for_all(directory: Path, text: str = "") -> list[Subscription]:
-    """All durable ones that contain the text, by key."""
+    """All durable subscriptions whose key contains the text, by key."""
     from stompbroker.cli.control_client import connect
 
     found: list[Subscription] = []
@@ -131,9 +124,7 @@ async def _ask_for_all(directory: Path, text: str = "") -> list[Subscription]:
 
 
 async def _find(directory: Path, key: str) -> Subscription:
-    """The one that is meant. Raises CommandFailed with what could be."""
-    from stompbroker.cli.outcome import CommandFailed
-
+    """The subscription with this key. Raises CommandFailed, with similar keys."""
     for one in await _ask_for_all(directory, key):
         if one["key"] == key:
             return one
@@ -145,25 +136,28 @@ async def _find(directory: Path, key: str) -> Subscription:
 
 
 def near(subscriptions: Iterable[Mapping[str, Any]], key: str) -> list[str]:
-    """Keys that may have been meant, the likeliest first."""
+    """Similar keys, the likeliest first."""
     from difflib import get_close_matches
 
     return get_close_matches(key, [one["key"] for one in subscriptions], n=MAX_NEAR)
 
 
-def table_of(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
-    """One row each, in the order given; there must be one."""
-    columns = {
-        Column("name"): lambda one: one["key"],
-        Column("destination", folds=True): lambda one: visible(one["destination"]),
-        Column("ack", folds=True): lambda one: one["ack"].removeprefix("client-"),
-        Column("state", folds=True): lambda one: _state(one, now),
-        Column("backlog", is_number=True): lambda one: f"{one['backlog']:,}",
-        Column("in flight", is_number=True): lambda one: f"{one['in_flight']:,}",
-        Column("waiting", is_number=True): lambda one: f"{one['waiting']:,}",
-        Column("created", is_number=True): lambda one: to_the_second(one["created_at"]),
-    }
-    return uncut_table(columns, subscriptions)
+def subscription_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
+    return table_of(
+        subscriptions,
+        {
+            "name": lambda one: one["key"],
+            "destination": lambda one: visible(one["destination"]),
+            "ack": lambda one: one["ack"].removeprefix("client-"),
+            "state": lambda one: _state(one, now),
+            "backlog": lambda one: f"{one['backlog']:,}",
+            "in flight": lambda one: f"{one['in_flight']:,}",
+            "waiting": lambda one: f"{one['waiting']:,}",
+            "created": lambda one: to_the_second(one["created_at"]),
+        },
+        right=("backlog", "in flight", "waiting", "created"),
+        folds=("destination", "ack", "state"),
+    )
 
 
 def _state(one: Mapping[str, Any], now: datetime) -> str:

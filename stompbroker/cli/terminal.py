@@ -1,29 +1,31 @@
 """The one way out: what commands print for people, and as JSON for programs.
 
 Law: no other file of `cli/` prints (tests/cli/test_hostile_names.py). Whatever passes is text and never markup, and is
-made readable here, whoever chose it: a line stays one line. Bodies that a person asked for byte by byte go past it.
+made readable here: a line stays one line. Bodies that a person asked for byte by byte bypass it.
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from typing import TypeAlias
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
+    #: Heading → what stands below it for one entry.
+    Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
+
 __all__ = [
-    "Column",
     "as_json",
     "ask",
     "complain",
@@ -33,13 +35,13 @@ __all__ = [
     "say",
     "say_json",
     "shown",
-    "uncut_table",
+    "table_of",
 ]
 
-#: Wider than any row: the longest names are a few hundred signs.
+#: Wider than any row: the longest names are a few hundred characters.
 MAX_WIDTH = 1_000_000
 
-#: What is left, in signs, of a column that folds when there is no room; and what is between two columns.
+#: Narrowest width of a column that folds, in characters, and the space between two columns.
 FOLDED_WIDTH, COLUMN_GAP = 12, 2
 
 
@@ -50,12 +52,12 @@ def say(*lines: str, err: bool = False, bold: bool = False) -> None:
 
 
 def complain(sentence: str) -> None:
-    """What went wrong, on stderr. Line breaks are the sentence's own: what others wrote in it is readable already."""
+    """What went wrong, on stderr. Its line breaks are kept: texts of others in it have been made readable before."""
     typer.echo(f"stompbroker: {readable(sentence, keeps_lines=True)}", err=True)
 
 
 def ask(question: str) -> None:
-    """On stderr, because stdout is for what comes of it; the answer is typed behind it."""
+    """On stderr, because stdout is for results; the caller reads the answer."""
     typer.echo(f"{readable(question)} [y/N] ", err=True, nl=False)
 
 
@@ -84,7 +86,7 @@ def open_console(*, err: bool = False) -> Console:
 
 @contextmanager
 def progress_bar(text: str | None, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Yields what to call with how much is done. On stderr, because stdout is for the summary; None for no bar."""
+    """Yields a function to call with the number of things done. On stderr; without a text there is no bar."""
     if text is None:
         yield lambda _done: None
         return
@@ -96,44 +98,62 @@ def progress_bar(text: str | None, total: int | None) -> Iterator[Callable[[int]
         yield lambda done: progress.update(task, completed=done)
 
 
-# Tables in which what is there to be copied is neither cut nor wrapped ------------------------------------------------
+def table_of(
+    entries: Iterable[Any],
+    columns: Columns,
+    *,
+    right: Collection[str] = (),
+    folds: Collection[str] = (),
+    is_cut: bool = False,
+    style: Callable[[Any], str] = lambda _entry: "",
+) -> Table:
+    """One row for each entry, in the order given. People copy names and ids: print it with `print_uncut`.
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    is_number: bool = False
-    folds: bool = False  # goes on below itself where the terminal is too narrow
-
-
-def uncut_table(columns: Mapping[Column, Callable[[Any], str]], entries: Iterable[Mapping[str, Any]]) -> Table:
-    """One row each, in the order given; there must be one. To be printed with `print_uncut`."""
+    Columns in `right` are aligned right. Those in `folds` continue on the next line where the terminal is too narrow.
+    `is_cut` is for a screen that must fit: what has no room ends in an ellipsis.
+    """
     from rich.cells import cell_len
     from rich.table import Table
 
-    rows = [[readable(cell(entry)) for cell in columns.values()] for entry in entries]
+    rows = [(style(entry), [readable(cell(entry)) for cell in columns.values()]) for entry in entries]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
-        if column.folds:
-            table.add_column(column.name, overflow="fold")
-        else:
-            # Rich would take a blank for a place to cut.
-            width = max(cell_len(text) for text in (column.name, *cells))
-            table.add_column(
-                column.name, justify="right" if column.is_number else "left", no_wrap=True, min_width=width
-            )
-    for row in rows:
-        table.add_row(*map(shown, row))
+    for number, heading in enumerate(columns):
+        # Without a minimum, Rich cuts also what must not wrap.
+        needed = max([cell_len(heading), *(cell_len(cells[number]) for _, cells in rows)])
+        if heading in folds:
+            needed = min(needed, max(FOLDED_WIDTH, len(heading)))
+        table.add_column(
+            heading,
+            justify="right" if heading in right else "left",
+            no_wrap=heading not in folds,
+            overflow="ellipsis" if is_cut else "fold",
+            min_width=None if is_cut else needed,
+        )
+    for row_style, cells in rows:
+        table.add_row(*(shown(cell, row_style) for cell in cells))
     return table
 
 
-def print_uncut(table: Table, console: Console | None = None) -> None:
-    """As wide as the terminal, or wider if something had to be cut; elsewhere one line for each row, however long."""
+def print_uncut(*parts: RenderableType, console: Console | None = None) -> None:
+    """Print tables and texts. A table fits the terminal, with narrow gaps if need be, unless something had to be cut.
+
+    Elsewhere than on a terminal each row of a table is one line, however long.
+    """
+    from rich.table import Table
+
     console = console or open_console()
-    if console.is_terminal:
-        needed = sum((column.min_width or FOLDED_WIDTH) + COLUMN_GAP for column in table.columns)
-        console.width = max(console.width, needed)
-    else:
-        console.width = console.measure(table, options=console.options.update(max_width=MAX_WIDTH)).maximum
-    console.print(table)
+    width = console.width
+    for part in parts:
+        console.width = width
+        if not isinstance(part, Table):
+            pass
+        elif console.is_terminal:
+            gaps = len(part.columns) - 1
+            needed = sum(column.min_width or 0 for column in part.columns)
+            if needed + gaps <= width < needed + COLUMN_GAP * gaps:
+                part.padding = (0, 1, 0, 0)
+            else:
+                console.width = max(width, needed + COLUMN_GAP * gaps)
+        else:
+            console.width = console.measure(part, options=console.options.update(max_width=MAX_WIDTH)).maximum
+        console.print(part)

@@ -1,18 +1,15 @@
-"""`stompbroker trace`: what has become of one message.
-
-Law: asks over the control socket and shows the answer; every state is the broker's.
-"""
+"""`stompbroker trace`: what has become of one message. Every state shown is the broker's answer."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory, require_utf8
-from stompbroker.cli.terminal import Column, complain, print_uncut, say, say_json, uncut_table
-from stompbroker.cli.wording import moment, relative
+from stompbroker.cli.outcome import ExitCode, ask_broker
+from stompbroker.cli.terminal import complain, print_uncut, say, say_json, table_of
+from stompbroker.cli.wording import moment, relative, size
 from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
@@ -25,13 +22,13 @@ _DEAD_LETTERS = "DLQ."
 
 def trace(
     message_id: Annotated[
-        str, typer.Argument(metavar="MESSAGE-ID", help="As in the header message-id of a MESSAGE, or of a dead letter.")
+        str, typer.Argument(metavar="MESSAGE-ID", help="The message-id header of a MESSAGE or of a dead letter.")
     ],
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where a message lies, and for each subscription how far it is with it.
+    """Show where a message is stored, and how far each subscription has got with it.
 
     The exit code is 1 if the message is nowhere.
 
@@ -40,12 +37,8 @@ def trace(
     $ stompbroker trace 5f0c9a3e-4-1207
     $ stompbroker trace 5f0c9a3e-4-1207 --json | jq .found[].subscriptions
     """
-    from stompbroker.cli.control_client import SEARCH_TIMEOUT_S, ask_broker
-    from stompbroker.cli.outcome import ExitCode, run
-
     require_utf8(message_id, "MESSAGE-ID")
-    directory = data_directory(data, config)
-    answer = run(partial(ask_broker, directory, "trace", timeout_s=SEARCH_TIMEOUT_S, message_id=message_id))
+    answer = ask_broker(data_directory(data, config), "trace", message_id=message_id)
     if as_json:
         say_json(answer)
     else:
@@ -69,16 +62,14 @@ def _print(answer: dict[str, Any]) -> None:
 
 
 def place(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
-    """Where it lies: a title, and what is to be said about it besides."""
-    from stompbroker.config import bytes_as_text
-
+    """Where the message is: a title, then lines about it."""
     topic, offset = visible(found["topic"].removeprefix(_DEAD_LETTERS)), found["offset"]
     if found["is_dead_letter"]:
         yield f"Dead letter {offset} of {topic}"
     else:
         yield f"Topic {visible(found['topic'])}, offset {offset}"
     expires = f", expires {relative(found['expires_at'], now)}" if found["expires_at"] else ""
-    yield f"  published {moment(found['published_at'], now)}, {bytes_as_text(found['body_bytes'])}{expires}"
+    yield f"  published {moment(found['published_at'], now)}, {size(found['body_bytes'])}{expires}"
     if found["is_dead_letter"]:
         yield f"  stompbroker dead-letters show {topic} {offset}"
     if not found["subscriptions"]:
@@ -86,19 +77,22 @@ def place(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 
 def progress_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime) -> "Table":
-    """One row for each subscription, in the order given; there must be one."""
-    columns = {
-        Column("subscription"): lambda one: one["subscription"],
-        Column("state", folds=True): lambda one: one["state"] + ("" if one["connected"] else " (not connected)"),
-        Column("attempts", is_number=True): lambda one: "" if one["attempts"] is None else f"{one['attempts']:,}",
-        Column("first attempt"): lambda one: relative(one["first_attempt_at"], now),
-        Column("last attempt"): lambda one: relative(one["last_attempt_at"], now),
-        Column("next attempt"): lambda one: _due(one["next_attempt_at"], now),
-        Column("last reason", folds=True): lambda one: one["reason"] or "",
-    }
-    return uncut_table(columns, subscriptions)
+    return table_of(
+        subscriptions,
+        {
+            "subscription": lambda one: one["subscription"],
+            "state": lambda one: one["state"] + ("" if one["connected"] else " (not connected)"),
+            "attempts": lambda one: "" if one["attempts"] is None else f"{one['attempts']:,}",
+            "first attempt": lambda one: relative(one["first_attempt_at"], now),
+            "last attempt": lambda one: relative(one["last_attempt_at"], now),
+            "next attempt": lambda one: _due(one["next_attempt_at"], now),
+            "last reason": lambda one: one["reason"] or "",
+        },
+        right=("attempts",),
+        folds=("state", "last reason"),
+    )
 
 
 def _due(instant: str | None, now: datetime) -> str:
-    """What is overdue is about to happen."""
+    """An overdue attempt is about to happen."""
     return "now" if instant and datetime.fromisoformat(instant) <= now else relative(instant, now)

@@ -1,7 +1,6 @@
 """How numbers, times and labelled values read in what commands print.
 
-Law: pure; the caller supplies `now`. Instants come as the broker writes them, ISO 8601 in UTC, and None where there is
-none. What strangers write is made readable by `visible_text`.
+Law: pure; the caller supplies `now`. Instants are texts as the broker writes them, ISO 8601 in UTC, or None.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from stompbroker.visible_text import readable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["counted", "duration", "in_one_piece", "labelled", "moment", "relative", "to_the_second"]
+__all__ = ["counted", "duration", "in_one_piece", "labelled", "moment", "relative", "size", "to_the_second"]
 
-#: A blank at which no line is broken. `readable` lets none through, so it is ours wherever it stands.
+#: A blank at which no line is broken. `readable` lets none through, so each one is ours.
 _UNBREAKABLE = "\xa0"
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -27,8 +26,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def size(number: int) -> str:
+    """Bytes in the largest binary unit."""
+    from stompbroker.config import bytes_as_text
+
+    return bytes_as_text(number)
+
+
 def duration(seconds: float) -> str:
-    """In the largest unit of which there is at least one."""
+    """In whole units, the largest that fit."""
     for length, unit in _UNITS:
         if seconds >= length:
             return f"{seconds // length:,.0f} {unit}"
@@ -60,10 +66,7 @@ def in_one_piece(name: str) -> str:
 
 
 def labelled(pairs: Iterable[tuple[str, str]], *, width: int | None) -> list[str]:
-    """One line for each label and value; values that are longer than `width` leaves room for go on below themselves.
-
-    Nothing is broken but at blanks, and without a width nothing is.
-    """
+    """One line for each label and value. A value too long for `width` is wrapped at blanks; None wraps nothing."""
     pairs = list(pairs)
     label_width = max(len(label) for label, _ in pairs)
     lines = []

@@ -43,11 +43,11 @@ class SettingsError(OperatorError):
 def load(
     config_file: Path | None = None, *, flags: Mapping[str, object] | None = None, assignments: Sequence[str] = ()
 ) -> Settings:
-    """Settings from all sources. `flags` have an option of their own (key → value); `assignments` are `KEY=VALUE`.
+    """Settings from all sources. `flags` are by key, None if not given; `assignments` are `KEY=VALUE`.
 
     Raises SettingsError, which names every mistake found.
     """
-    given = flags or {}
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
     layers = _Layers()
     layers.add_file(config_file)
     layers.add_environment()

@@ -102,7 +102,7 @@ def test_on_a_narrow_terminal_neither_a_subscription_nor_an_id_is_cut(width: int
     console = Console(width=width, force_terminal=True, no_color=True)
     one = letter(1, subscription="s" * 50, reason="because of something that takes many words to say")
     with console.capture() as capture:
-        print_uncut(letter_table([one], NOW), console)
+        print_uncut(letter_table([one], NOW), console=console)
 
     first = capture.get().splitlines()[1]
     assert "s" * 50 in first

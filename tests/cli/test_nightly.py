@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.cli.nightly import has_report_of, next_start
+from stompbroker.cli.report import has_report_of, next_start
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import trio
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from stompbroker.cli.overview import MAX_ROWS, overview
 from stompbroker.cli.stats import ask_for_statistics
+from stompbroker.cli.terminal import print_uncut
 
 STORE = {
     "engine": "sqlite",
@@ -87,11 +89,10 @@ ANSWER: dict[str, Any] = {
 
 def printed(first: dict[str, Any], second: dict[str, Any], *, width: int = 80) -> list[list[str]]:
     """The lines on an ordinary terminal, each as its words."""
-    console = Console(width=width, no_color=True)
+    console = Console(width=width, no_color=True, force_terminal=True)
     with console.capture() as capture:
-        for part in overview(first, second):
-            console.print(part)
-    return [line.split() for line in capture.get().splitlines()]
+        print_uncut(*overview(first, second), console=console)
+    return [line.split() for line in re.sub(r"\x1b\[\d*m", "", capture.get()).splitlines()]
 
 
 def later(**totals: int) -> dict[str, Any]:
@@ -121,6 +122,16 @@ def test_a_durable_subscription_has_its_name_and_may_be_without_a_connection() -
     lines = [" ".join(words) for words in printed(answer, answer, width=120)]
 
     assert "shop/[red] (prices.*) away client 88 12 2 900 6 0" in lines
+
+
+def test_a_heading_is_not_broken_on_a_narrow_terminal() -> None:
+    answer = copy.deepcopy(ANSWER)
+    answer["subscriptions"][0] |= {"durable": True, "key": "shop/invoices", "ack": "client-individual"}
+
+    lines = [" ".join(words) for words in printed(answer, answer)]
+
+    assert "subscription conn ack backlog in flight waiting sent again dropped" in lines
+    assert "shop/invoices 7 individual 88 12 2 900 6 0" in lines
 
 
 def store_line(**changes: object) -> str:

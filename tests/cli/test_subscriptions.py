@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from stompbroker.cli.subscriptions import near, table_of
+from stompbroker.cli.subscriptions import near, subscription_table
 from stompbroker.cli.terminal import print_uncut
 from tests.cli.conftest import running_broker
 from tests.cli.scripted_answers import addressed, named, scripted_subscriptions
@@ -63,7 +63,7 @@ def test_on_a_narrow_terminal_other_columns_fold_before_a_name_does(width: int) 
     console = Console(width=width, force_terminal=True, no_color=True)
     one = addressed("a name", "/topic/" + "d" * 60, backlog=1234567, connected=True, peer="192.0.2.1:5000")
     with console.capture() as capture:
-        print_uncut(table_of([one], datetime.now(UTC)), console)
+        print_uncut(subscription_table([one], datetime.now(UTC)), console=console)
 
     _, first, *more = capture.get().splitlines()
     assert first.startswith(f"a%20name @ {'d' * 60}  ")
@@ -78,7 +78,7 @@ def test_on_a_narrow_terminal_other_columns_fold_before_a_name_does(width: int) 
 def test_the_age_is_in_the_largest_unit(seconds: int, age: str) -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
 
-    table = table_of([named("c", "n")], now)
+    table = subscription_table([named("c", "n")], now)
 
     assert [str(cell) for cell in table.columns[3].cells] == [f"last seen {age} ago"]
 

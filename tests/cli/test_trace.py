@@ -125,7 +125,7 @@ def test_a_subscription_is_never_cut(width: int) -> None:
     console = Console(width=width, force_terminal=True, no_color=True)
     one = progress("s" * 60, "waiting", reason="a reason that takes many words to say, and a few more")
     with console.capture() as capture:
-        print_uncut(progress_table([one], NOW), console)
+        print_uncut(progress_table([one], NOW), console=console)
 
     assert capture.get().splitlines()[1].startswith("s" * 60 + "  ")
 
