@@ -1,39 +1,115 @@
-"""Settings that can work together.
+"""All settings of one broker, checked against each other, and what they mean to the rest of the broker.
 
-Law: only what really cannot work is refused, each with a sentence that says why and what to do. What is merely
-unwise, such as a max_transaction_bytes below max_body_bytes (the largest bodies then go outside of transactions
-only), is the operator's choice.
+Law: only what cannot work is refused, with a sentence that says why and what to do. What is merely unwise, such as a
+max_transaction_bytes below max_body_bytes, is the operator's choice. Settings are flat, because people write them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, final
 
-from pydantic import model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic_settings import NoDecode
 
-from stompbroker.config.quantities import bytes_as_text
-from stompbroker.config.settings import UncheckedSettings
-from stompbroker.delivery import Pattern, SlowSubscriber, parse_pattern
+from stompbroker.clock import NANOSECONDS
+from stompbroker.config.places import lake_place
+from stompbroker.config.settings import GeneralSettings, Kind, bytes_as_text
+from stompbroker.delivery import (
+    DeliveryPolicy,
+    IdlePolicy,
+    Pattern,
+    Retention,
+    SlowSubscriber,
+    TopicPolicies,
+    TopicPolicy,
+    parse_pattern,
+)
 from stompbroker.errors import InvalidDestination
+from stompbroker.stomp import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from stompbroker.config.topic_settings import TopicSettings
+    from stompbroker.sessions import SessionSettings
 
-__all__ = ["Contradicting", "Contradiction", "Settings"]
+__all__ = ["Contradicting", "Settings", "TopicSettings"]
 
 #: A body or a transaction is held whole while it arrives. As a divisor of `memory_limit`: a few clients that send
 #: their largest at the same moment must not fill the budget all connections live on.
 LARGEST_PIECE_DIVISOR = 4
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """The keys that do not go together, and the sentence about them."""
+# What a [[topics]] table may override --------------------------------------------------------------------------------
 
+#: Settings with the same name in a policy.
+PLAIN: Final = ("slow_subscriber", "window_bytes", "window_messages", "block_timeout_s", "message_ttl_ms")
+
+#: Field of a policy → its type, and for each field of that type the setting.
+PARTS: Final[Mapping[str, tuple[type, Mapping[str, str]]]] = {
+    "delivery": (
+        DeliveryPolicy,
+        {
+            "first_delay_ms": "redelivery_first_delay_ms",
+            "multiplier": "redelivery_multiplier",
+            "max_delay_ms": "redelivery_max_delay_ms",
+            "jitter": "redelivery_jitter",
+            "max_attempts": "max_attempts",
+            "ack_deadline_ms": "ack_deadline_ms",
+            "when_used_up": "when_used_up",
+        },
+    ),
+    "retention": (
+        Retention,
+        {"age_s": "retain_s", "max_bytes": "retain_bytes", "max_messages": "retain_messages"},
+    ),
+    "idle": (
+        IdlePolicy,
+        {
+            "warn_after_s": "idle_warning_s",
+            "delete_after_s": "idle_delete_s",
+            "deletes_unsettled": "idle_delete_unsettled",
+        },
+    ),
+}
+
+#: All settings that a table may have.
+PER_TOPIC: Final = (*PLAIN, *(key for _, keys in PARTS.values() for key in keys.values()))
+
+
+class _Table(BaseModel):
+    """One `[[topics]]` table: for the topics that match `pattern`, what differs from the general settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pattern: Annotated[str, Field(min_length=1), Kind('a destination or a pattern such as "prices.*"')]
+
+    def overrides(self) -> dict[str, Any]:
+        """What it sets, by the keys of the general settings."""
+        return self.model_dump(exclude={"pattern"}, exclude_none=True)
+
+
+if TYPE_CHECKING:
+    TopicSettings = _Table
+else:
+    _general = {key: GeneralSettings.model_fields[key] for key in PER_TOPIC}
+    # `Field()` is there because Annotated needs at least one annotation.
+    _types = {key: Annotated[one.annotation, Field(), *one.metadata] | None for key, one in _general.items()}
+    TopicSettings = create_model(
+        "TopicSettings", __base__=_Table, **{key: (kind, None) for key, kind in _types.items()}
+    )
+
+
+def _policy(values: Mapping[str, Any]) -> TopicPolicy:
+    """The policy for these settings, all of which must be there, by their keys."""
+    parts = {name: part(**{field: values[key] for field, key in keys.items()}) for name, (part, keys) in PARTS.items()}
+    return TopicPolicy(**{key: values[key] for key in PLAIN}, **parts)
+
+
+# All of them ---------------------------------------------------------------------------------------------------------
+
+
+class _Contradiction(NamedTuple):
     keys: tuple[str, ...]
     sentence: str
 
@@ -41,14 +117,26 @@ class Contradiction:
 class Contradicting(ValueError):
     """Carries what was found through pydantic, which knows only ValueErrors."""
 
-    def __init__(self, found: Sequence[Contradiction]) -> None:
+    def __init__(self, found: Sequence[_Contradiction]) -> None:
         super().__init__(" ".join(one.sentence for one in found))
         self.found = found
 
 
+def _read_tables(value: object) -> object:
+    """A file gives tables; an environment variable or a flag gives JSON."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
 @final
-class Settings(UncheckedSettings):
+class Settings(GeneralSettings):
     """All settings of one broker."""
+
+    topics: Annotated[
+        tuple[TopicSettings, ...],
+        NoDecode,
+        BeforeValidator(_read_tables),
+        Kind("[[topics]] tables in a file, or the same as a JSON list of objects"),
+    ] = Field(default=(), description="Exceptions for some topics; only the first table that matches a topic counts")
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Settings:
@@ -57,110 +145,148 @@ class Settings(UncheckedSettings):
             raise Contradicting(found)
         return self
 
+    @property
+    def lake_place(self) -> str:
+        """An absolute path or a URL."""
+        return lake_place(self.lake, self.data)
 
-def _contradictions(settings: UncheckedSettings) -> Iterator[Contradiction]:
+    def for_sessions(self) -> SessionSettings:
+        # Imported here, because every command reads settings and only a broker has sessions.
+        from stompbroker.sessions import SessionSettings
+
+        return SessionSettings(
+            limits=Limits(
+                max_header_count=self.max_header_count,
+                max_header_bytes=self.max_header_bytes,
+                max_body_bytes=self.max_body_bytes,
+                max_transactions=self.max_transactions,
+                max_transaction_frames=self.max_transaction_frames,
+                max_transaction_bytes=self.max_transaction_bytes,
+            ),
+            after_frame=b"\n" if self.trailing_lf else b"",
+            heart_beat_send_ms=self.heart_beat_send_ms,
+            heart_beat_want_ms=self.heart_beat_want_ms,
+            heart_beat_margin=self.heart_beat_margin,
+            connect_timeout_ns=int(self.connect_timeout_s * NANOSECONDS),
+            max_subscriptions=self.max_subscriptions,
+            max_durable_subscriptions=self.max_durable_subscriptions,
+            default_prefetch=self.default_prefetch,
+            max_prefetch=self.max_prefetch,
+            max_waiting=self.max_waiting,
+            transaction_timeout_ns=int(self.transaction_timeout_s * NANOSECONDS),
+            parking_bytes=self.parking_bytes,
+            block_timeout_ns=int(self.block_timeout_s * NANOSECONDS),
+        )
+
+    def policy(self, table: TopicSettings | None = None) -> TopicPolicy:
+        """The general policy, or that of the topics of one table."""
+        return _policy(self._for_topics() | (table.overrides() if table else {}))
+
+    def policies(self) -> TopicPolicies:
+        """The policies of all topics, in the order in which they are tried.
+
+        Dead letters have a retention of their own and do not expire, unless a table says so.
+        """
+        general = self._for_topics()
+        dead_letters = general | {
+            "retain_s": self.dead_letter_retain_s,
+            "retain_bytes": self.dead_letter_retain_bytes,
+            "retain_messages": 0,
+            "message_ttl_ms": 0,
+        }
+        overrides = []
+        for table in self.topics:
+            pattern = parse_pattern(table.pattern)
+            base = dead_letters if pattern.is_of_dead_letters else general
+            overrides.append((pattern, _policy(base | table.overrides())))
+        return TopicPolicies(_policy(general), tuple(overrides), _policy(dead_letters))
+
+    def _for_topics(self) -> dict[str, Any]:
+        """The general value of everything that a table may override."""
+        return {key: getattr(self, key) for key in PER_TOPIC}
+
+
+def _contradictions(settings: Settings) -> Iterator[_Contradiction]:
     if settings.default_prefetch > settings.max_prefetch:
-        yield Contradiction(
+        yield _Contradiction(
             ("default_prefetch", "max_prefetch"),
             f"default_prefetch ({settings.default_prefetch}) is above max_prefetch ({settings.max_prefetch}): "
             "a subscriber that names no number would get more than is allowed; lower the one or raise the other.",
         )
-    yield from _open_to_everybody(settings)
-    yield from _too_large_for_memory(settings)
-    for number, table in enumerate((None, *settings.topics)):
-        yield from _unworkable_policy(settings, number, table)
-    yield from _useless_patterns(settings.topics)
-
-
-def _open_to_everybody(settings: UncheckedSettings) -> Iterator[Contradiction]:
     if settings.http_token and settings.http_token_file:
-        yield Contradiction(
+        yield _Contradiction(
             ("http_token", "http_token_file"), "http_token and http_token_file are two tokens; give one of them."
         )
-    is_local = settings.http_host == "localhost" or settings.http_host in ("127.0.0.1", "::1")
+    is_local = settings.http_host in ("localhost", "127.0.0.1", "::1")
     if settings.http_enabled and not is_local and not settings.http_token and not settings.http_token_file:
-        yield Contradiction(
+        yield _Contradiction(
             ("http_host", "http_token", "http_token_file"),
-            f"http_host ({settings.http_host}) can be reached from elsewhere, and then whoever reaches it may delete "
+            f"http_host ({settings.http_host}) can be reached from elsewhere, and anybody who reaches it may delete "
             "subscriptions; set http_token or http_token_file, or leave http_host at 127.0.0.1.",
         )
-
-
-def _too_large_for_memory(settings: UncheckedSettings) -> Iterator[Contradiction]:
     largest_bytes = settings.memory_limit // LARGEST_PIECE_DIVISOR
-    pieces = {"max_body_bytes": settings.max_body_bytes, "max_transaction_bytes": settings.max_transaction_bytes}
-    for key, size in pieces.items():
-        if size > largest_bytes:
-            yield Contradiction(
+    for key in ("max_body_bytes", "max_transaction_bytes"):
+        if (size := getattr(settings, key)) > largest_bytes:
+            yield _Contradiction(
                 (key, "memory_limit"),
                 f"{key} ({bytes_as_text(size)}) is above a quarter of memory_limit "
                 f"({bytes_as_text(settings.memory_limit)}): a few clients could take the memory of all; "
                 f"lower it to {bytes_as_text(largest_bytes)} or raise memory_limit.",
             )
+    yield from _unworkable(settings, settings.policy())
+    for number, table in enumerate(settings.topics, start=1):
+        for keys, sentence in _unworkable(settings, settings.policy(table)):
+            # A table is blamed only for what it sets itself.
+            if not table.overrides().keys().isdisjoint(keys):
+                yield _Contradiction(("topics", *keys), f'topics table {number} ("{table.pattern}"): {sentence}')
+    yield from _useless_patterns(settings.topics)
 
 
-def _unworkable_policy(
-    settings: UncheckedSettings, number: int, table: TopicSettings | None
-) -> Iterator[Contradiction]:
-    """The general policy has no table; a table is blamed only for what it sets itself."""
-    policy = settings.policy(table)
-    place, in_topics = ("", ()) if table is None else (f'topics table {number} ("{table.pattern}"): ', ("topics",))
-
-    def sets(*keys: str) -> bool:
-        return table is None or not table.overrides().keys().isdisjoint(keys)
-
-    def contradiction(keys: tuple[str, ...], sentence: str) -> Contradiction:
-        return Contradiction((*in_topics, *keys), place + sentence)
-
-    if policy.window_bytes > settings.memory_limit and sets("window_bytes"):
-        yield contradiction(
+def _unworkable(settings: Settings, policy: TopicPolicy) -> Iterator[_Contradiction]:
+    delivery, idle = policy.delivery, policy.idle
+    if policy.window_bytes > settings.memory_limit:
+        yield _Contradiction(
             ("window_bytes", "memory_limit"),
             f"window_bytes ({bytes_as_text(policy.window_bytes)}) is above memory_limit "
             f"({bytes_as_text(settings.memory_limit)}): one slow subscriber would stop the publishers of all topics "
             "before the window of its own is full; lower the one or raise the other.",
         )
-    keys = ("slow_subscriber", "block_timeout_s")
-    if policy.slow_subscriber is SlowSubscriber.BLOCK and policy.block_timeout_s == 0 and sets(*keys):
-        yield contradiction(
-            keys,
+    if policy.slow_subscriber is SlowSubscriber.BLOCK and policy.block_timeout_s == 0:
+        yield _Contradiction(
+            ("slow_subscriber", "block_timeout_s"),
             'slow_subscriber "block" with a block_timeout_s of 0 would block nobody, but disconnect every '
             'subscriber that falls behind; say so with slow_subscriber "disconnect", or give it time.',
         )
-    delivery = policy.delivery
-    keys = ("redelivery_first_delay_ms", "redelivery_max_delay_ms")
-    if delivery.first_delay_ms > delivery.max_delay_ms and sets(*keys):
-        yield contradiction(
-            keys,
+    if delivery.first_delay_ms > delivery.max_delay_ms:
+        yield _Contradiction(
+            ("redelivery_first_delay_ms", "redelivery_max_delay_ms"),
             f"redelivery_first_delay_ms ({delivery.first_delay_ms}) is above redelivery_max_delay_ms "
             f"({delivery.max_delay_ms}): no wait could be as long as the first one; lower the one or raise the other.",
         )
-    idle = policy.idle
-    keys = ("idle_delete_unsettled", "idle_delete_s")
-    if idle.deletes_unsettled and idle.delete_after_s == 0 and sets(*keys):
-        yield contradiction(
-            keys,
+    if idle.deletes_unsettled and idle.delete_after_s == 0:
+        yield _Contradiction(
+            ("idle_delete_unsettled", "idle_delete_s"),
             "idle_delete_unsettled is true while idle_delete_s is 0: no durable subscription would ever be deleted; "
             "say after which time, or leave it false.",
         )
-    keys = ("idle_delete_s", "idle_warning_s")
-    if 0 < idle.delete_after_s < idle.warn_after_s and sets(*keys):
-        yield contradiction(
-            keys,
+    if 0 < idle.delete_after_s < idle.warn_after_s:
+        yield _Contradiction(
+            ("idle_delete_s", "idle_warning_s"),
             f"idle_delete_s ({idle.delete_after_s}) is below idle_warning_s ({idle.warn_after_s}): the warning would "
             "come after the deletion; lower idle_warning_s, or set it to 0 for no warning.",
         )
 
 
-def _useless_patterns(topics: Sequence[TopicSettings]) -> Iterator[Contradiction]:
+def _useless_patterns(topics: Sequence[TopicSettings]) -> Iterator[_Contradiction]:
     first_with: dict[Pattern, int] = {}
     for number, table in enumerate(topics, start=1):
         try:
             earlier = first_with.setdefault(parse_pattern(table.pattern), number)
         except InvalidDestination as error:
-            yield Contradiction(("topics",), f'topics table {number}: pattern "{table.pattern}": {error}')
+            yield _Contradiction(("topics",), f'topics table {number}: pattern "{table.pattern}": {error}')
             continue
         if earlier != number:
-            yield Contradiction(
+            yield _Contradiction(
                 ("topics",),
                 f'topics table {number}: pattern "{table.pattern}" matches the same topics as table {earlier} '
                 f'("{topics[earlier - 1].pattern}"), which comes first and wins; remove one of them.',

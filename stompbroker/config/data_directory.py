@@ -1,11 +1,8 @@
 """The directory a broker has to itself.
 
-Law: whoever holds the `flock` on `broker.lock` owns everything else in the directory; nobody else creates, changes
-or removes anything there. The kernel gives the lock back when the process ends, however it ends, so the file itself
-is never removed (removing it would let two processes lock two different files of one name), and what it says (who
-holds it, since when) only means something while it is locked.
-
-Clients of the control socket (`cli/control_client.py`) share one thing with the owner: `control_address`.
+Law: only the process that holds the `flock` on `broker.lock` creates, changes or removes anything in the directory. The
+kernel frees the lock when the process ends. The file is never removed: two processes could then lock two different
+files of that name. Clients of the control socket use `control_address`, and nothing else.
 """
 
 from __future__ import annotations
@@ -33,14 +30,13 @@ __all__ = ["DataDirectory", "DataDirectoryError", "control_address", "control_so
 LOCK_NAME = "broker.lock"
 CONTROL_SOCKET_NAME = "control.sock"
 
-#: Longest path, in bytes, that fits the kernel's sun_path everywhere: 104 on BSD and macOS, 108 on Linux, each
-#: with a closing NUL.
+#: Longest path, in bytes, that fits sun_path: 104 on BSD and macOS, 108 on Linux, each with a closing NUL.
 MAX_SOCKET_PATH_BYTES = 103
 
-#: Connections to the control socket that may wait to be accepted: a few people and scripts, not clients.
+#: Connections to the control socket that wait to be accepted: a few people and scripts.
 CONTROL_BACKLOG = 16
 
-#: More than any lock file holds; reading it is bounded because it could be anything.
+#: More than any lock file has; the file could be anything.
 MAX_LOCK_BYTES = 4096
 
 
@@ -51,7 +47,7 @@ class DataDirectoryError(OperatorError):
 @final
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """A directory this process holds. Comes from `hold` and is valid until that ends."""
+    """A directory that this process holds, from `hold`."""
 
     path: Path
 
@@ -60,10 +56,7 @@ class DataDirectory:
         return control_socket_path(self.path)
 
     def listen_for_control(self) -> socket.socket:
-        """A listening Unix socket, for its owner only. One left behind by a killed broker is replaced.
-
-        Only the holder may replace it: without the lock the socket could belong to a broker that lives.
-        """
+        """A listening Unix socket, for its owner only. It replaces that of a killed broker, which needs the lock."""
         self.remove_control_socket()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -112,7 +105,7 @@ def hold(path: Path) -> Iterator[DataDirectory]:
         try:
             yield directory
         finally:
-            with suppress(DataDirectoryError):  # it is not worth hiding why the block ended
+            with suppress(DataDirectoryError):  # it would hide why the block ended
                 directory.remove_control_socket()
     finally:
         os.close(lock)
@@ -120,7 +113,7 @@ def hold(path: Path) -> Iterator[DataDirectory]:
 
 def _create(path: Path) -> None:
     try:
-        # mkdir's mode is for the last part only; what lies above it is ordinary.
+        # The mode is for the last directory only; its parents are ordinary.
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError as error:
@@ -168,7 +161,7 @@ def _take_lock(lock: int, path: Path) -> None:
 
 
 def _holder(lock: int) -> str:
-    """Who has the lock, as far as the file says: its owner writes it just after locking."""
+    """The holder as the file says; it is written just after locking."""
     try:
         holder = json.loads(os.pread(lock, MAX_LOCK_BYTES, 0))
         return f"process {holder['pid']} on {holder['host']}, since {holder['started_at']}"
@@ -178,9 +171,9 @@ def _holder(lock: int) -> str:
 
 @contextmanager
 def control_address(data: Path) -> Iterator[str]:
-    """The path of the control socket in a form short enough for bind() and connect(), valid within the block.
+    """The path of the control socket, short enough for bind() and connect(), valid within the block.
 
-    A path that is too long is reached on Linux through a file descriptor of its directory.
+    On Linux a path that is too long goes through a file descriptor of its directory.
     """
     path = control_socket_path(data)
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:

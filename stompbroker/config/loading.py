@@ -1,43 +1,45 @@
-"""Reads the sources, says what is wrong with them, and shows what came of them.
+"""Reads the sources of settings, explains what is wrong with them, and shows the result.
 
-Law: every value is kept together with where it came from until it has been validated. All mistakes are gathered
-and named at once; nothing is guessed, nothing is skipped. No sentence has a password in it, even when a database was
-written where something else belongs.
+Law: a value keeps its source until it is validated, and all mistakes are named at once. No message has a password in
+it, even if somebody wrote a database URL in the wrong place.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
-from stompbroker.config.checked_settings import Contradicting, Settings
+from stompbroker.config.checked_settings import Contradicting, Settings, TopicSettings
 from stompbroker.config.places import without_password
-from stompbroker.config.quantities import allowed, concealed, show
-from stompbroker.config.settings import DEFAULT_FILE, ENVIRONMENT_PREFIX, Source, SourceKind
-from stompbroker.config.topic_settings import TopicSettings
+from stompbroker.config.settings import ENVIRONMENT_PREFIX, Kind, Source, SourceKind, bytes_as_text
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 __all__ = ["EffectiveSetting", "SettingsError", "effective", "load"]
 
-#: How alike two keys must be for "did you mean" (difflib's ratio, 1 is equal). Below this, suggestions are noise.
+#: Read from the working directory when no file is given.
+DEFAULT_FILE = Path("stompbroker.toml")
+
+#: How alike two keys must be for "did you mean" (difflib's ratio, 1 is equal).
 CLOSE_MATCH_RATIO = 0.7
 
 
 class SettingsError(OperatorError):
-    """The settings cannot be used; the text has one line for each thing to mend, naming where it was written."""
+    """The settings cannot be used; the text has one line for each mistake and where it was written."""
 
 
 def load(
@@ -65,18 +67,16 @@ def load(
 
 
 @final
+@dataclass(slots=True)
 class _Layers:
     """Gathers values from one source after the other.
 
-    Invariants:
-        values and sources have the same keys, all of them known settings
-        what could not be taken is a sentence in problems
+    Invariant: values and sources have the same keys, all of them known settings.
     """
 
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.sources: dict[str, Source] = {}
-        self.problems: list[str] = []
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     def put(self, key: str, value: object, source: Source) -> None:
         self.values[key] = value
@@ -133,7 +133,7 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[str]:
-    """One finding of pydantic as lines for a person: what is wrong, where it was written, what is allowed."""
+    """One error of pydantic as lines for a person: what is wrong, where it was written, what is allowed."""
     location = details["loc"]
     if not location:
         cause = details["ctx"]["error"]
@@ -145,8 +145,8 @@ def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[s
     key = str(location[0])
     source = sources[key]
     if len(location) <= 2:
-        field = Settings.model_fields[key]
-        yield f"{key} = {show(concealed(details['input'], field))} ({source}): allowed is {allowed(field)}"
+        info = Settings.model_fields[key]
+        yield f"{key} = {show(concealed(details['input'], info))} ({source}): allowed is {allowed(info)}"
         return
     place, key = f"topics table {int(location[1]) + 1}: ", str(location[2])
     if details["type"] == "extra_forbidden":
@@ -154,9 +154,9 @@ def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[s
     elif details["type"] == "missing":
         yield f"{place}{key} is missing in {source}; it says which topics the table is for"
     else:
-        # What a table overrides has the same name, kind and range as the general setting.
-        field = Settings.model_fields.get(key) or TopicSettings.model_fields[key]
-        yield f"{place}{key} = {show(details['input'])} ({source}): allowed is {allowed(field)}"
+        # A table's settings have the name, kind and range of the general ones.
+        info = Settings.model_fields.get(key) or TopicSettings.model_fields[key]
+        yield f"{place}{key} = {show(details['input'])} ({source}): allowed is {allowed(info)}"
 
 
 @final
@@ -165,7 +165,7 @@ class EffectiveSetting:
     """One line of `stompbroker config`."""
 
     key: str
-    value: object  # as JSON has it: a number, a text, a list of objects; passwords are left out
+    value: object  # for JSON, without passwords
     shown: str
     source: Source
     allowed: str
@@ -173,22 +173,53 @@ class EffectiveSetting:
 
 
 def effective(settings: Settings) -> list[EffectiveSetting]:
-    """Every setting, in the order they are defined in, with its value and where that came from."""
+    """Every setting, in the order of definition."""
     plain = settings.model_dump(mode="json", exclude_none=True)
+    patterns = ", ".join(table.pattern for table in settings.topics) or "none"
     return [
         EffectiveSetting(
             key=key,
-            value=concealed(plain[key], field),
-            shown=_shown(settings, key, field),
+            value=concealed(plain[key], info),
+            shown=patterns if key == "topics" else show(getattr(settings, key), info),
             source=settings._sources.get(key, Source()),
-            allowed=allowed(field),
-            reason=field.description or "",
+            allowed=allowed(info),
+            reason=info.description or "",
         )
-        for key, field in Settings.model_fields.items()
+        for key, info in Settings.model_fields.items()
     ]
 
 
-def _shown(settings: Settings, key: str, field: FieldInfo) -> str:
-    if key == "topics":
-        return ", ".join(table.pattern for table in settings.topics) or "none"
-    return show(getattr(settings, key), field)
+# Values as text ------------------------------------------------------------------------------------------------------
+
+
+def show(value: object, field: FieldInfo | None = None) -> str:
+    """A value as in a settings file, without passwords."""
+    value = concealed(value, field)
+    if isinstance(value, int) and field is not None and (kind := _kind(field)) and kind.is_bytes:
+        return bytes_as_text(value)
+    if isinstance(value, Enum):
+        return show(value.value)
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def concealed(value: object, field: FieldInfo | None) -> object:
+    """The value, or what may be shown of a secret."""
+    kind = _kind(field) if field is not None else None
+    return kind.conceal(value) if kind and kind.conceal else value
+
+
+def allowed(field: FieldInfo) -> str:
+    """What a setting may be, in words, from the constraints that are enforced."""
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Enum):
+        return "one of " + ", ".join(str(member.value) for member in field.annotation)
+    kind = _kind(field)
+    noun = kind.noun if kind else ""
+    low = next((item.ge for item in field.metadata if hasattr(item, "ge")), None)
+    high = next((item.le for item in field.metadata if hasattr(item, "le")), None)
+    return noun if low is None or high is None else f"{noun} from {show(low, field)} to {show(high, field)}"
+
+
+def _kind(field: FieldInfo) -> Kind | None:
+    return next((item for item in field.metadata if isinstance(item, Kind)), None)

@@ -1,9 +1,8 @@
 """How a person names the database and the lake, and how they are shown without a password.
 
-Law: text only; nothing is opened and no driver is imported. What `read_database` lets through means the same to
-SQLAlchemy as it does here: a password ends at the only "@" there may be, and a parameter has a plainly spelt name.
-So `without_password` knows where every secret is, and of what it cannot read it shows next to nothing. The place of the
-lake has no password: an object store's keys come from the environment, as its own tools have it.
+Law: text only; nothing is opened. `read_database` lets through only URLs that SQLAlchemy reads in the same way: one "@"
+at most, and plain parameter names. So `without_password` finds every secret, and shows next to nothing of other texts.
+A lake has no password: an object store's keys come from the environment.
 """
 
 from __future__ import annotations
@@ -42,10 +41,9 @@ _URL = re.compile(
 )
 _PASSWORD_PARAMETER = re.compile(r"([?&][a-z_]*password=)[^&]*")
 
-#: What has no place for a password, and so can be shown when it is refused: a word, a file.
+#: A word or a file: it has no place for a password, so it can be shown when it is refused.
 _PLAIN = re.compile(r"[\w.~/ -]{0,200}", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
-
 
 #: The directory `lake` in the data directory.
 IN_DATA_DIRECTORY = ""
@@ -61,7 +59,7 @@ def read_database(value: str) -> str:
 
 
 def without_password(database: object) -> str:
-    """A value of the setting `database`, right or wrong, as it may be shown and logged."""
+    """A value of the setting `database`, valid or not, as it may be shown and logged."""
     if not isinstance(database, str):
         return "…"
     url = _URL.fullmatch(database)
@@ -85,7 +83,7 @@ def read_lake(value: str) -> str:
 
 
 def lake_place(lake: str, data: Path) -> str:
-    """Where it is: an absolute path or a URL."""
+    """An absolute path or a URL."""
     if "://" in lake:
         return lake
     return str(Path(lake).expanduser().absolute() if lake else data.absolute() / "lake")
