@@ -12,7 +12,7 @@ import typer
 
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory
 from stompbroker.cli.outcome import CommandFailed, ask_broker, require_consent, run
-from stompbroker.cli.terminal import print_uncut, say, say_json, table_of
+from stompbroker.cli.terminal import counts, print_uncut, say, say_json, table_of
 from stompbroker.cli.wording import counted, duration, to_the_second
 from stompbroker.visible_text import readable, visible
 
@@ -150,9 +150,7 @@ def subscription_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime
             "destination": lambda one: visible(one["destination"]),
             "ack": lambda one: one["ack"].removeprefix("client-"),
             "state": lambda one: _state(one, now),
-            "backlog": lambda one: f"{one['backlog']:,}",
-            "in flight": lambda one: f"{one['in_flight']:,}",
-            "waiting": lambda one: f"{one['waiting']:,}",
+            **counts("backlog", "in_flight", "waiting"),
             "created": lambda one: to_the_second(one["created_at"]),
         },
         right=("backlog", "in flight", "waiting", "created"),

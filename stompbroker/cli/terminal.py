@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -29,6 +30,7 @@ __all__ = [
     "as_json",
     "ask",
     "complain",
+    "counts",
     "open_console",
     "print_uncut",
     "progress_bar",
@@ -96,6 +98,16 @@ def progress_bar(text: str | None, total: int | None) -> Iterator[Callable[[int]
     with Progress(*columns, console=open_console(err=True), transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda done: progress.update(task, completed=done)
+
+
+def counts(*fields: str, **headings: str) -> Columns:
+    """Columns of whole numbers, headed by their field or by a word of their own."""
+    named = {field.replace("_", " "): field for field in fields} | headings
+    return {heading: partial(_count, field) for heading, field in named.items()}
+
+
+def _count(field: str, one: Mapping[str, int]) -> str:
+    return f"{one[field]:,}"
 
 
 def table_of(

@@ -10,8 +10,7 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from stompbroker.cli.overview import MAX_ROWS, overview
-from stompbroker.cli.stats import ask_for_statistics
+from stompbroker.cli.stats import MAX_ROWS, ask_for_statistics, overview
 from stompbroker.cli.terminal import print_uncut
 
 STORE = {
