@@ -141,7 +141,7 @@ async def test_forming_the_largest_batch_of_small_units(under_test: JournalUnder
     for number in range(MAX_BATCH_UNITS):
         under_test.publish(number, under_test.topic(f"t{number % 100}"), make_messages(1))
 
-    assert work_of_forming(under_test) / MAX_BATCH_UNITS < 29.5
+    assert work_of_forming(under_test) / MAX_BATCH_UNITS < 33.5
 
 
 async def test_forming_the_largest_batch_of_messages_that_opted_out(under_test: JournalUnderTest) -> None:
