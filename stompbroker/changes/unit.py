@@ -105,6 +105,7 @@ class Unit:
     decisions: list[Decision] = field(init=False, default_factory=list)
     #: Whose answers its receipts speak of; the journal's to set.
     answered: Collection[Subscription] = field(init=False, default=())
+    is_refused: bool = field(init=False, default=False)
     #: What it keeps in memory while it waits; the journal's to set.
     size_bytes: int = field(init=False, default=0)
 
@@ -153,7 +154,7 @@ class Unit:
 
     def _claim_acknowledged(self, consumer: Consumer, whole: Part[Reading], now_ns: int) -> None:
         subscription = consumer.subscription
-        if subscription.is_closed:
+        if subscription.is_closed or self.is_refused:  # when what it waited for is decided
             return
         unclaimed, pending = answering.split_pending(whole)
         for part in pending:
@@ -180,6 +181,7 @@ class Unit:
         """The store cannot take it: nothing of it is done."""
         for effect in self.effects:
             effect.undo(now_ns, reason)
+        self.is_refused = True
         if self.refused is not None:
             self.refused(reason)
 

@@ -366,6 +366,7 @@ class ModelledBroker:
                     if course.pending_for is unit and course.fate is Fate.IN_FLIGHT:
                         self._take_back(expected, course)
                 self._end_claims(expected, unit)
+                expected.deferred = tuple(each for each in expected.deferred if each[1] is not unit)
             for removed in _effects(unit, Removed):
                 expected = self.world.subscriptions[removed.subscription.store_id or 0]
                 expected.is_leaving = expected.is_evicted = False

@@ -182,6 +182,26 @@ async def test_a_refused_transaction_leaves_its_acknowledgements_unapplied(data:
         assert under_test.query("SELECT ack_floor, settled FROM cursors") == before
 
 
+async def test_a_refused_transaction_claims_nothing_that_it_waited_for(data: Path) -> None:
+    """Its ACK met what an earlier transaction refuses, and that is decided only after it was refused itself."""
+    refuse_messages(data)
+    async with running_journal(data) as under_test:
+        consumer = await under_test.durable("a")
+        topic = under_test.topic("a")
+        under_test.publish("one", topic, make_messages(1))
+        await under_test.idle()
+        under_test.deliver()
+        await gathered(under_test)
+        nack = Answer(consumer, Verdict.NACK, 1, 1, Refusal(1 << 62, "no"))
+        under_test.submit("nack", Unit([], [nack], is_transaction=True))
+        poison = Unit([Appended(topic, [make_message(POISON)])], [acknowledgement(consumer, 1, 1)], is_transaction=True)
+        under_test.submit("poison", poison)
+        await write_all(under_test)
+
+        assert (under_test.completed[-1], under_test.refused) == ("nack", ["poison"])
+        assert (consumer.subscription.waiting, consumer.subscription.pending) == (1, 0)
+
+
 async def test_a_refused_subscription_leaves_no_trace(data: Path) -> None:
     refuse_subscriptions(data)
     async with running_journal(data) as under_test:
