@@ -1,7 +1,7 @@
 """Runs migrations on a connection from the application or, for developers, on a URL.
 
 The only file here that imports the application, which passes a connection with an open transaction
-(`stompbroker/storage/migrating.py`). From a checkout, in this folder:
+(`stompbroker/storage/opening.py`). From a checkout, in this folder:
 
     alembic check                                             # the file ../data/stompbroker.db
     alembic -x database=postgresql+psycopg://… upgrade head

@@ -1,7 +1,7 @@
-"""Reads the whole store once after an end that was none: a kill, or a machine that was lost.
+"""Checks the whole store once for damage, after a broker that did not close it.
 
-Law: looks, and tells what is damaged; changes nothing. It works a fifth of the time at most, in a thread and in short
-transactions, so that others get the disk and the log can be shortened. Cancelling leaves the check to the next start.
+Changes nothing. It works at most a fifth of the time, in a thread and in short transactions, so that others get the
+disk and the log can be shortened. Cancelling leaves the check to the next start.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: How long it rests after each step, as a multiple of what that took.
+#: How long it rests after each step, as a multiple of the step's time.
 REST: Final = 4
-#: Lost messages that are told of a topic; the rest of it is not looked at.
+#: Lost messages reported for a topic; the rest of the topic is not checked.
 MAX_LOST: Final = 20
-#: How long to wait before a store that could not be read is tried again, in seconds.
+#: How long to wait before trying a failing store again, in seconds.
 RETRY_S: Final = 5.0
-#: Messages between two lines in the log.
+#: Messages between two log lines.
 TELL_EVERY: Final = 1_000_000
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ async def run(
 
 
 async def _check(topic: Topic, store: Store, health: Health, messages: int) -> int:
-    """Reads every message of a topic that is there now; returns how many were read in all."""
+    """Read every message of a topic; returns `messages` plus their number."""
     start, lost = topic.collected_up_to, 0
     while lost < MAX_LOST and not topic.is_removed and topic.store_id is not None:
         start, stop, topic_id = max(start, topic.collected_up_to), topic.log.end_offset, topic.store_id
@@ -82,7 +82,7 @@ async def _check(topic: Topic, store: Store, health: Health, messages: int) -> i
 
 
 async def _step(look: Callable[[], T], health: Health, where: str = "") -> T | None:
-    """What it has found; None if that is damage, which is told."""
+    """The result of `look`; None for damage, which is reported."""
     while True:
         began_at_s = perf_counter()
         try:

@@ -1,8 +1,8 @@
-"""Answers whoever asks through the control socket in the data directory.
+"""Answers requests on the control socket in the data directory; `Control` decides everything.
 
-Law: one JSON object per line in, one per line out: `{"method": …, "params": {…}}`, then `{"result": …}` or
-`{"error": {"message": …}}`. It decides nothing: everything goes to `Control`. Requests of one connection are answered
-one after the other, and what has been begun is finished, whether or not anybody still waits for the answer.
+One JSON object per line in, one per line out: `{"method": …, "params": {…}}`, then `{"result": …}` or
+`{"error": {"message": …}}`. Requests of one connection are answered one after the other; one that was begun is
+finished, even if nobody waits for its answer any more.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: Longest request. Questions are short.
+#: Longest request.
 MAX_REQUEST_BYTES: Final = 64 * 1024
-#: People and scripts asking at the same time.
+#: Connections that are answered at the same time.
 MAX_CLIENTS: Final = 32
-#: How long one may think before its next question, or take to read an answer. What the broker itself takes to find it
-#: does not count: a deletion waits for the disk.
+#: How long a client may take until its next request, or to read an answer, in seconds. The time the broker takes to
+#: answer does not count: a deletion waits for the disk.
 IDLE_S: Final = 60.0
 
 log = structlog.get_logger()
@@ -48,9 +48,9 @@ async def run(
             try:
                 await _answer(stream, control)
             except trio.BrokenResourceError:
-                pass  # nobody waits for the answer any more
+                pass  # the client has left
             except Exception:
-                # The boundary for questions: a bug in one must not take the broker down.
+                # The boundary for requests: a bug in one must not take the broker down.
                 log.exception("a control request failed")
 
     task_status.started()
@@ -89,7 +89,7 @@ async def _respond(line: bytes, control: Control) -> dict[str, Any]:
 
 
 def _read(line: bytes) -> tuple[str, dict[str, Any]] | None:
-    """Method and parameters, or None for what is no request."""
+    """Method and parameters; None if the line is no request."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError):

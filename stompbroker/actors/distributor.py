@@ -1,8 +1,8 @@
 """Moves messages from topics to the outboxes of consumers that may receive.
 
-Law: takes turns of `Dispatch` while anybody is ready, with a checkpoint behind each, and looks at what is due. Most is
-delivered by whoever made it ready, in the same stretch; here is what that had no time for, and what nobody attended to.
-Cancelling it between two turns loses nothing: a message is in flight only once its bytes are in an outbox.
+Takes turns of `Dispatch` while a consumer is ready, with a checkpoint after each, and looks at deadlines and
+redeliveries. Most messages are delivered by the actor that made them ready, in the same stretch; the rest is delivered
+here. Cancelling it between two turns loses nothing: a message is in flight only once its bytes are in an outbox.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: Redeliveries made ready between two checkpoints; each takes 1 µs, and one that is given up more.
+#: Redeliveries handled between two checkpoints; each takes 1 µs, and more if it is given up.
 DUE_PER_TURN: Final = 128
 
 
@@ -54,8 +54,8 @@ async def _deliver(ready: ReadyQueue[Consumer, Topic], dispatch: Dispatch, stret
 
 
 async def _look_at_due(registry: Registry, dead_letters: DeadLetters, clock: Clock, stretches: LoopGauge) -> None:
-    """Wait for the earliest time, and look at whatever is due: what was not answered in time has failed, what waits
-    goes again, and what is not tried again is given up."""
+    """Deliveries not answered in time have failed; waiting ones that are due become free, or are given up if their
+    attempts are used up."""
     redeliveries, deadlines = registry.redeliveries, registry.deadlines
     while True:
         times = [due_ns for due_ns in (redeliveries.next_due_ns, deadlines.next_due_ns) if due_ns is not None]

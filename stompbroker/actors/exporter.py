@@ -1,8 +1,8 @@
-"""Brings the ledger from the database to the lake.
+"""Exports the ledger from the database to the lake.
 
-Law: plans, has a process of its own write the files, and says what is there; each of these is written down by the
-journal before the next is begun. What fails is tried again, and loses nothing meanwhile. Cancelling it ends the
-process; what was planned is repeated at the next start.
+Plans files, has a process of its own write them, and notes that they are written; the journal stores each step before
+the next begins. A failure loses nothing and is tried again. Cancelling ends the process; the next start repeats what
+was planned.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Lake", "run"]
 
-#: How long the process may take before it counts as hanging. A file takes it a second or two.
+#: How long the process may take before it counts as hanging, in seconds. A file takes a second or two.
 PATIENCE_S: Final = 3600.0
-#: Time between two portions of batches that are deleted, each of which keeps the store busy for a millisecond or two.
+#: Pause between two portions of deleted batches, in seconds; each keeps the store busy for a millisecond or two.
 PORTION_PAUSE_S: Final = 0.04
-#: What is repeated of what the process says.
+#: How much of the error output of the process is repeated, in characters.
 _MAX_REASON: Final = 500
 
 log = structlog.get_logger()
 
 
 class Lake(NamedTuple):
-    """Where the files go, and where what they are made of is."""
+    """Where the files go, and where the database is."""
 
     place: str
     store_id: str
@@ -60,9 +60,9 @@ async def run(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Export until cancelled. `write_all` returns when everything that is settled by now is in the database."""
-    # Before anybody is served: the first record would wait a fifth of a second for it, and where clients have taken all
-    # descriptors it could not be imported any more.
+    """Export until cancelled. `write_all` returns when everything settled by now is in the database."""
+    # Before anybody is served: the first record would wait a fifth of a second for the import, which would fail where
+    # clients have taken all descriptors.
     await trio.to_thread.run_sync(import_module, "pyarrow", abandon_on_cancel=True)
     task_status.started()
     last_tidied_day: int | None = None
@@ -96,7 +96,7 @@ async def run(
 async def _write_files(
     exports: Exports, lake: Lake, clock: Clock, complete_until_ns: int, *, is_tidying: bool
 ) -> RoundResult:
-    """Raises _Failed; what was written until then is noted all the same."""
+    """Raises _Failed; files that were written are noted all the same."""
     now_ns = clock.now_ns()
     order = ExportOrder(
         database=lake.database,
@@ -120,7 +120,7 @@ async def _write_files(
 
 
 async def _run_process(order: ExportOrder) -> subprocess.CompletedProcess[bytes]:
-    # In a session of its own: what a terminal tells the broker is the broker's to pass on.
+    # In a session of its own, so that a terminal's signals reach only the broker.
     command = [sys.executable, "-m", "stompbroker.ledger.export_process"]
     try:
         with trio.fail_after(PATIENCE_S):

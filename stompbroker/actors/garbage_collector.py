@@ -1,12 +1,11 @@
-"""Removes what nobody needs any more, and whom nobody can wait for.
+"""Trims topics of settled messages, drops unused topics and pages, and disconnects subscribers that block a topic.
 
-Law: a round every second, in slices with a written time. It trims topics of what every subscription has settled, drops
-topics that nobody uses and pages that nobody reads, lets blocked topics go on when memory has eased, disconnects
-the subscriber that has kept a topic blocked for too long, and looks after durable subscriptions that nobody attaches
-to. What only the store knows of is left to `upkeep`. The interpreter's own search for reference cycles is left to
-quiet moments: it looks at every object there is, and with a few thousand connections that takes a tenth of a second
-(measured: p99 beside a flood 51 ms with it, 13 ms without). What ends here is freed without it
-(`tests/sessions/test_what_ends_is_freed.py`): it is for what libraries leave lying.
+A round every second, in short slices. It also lets blocked topics go on when memory has eased, and looks after durable
+subscriptions that nobody attaches to. `upkeep` looks after messages that are only in the store.
+
+It runs the interpreter's search for reference cycles in quiet moments only: with a few thousand connections that takes
+a tenth of a second (p99 beside a flood was 51 ms with it, 13 ms without). Our own objects are freed without it
+(`tests/sessions/test_what_ends_is_freed.py`); it is for what libraries leave behind.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ if TYPE_CHECKING:
 
     from stompbroker.changes import Journal
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Registry, Subscription, Topic
+    from stompbroker.delivery import Registry, Topic
     from stompbroker.loop_gauge import LoopGauge
     from stompbroker.transport import Traffic
 
 __all__ = ["run", "take_over_cycles"]
 
-#: Time between two rounds.
+#: Time between two rounds, in seconds.
 ROUND_S: Final = 1.0
-#: Time between two searches for reference cycles, when nothing happens and when always something does; and how long a
-#: search may take: after one that took n times as long, n times as much time passes before the next.
+#: Seconds between two searches for reference cycles in quiet and in busy times; and how long a search should take:
+#: after one that took n times as long, n times as much time passes before the next.
 MIN_BETWEEN_S: Final = 60.0
 MAX_BETWEEN_S: Final = 1800.0
 SEARCH_S: Final = 0.05
 #: New objects after which the interpreter searches these for reference cycles, and after how many such searches it
-#: searches all that came since the last one. Few, since a search looks at each of them: 15,000 took up to 30 ms where
-#: several programs shared a processor. What has ended is freed without any: they find nothing, and more save nothing.
+#: searches all objects since the last larger one. Few: 15,000 took up to 30 ms where several programs shared a
+#: processor, and the searches find next to nothing.
 YOUNG_OBJECTS, YOUNG_SEARCHES = 1_000, 2
-#: How long it works between two checkpoints; a topic takes about 3 µs, unless it has very many readings.
+#: How long it works between two checkpoints, in seconds; a topic takes about 3 µs, unless it has very many readings.
 SLICE_S: Final = 0.001
 
 Item = TypeVar("Item")
@@ -54,8 +53,8 @@ log = structlog.get_logger()
 
 
 def take_over_cycles() -> None:
-    """Let the interpreter search young objects for reference cycles, but never all of them at a moment of its own
-    choosing: that is done here, in quiet moments. What is loaded by now stays for good."""
+    """Let the interpreter search only young objects for reference cycles by itself; `run` searches all of them, in
+    quiet moments. Exempt what is loaded by now."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_SEARCHES, 1_000_000)
@@ -79,7 +78,8 @@ async def run(
         with trio.move_on_after(ROUND_S) as round_time:
             await registry.budget.eased.wait_either(registry.collection_wanted)
         if not round_time.cancelled_caught:
-            await _serve_the_waiting(registry, stretches)
+            # Memory has eased: wake consumers that were given nothing because of it.
+            await _in_slices(lambda subscription: subscription.wake(), list(registry.subscriptions), stretches)
         began_at_s = perf_counter()
         _look_after_blocked(registry, clock.now_ns())
         stretches.note("garbage collector", began_at_s)
@@ -90,11 +90,9 @@ async def run(
 
 
 class _Cycles:
-    """When to look for reference cycles among all objects: in a round in which no client sent anything if the last
-    search was more than MIN_BETWEEN_S ago, and else after MAX_BETWEEN_S, which bounds what a busy broker can leave
-    lying. Both are longer where a search takes long.
-
-    In real time, whatever clock the broker runs on: it is the interpreter that is looked after here."""
+    """When to search all objects for reference cycles: MIN_BETWEEN_S after the last search if no client has sent
+    anything since the last round, otherwise after MAX_BETWEEN_S. Both grow where a search takes long. In real time,
+    whatever the broker's clock."""
 
     def __init__(self) -> None:
         self._reads = -1
@@ -102,7 +100,7 @@ class _Cycles:
         self._took_s = 0.0
 
     def collect_if_quiet(self, reads: int) -> None:
-        """`reads`: how many chunks all clients have sent."""
+        """`reads` counts the chunks that all clients have sent."""
         is_quiet = reads == self._reads
         self._reads = reads
         between_s = (MIN_BETWEEN_S if is_quiet else MAX_BETWEEN_S) * max(1.0, self._took_s / SEARCH_S)
@@ -129,15 +127,6 @@ def _look_after_blocked(registry: Registry, now_ns: int) -> None:
             )
 
 
-async def _serve_the_waiting(registry: Registry, stretches: LoopGauge) -> None:
-    """Memory has eased: consumers that got nothing more because of it may go on."""
-
-    def wake(subscription: Subscription) -> None:
-        subscription.wake()
-
-    await _in_slices(wake, list(registry.subscriptions), stretches)
-
-
 async def _collect_topics(registry: Registry, clock: Clock, stretches: LoopGauge, topic_idle_ns: int) -> None:
     now_ns = clock.now_ns()
     unused_since_ns = now_ns - topic_idle_ns
@@ -150,7 +139,7 @@ async def _collect_topics(registry: Registry, clock: Clock, stretches: LoopGauge
 
 
 async def _in_slices(step: Callable[[Item], None], items: Sequence[Item], stretches: LoopGauge) -> None:
-    """Do a step for each item, with a checkpoint whenever SLICE_S has passed."""
+    """Call `step` for each item, with a checkpoint whenever SLICE_S has passed."""
     began_at_s = perf_counter()
     for item in items:
         step(item)

@@ -1,8 +1,8 @@
-"""Carries batches to the store, one at a time, and completes their units when they are written.
+"""Writes batches to the store, one at a time, and completes their units.
 
-Law: the only writer. Nothing is given up: a batch is written, or tried again until the store is back, or until what the
-store can never take has been told to those who sent it. Cancelling it between two batches loses nothing that was
-acknowledged; in the middle of one, whether it was written is found out at the next start.
+The only writer. A failing store is tried again until it is back; units that the store can never take are refused to
+their senders. Cancelling it between two batches loses nothing that was acknowledged; if it is cancelled within one, the
+next start finds out whether that was written.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: How long units are completed between two checkpoints.
+#: How long batches are formed and units completed between two checkpoints.
 SLICE_S: Final = 0.001
-#: How long to wait before a store that failed is tried again: at first, and at most.
+#: How long to wait before trying a failing store again: at first, and at most.
 FIRST_RETRY_S: Final = 0.1
 LAST_RETRY_S: Final = 5.0
-#: How long a store may take over a batch before that counts as failing.
+#: A store that takes this long over a batch counts as failing.
 STALL_S: Final = 10.0
-#: Time between two times that the write-ahead log is shortened or given room, and pages are given back.
+#: Pause after each checkpoint.
 UPKEEP_PAUSE_S: Final = 0.05
 #: How often the size of the database is measured, in batches.
 MEASURE_EVERY: Final = 1000
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 class BaseRefused(Exception):
-    """The store does not take what the broker itself has to write: a bug of ours, which nobody else is blamed for."""
+    """The store refuses what the broker itself has to write: a bug of ours, for which no client is blamed."""
 
 
 async def run(
@@ -53,15 +53,18 @@ async def run(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Write until cancelled. Raises StoreTaken when the store belongs to somebody else."""
-    is_looked_after = False
+    """Write until cancelled. Raises StoreTaken when another broker has taken the store."""
+    has_upkeep = False
 
-    async def look_after_log_beside() -> None:
-        nonlocal is_looked_after
-        await _look_after_log(writer)
-        # It holds the writer off for moments; clients are to get the time in between.
+    async def keep_up() -> None:
+        nonlocal has_upkeep
+        try:
+            await writer.checkpoint()
+        except StoreFailing as failure:
+            log.warning("the store's write-ahead log cannot be shortened", reason=str(failure))
+        # A checkpoint holds the writer off for moments; the pause is for clients.
         await trio.sleep(UPKEEP_PAUSE_S)
-        is_looked_after = False
+        has_upkeep = False
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_watch, journal)
@@ -71,13 +74,13 @@ async def run(
             await _write_next(journal, writer, dispatch, stretches)
             if journal.health.state is StoreState.LOW_SPACE:
                 await _make_room(journal, writer)
-            elif writer.needs_checkpoint and not is_looked_after:
-                is_looked_after = True
-                nursery.start_soon(look_after_log_beside)
+            elif writer.needs_checkpoint and not has_upkeep:
+                has_upkeep = True
+                nursery.start_soon(keep_up)
 
 
 async def _write_next(journal: StoreJournal, writer: StoreWriter, dispatch: Dispatch, stretches: LoopGauge) -> None:
-    """One batch; nothing refers to it when it is done, however long there is no other."""
+    """Write one batch. A function of its own, so that nothing refers to the batch afterwards."""
     formed = await _form(journal, stretches)
     await _write(formed, journal, writer)
     await _complete(formed.units, journal, dispatch, stretches)
@@ -100,7 +103,7 @@ async def _form(journal: StoreJournal, stretches: LoopGauge) -> Formed:
 
 
 async def _write(formed: Formed, journal: StoreJournal, writer: StoreWriter) -> None:
-    """Until the batch is in the store, as far as the store takes it."""
+    """Returns when the batch is in the store, without the units that the store refuses."""
     delay_s = FIRST_RETRY_S
     is_outcome_known = True
     refusal: StoreRefused | None = None
@@ -129,7 +132,7 @@ async def _write(formed: Formed, journal: StoreJournal, writer: StoreWriter) -> 
                 log.error("the store fails; publishers to stored topics wait", reason=str(failure))
             await trio.sleep(delay_s)
             delay_s = min(2 * delay_s, LAST_RETRY_S)
-            # Perhaps it is full, and the log holds what could be room.
+            # If the disk is full, a checkpoint may make room.
             with suppress(StoreFailing):
                 await writer.checkpoint(truncate=True)
     journal.note_written(formed)
@@ -137,8 +140,8 @@ async def _write(formed: Formed, journal: StoreJournal, writer: StoreWriter) -> 
 
 
 async def _make_room(journal: StoreJournal, writer: StoreWriter) -> None:
-    """What consumers have settled is free only when the log that says so is not needed any more."""
-    with suppress(StoreFailing):  # the next batch will tell
+    """Only a checkpoint turns the messages that consumers have settled into free space."""
+    with suppress(StoreFailing):  # the next batch will report it
         await writer.checkpoint(truncate=True)
         _note_room(await writer.free_bytes(), journal.health)
 
@@ -159,7 +162,8 @@ def _note_room(free_bytes: int | None, health: Health) -> None:
 async def _leave_out_culprits(
     formed: Formed, refusal: StoreRefused, journal: StoreJournal, writer: StoreWriter
 ) -> None:
-    """Go on without the units that the store does not take. Raises StoreFailing, with nobody blamed yet."""
+    """Refuse the units that the store does not take, and take them out of the batch. Raises StoreFailing, with no unit
+    refused yet."""
 
     async def is_accepted(units: list[Unit]) -> bool:
         return await writer.would_accept(formed.with_only(units))
@@ -167,7 +171,7 @@ async def _leave_out_culprits(
     if not await is_accepted([]):
         raise BaseRefused("the store refuses what no client has sent") from refusal
     accepted: list[Unit] = []
-    # Halves, the first on top: each is tried together with what was accepted before it, on which it may depend.
+    # Halves, the first on top: each is tried together with the units accepted before it, on which it may depend.
     untried = [formed.units]
     while untried:
         units = untried.pop()
@@ -182,7 +186,7 @@ async def _leave_out_culprits(
 
 
 async def _complete(units: list[Unit], journal: StoreJournal, dispatch: Dispatch, stretches: LoopGauge) -> None:
-    """What is written becomes visible, and leaves at once."""
+    """Make written units visible, and send what becomes ready at once."""
     waiting = deque(units)
     while True:
         began_at_s = perf_counter()
@@ -200,16 +204,9 @@ async def _complete(units: list[Unit], journal: StoreJournal, dispatch: Dispatch
 
 
 async def _watch(journal: StoreJournal) -> None:
-    """A store may neither work nor fail, but hang: then nobody else would say so."""
+    """Report a store that hangs, which neither works nor raises an error."""
     while True:
         await trio.sleep(STALL_S / 10)
         waited_s = journal.writing.waited_s
         if waited_s >= STALL_S and journal.health.note_failing(f"it has not answered for {waited_s:.0f} s"):
             log.error("the store hangs; publishers to stored topics wait", waited_s=round(waited_s))
-
-
-async def _look_after_log(writer: StoreWriter) -> None:
-    try:
-        await writer.checkpoint()
-    except StoreFailing as failure:
-        log.warning("the store's write-ahead log cannot be shortened", reason=str(failure))

@@ -1,7 +1,6 @@
-"""Accepts connections and has each served by a worker of its own.
+"""Accepts connections and starts a worker for each; refuses too many with an ERROR frame.
 
-Law: accepts, counts, refuses what is too many with an ERROR frame. Cancelling it stops accepting and touches no
-connection.
+Cancelling it stops accepting and touches no connection.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: How long we take over telling a client that there is no room.
+#: How long telling a client that there is no room may take, in seconds.
 REFUSAL_S: Final = 1.0
-#: How many are told at the same time; in a larger crowd the others are just closed.
+#: How many are told at the same time. The connections of all others are just closed.
 MAX_REFUSALS: Final = 256
 
 
@@ -42,26 +41,14 @@ async def run(
     refusal = render_error(reason, Version.V1_0) + after_frame
     task_status.started()
     async with trio.open_nursery() as refusals:
-        await _accept(listener, connections, refusals, serve, throttle, max_connections, refusal)
-
-
-async def _accept(
-    listener: TcpListener,
-    connections: trio.Nursery,
-    refusals: trio.Nursery,
-    serve: Callable[[Transport], Awaitable[None]],
-    throttle: LogThrottle,
-    max_connections: int,
-    refusal: bytes,
-) -> None:
-    while True:
-        transport = await listener.accept(throttle)
-        if len(connections.child_tasks) < max_connections:
-            connections.start_soon(serve, transport)
-        elif len(refusals.child_tasks) < MAX_REFUSALS:
-            refusals.start_soon(_refuse, transport, refusal)
-        else:
-            await transport.close()
+        while True:
+            transport = await listener.accept(throttle)
+            if len(connections.child_tasks) < max_connections:
+                connections.start_soon(serve, transport)
+            elif len(refusals.child_tasks) < MAX_REFUSALS:
+                refusals.start_soon(_refuse, transport, refusal)
+            else:
+                await transport.close()
 
 
 async def _refuse(transport: Transport, refusal: bytes) -> None:

@@ -1,7 +1,6 @@
-"""Looks at every session when its time has come: heart-beats both ways, and the limits that are times.
+"""Runs the timers of all sessions: heart-beats both ways, and time limits.
 
-Law: one task for all connections, since a task and a timer for each would cost an idle connection more than everything
-else it has.
+One task for all: a task and a timer for each would cost an idle connection more than everything else it has.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: Sessions looked at between two checkpoints; each takes a few microseconds.
+#: Sessions handled between two checkpoints; each takes a few microseconds.
 SESSIONS_PER_TURN: Final = 256
 
 

@@ -1,7 +1,6 @@
-"""Reads pages of stored topics for those who are behind the window.
+"""Reads pages of stored topics for subscribers who are behind the window.
 
-Law: a few requests at a time, in the order they were made; what cannot be read now is tried again until it can.
-Cancelling it leaves a request unanswered, and nothing else.
+A few requests at a time, in order; after a failure it tries again. Cancelling it only leaves requests unanswered.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: How long to wait before a store that could not be read is tried again.
+#: How long to wait before trying a failing store again, in seconds.
 RETRY_S: Final = 0.5
-#: Pages read in one go: a backlog of many topics is many small pages, and each trip to a thread costs as much as one.
+#: Pages read in one go: a backlog of many topics is many small pages, and a trip to a thread costs as much as a page.
 MAX_AT_ONCE: Final = 16
 
 log = structlog.get_logger()
@@ -63,8 +62,8 @@ async def run(
 
 
 def _read(store: Store, requests: list[PageRequest]) -> list[Log | StoreDamaged]:
-    """Each page, or if there is nothing on it, one that reaches to the next messages there are; or that it is lost,
-    which is no reason for the others to wait."""
+    """The page of each request; if it is empty, a longer one up to the next messages. Damage is returned, so that it
+    does not hold up the other requests."""
     found: list[Log | StoreDamaged] = []
     for topic, start, stop in requests:
         assert topic.store_id is not None

@@ -1,7 +1,4 @@
-"""Takes samples of what flows, and of how late the event loop is.
-
-Law: every few seconds, and every second while somebody watches or keeps asking. Cancelling it loses nothing.
-"""
+"""Samples the traffic and the lag of the event loop, more often while somebody watches or keeps asking."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: Time between two samples, when nobody watches and when somebody does.
+#: Time between two samples while nobody watches, and while somebody does.
 SELDOM_S: Final = 5.0
 OFTEN_S: Final = 1.0
 

@@ -1,7 +1,6 @@
-"""Writes into the ledger how far behind subscriptions are: every hour on the hour, and when a day ends.
+"""Writes the backlog of all subscriptions into the ledger every hour on the hour.
 
-Law: looks, and hands what it has seen to the ledger; the one at midnight belongs to the day that ends. Cancelling it
-loses the snapshot it is at.
+The snapshot at midnight belongs to the day that ends. Cancelling it loses the snapshot under way.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 HOUR_NS: Final = 3600 * NANOSECONDS
-#: Records that are packed together; more would make the batch they go with wait.
+#: Records that are packed together; more would delay their batch.
 RECORDS_AT_ONCE: Final = 5_000
 
 
@@ -38,7 +37,7 @@ async def run(
     task_status.started()
     due_ns = 0
     while True:
-        # One may wake a moment too early, and must not take that hour twice.
+        # The sleep may end a moment too early, and no hour may be taken twice.
         due_ns = (max(clock.now_ns(), due_ns) // HOUR_NS + 1) * HOUR_NS
         await trio.sleep((due_ns - clock.now_ns()) / NANOSECONDS)
         is_closing = day_of(due_ns) != day_of(due_ns - 1)

@@ -1,7 +1,7 @@
-"""Looks into the store for what nobody in memory knows of: what has expired there, and how much a topic retains.
+"""Finds expired messages in the store, and counts what a topic retained before the start.
 
-Law: reads in a thread, in pages, and leaves every decision to the topics; what goes is handed to the journal as a unit.
-A store that fails is asked again the next time. Cancelling it leaves work for the next start.
+Reads in a thread, in pages; topics decide, and deletions go to the journal as units. After a failure of the store it
+tries again in the next round. Cancelling it leaves work for the next start.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: Time between two looks at what has expired.
+#: Time between two rounds, in seconds.
 ROUND_S: Final = 5.0
-#: Expired messages in one look and one unit: giving them up takes about 2 µs each for every subscription.
+#: Expired messages in one query and one unit: giving one up takes about 2 µs for every subscription.
 EXPIRED_PER_LOOK: Final = 500
 
 log = structlog.get_logger()
@@ -43,7 +43,7 @@ async def run(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Look until cancelled."""
+    """Run until cancelled."""
     limiter = trio.CapacityLimiter(1)
     task_status.started()
     while True:
@@ -60,7 +60,7 @@ async def run(
 
 
 async def _count(topic: Topic, store: Store, clock: Clock, limiter: trio.CapacityLimiter) -> None:
-    """How much there was of a topic before the start: until that is known nothing of it is let go."""
+    """Count what a topic retained before the start. Until then nothing of it is deleted."""
     assert topic.retained is not None
     assert topic.store_id is not None
     retained, topic_id, now_ns = topic.retained, topic.store_id, clock.now_ns()
@@ -82,7 +82,7 @@ async def _count(topic: Topic, store: Store, clock: Clock, limiter: trio.Capacit
 async def _expire(
     registry: Registry, journal: Journal, store: Store, clock: Clock, limiter: trio.CapacityLimiter, health: Health
 ) -> None:
-    """Give up what has expired, and have it deleted unless somebody still works on it."""
+    """Give up expired messages, and have them deleted unless a consumer still works on them."""
     if not any(topic.is_in_store for topic in registry.topics.values()):
         return
     after: tuple[int, int, int] | None = None

@@ -1,8 +1,7 @@
-"""Serves one connection: reads its chunks into the session, writes the session's outbox.
+"""Serves one connection: reads chunks into the session, and writes the session's outbox.
 
-Law: the only place where a client's bytes meet its transport. Two tasks, a reader and a writer, and a third while the
-client is held back. Everything the client did is undone in `finally`, however the connection ended. A client's mistake
-ends its own connection; a mistake of ours is logged here, at the session boundary, and ends that connection only.
+Two tasks, a reader and a writer, and a third while the client is held back. A client's mistake ends its connection; a
+bug of ours is logged here, at the session boundary, and ends that connection only.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerContext", "run"]
 
-#: How long a client that is being disconnected may take to read what it is still owed.
+#: How long a client that is being disconnected may take to read its outbox, in seconds.
 FLUSH_S: Final = 10.0
-#: How often we look whether a client that we do not read from is still there.
+#: How often we look whether a client that we do not read from is still there, in seconds.
 LOOK_S: Final = 5.0
 FORGOTTEN_CHUNK_BYTES: Final = 64 * 1024
 
@@ -43,12 +42,12 @@ class WorkerContext:
     dispatch: Dispatch
     stretches: LoopGauge
     throttle: LogThrottle
-    #: How long a client that is held back, or waits for memory, is waited for.
+    #: How long we wait for a client that is held back, or that waits for memory.
     block_timeout_s: float
 
 
 async def run(transport: Transport, session: Session, context: WorkerContext) -> None:
-    """Serve until the client or the session has had enough. Cancelling it drops the connection at once."""
+    """Serve until the client or the session ends. Cancelling it drops the connection at once."""
     session.outbox.send_now, session.outbox.has_left = transport.send_now, transport.has_left
     try:
         async with trio.open_nursery() as nursery:
@@ -56,12 +55,12 @@ async def run(transport: Transport, session: Session, context: WorkerContext) ->
             with trio.CancelScope() as reading:
                 session.interrupt = reading.cancel
                 await _read(transport, session, context, nursery)
-            # What came before the end still counts, as far as it can be applied in time.
+            # Frames that came before the end still count, as far as they can be applied in time.
             with trio.move_on_after(context.block_timeout_s):
                 while session.is_unfinished and session.ending is None:
                     await session.resumed.wait()
             if session.ending is not None:
-                # A client stuck in its own send would never come to read what it is told.
+                # A client that is stuck in its own send would never read our ERROR.
                 nursery.start_soon(_forget, transport)
             with trio.move_on_after(FLUSH_S):
                 await session.outbox.wait_empty()
@@ -83,13 +82,18 @@ async def run(transport: Transport, session: Session, context: WorkerContext) ->
 
 
 async def _read(transport: Transport, session: Session, context: WorkerContext, nursery: trio.Nursery) -> None:
-    """Until the client has closed, or the session has ended."""
+    """Read until the client has closed, or the session has ended."""
     chunk_size = ChunkSize(context.traffic)
     is_resuming = False
 
     async def resume() -> None:
+        """Apply parked frames as the topics that hold them back take messages again."""
         nonlocal is_resuming
-        await _resume(session)
+        while session.is_held_back and session.ending is None:
+            await session.wait_released()
+            while session.resume():
+                await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
         is_resuming = False
 
     try:
@@ -115,7 +119,8 @@ async def _read(transport: Transport, session: Session, context: WorkerContext, 
 
 
 async def _wait_wanting_more(transport: Transport, session: Session) -> None:
-    """Until the session takes more. Raises BrokenResourceError if the client is gone: only a receive would tell."""
+    """Wait until the session takes more. Raises BrokenResourceError if the client is gone, which otherwise only a
+    receive would tell."""
     while session.ending is None and not session.wants_more:
         with trio.move_on_after(LOOK_S):
             await session.wait_wanting_more()
@@ -124,7 +129,7 @@ async def _wait_wanting_more(transport: Transport, session: Session) -> None:
 
 
 async def _apply(chunk: bytes, session: Session, context: WorkerContext) -> None:
-    """Apply all frames of a chunk, with a checkpoint between batches of them, and send at once what becomes ready."""
+    """Apply all frames of a chunk, with a checkpoint between batches, and send at once what becomes ready."""
     while True:
         began_at_s = perf_counter()
         with context.dispatch:
@@ -140,7 +145,7 @@ async def _apply(chunk: bytes, session: Session, context: WorkerContext) -> None
 
 
 async def _wait_for_memory(session: Session, context: WorkerContext) -> None:
-    """A large body has come in part, and memory is used up, perhaps by such parts: give it up after a while."""
+    """Wait with the rest of a large body while memory is used up, perhaps by such bodies; give up after a while."""
     session.is_waiting_for_memory = True
     with trio.move_on_after(context.block_timeout_s) as waiting:
         while context.budget.is_tight:
@@ -156,15 +161,6 @@ async def _wait_for_memory(session: Session, context: WorkerContext) -> None:
         )
 
 
-async def _resume(session: Session) -> None:
-    """Apply what is parked, as the topics that hold it back take messages again."""
-    while session.is_held_back and session.ending is None:
-        await session.wait_released()
-        while session.resume():
-            await trio.lowlevel.checkpoint()
-        await trio.lowlevel.checkpoint()
-
-
 async def _forget(transport: Transport) -> None:
     """Read and drop, so that the client can finish what it is sending."""
     try:
@@ -175,8 +171,8 @@ async def _forget(transport: Transport) -> None:
 
 
 async def _write(transport: Transport, session: Session) -> None:
-    """Send whatever the session owes, one joined buffer at a time. A buffer that was begun is finished, or the
-    connection is given up: half a frame must never be followed by anything else."""
+    """Send the outbox, one joined buffer at a time. A buffer that was begun is finished, or the connection ends: half a
+    frame must never be followed by anything else."""
     outbox: Outbox = session.outbox
     try:
         while True:
@@ -187,5 +183,5 @@ async def _write(transport: Transport, session: Session) -> None:
             await transport.send_all(data)
             outbox.mark_sent(len(data), when_sent)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
-        # Reading goes on: what the client sent before it went may still be on its way to us, and counts.
+        # Reading goes on: frames that the client sent before it left may still arrive, and count.
         outbox.close()

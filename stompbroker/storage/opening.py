@@ -1,26 +1,32 @@
 """From the database the operator named to an open, migrated one.
 
 Opening an embedded file migrates it. A server database, which others may be using, is migrated only by the command for
-that. A database that a newer release has changed is never opened.
+that. A database that a newer release has changed is never opened. A migration happens as a whole or not at all. Alembic
+is imported only if the revision is another one than ours: that takes 0.15 s, and most starts need none of it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
 
+from sqlalchemy import column, func, inspect, select, table
+
+import stompbroker
 from stompbroker.errors import OperatorError
-from stompbroker.storage import migrating, paging, postgres
+from stompbroker.storage import paging, postgres
 from stompbroker.storage.failures import RESTORE, Failures
-from stompbroker.storage.migrating import Standing
-from stompbroker.storage.schema import ledger_batches
+from stompbroker.storage.schema import REVISION, ledger_batches
 from stompbroker.storage.sqlite.backend import SqliteBackend
 from stompbroker.storage.sqlite.engine import database_file, reading_engine, writing_engine
 from stompbroker.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
     from sqlalchemy import Connection, Engine
 
     from stompbroker.storage.batch import ExportRow
@@ -29,6 +35,21 @@ __all__ = ["migrate", "open_store", "read_ledger", "recognise"]
 
 #: Names the store of a data directory, so that a lost one is not mistaken for a first start.
 MARKER_NAME: Final = "store.id"
+#: Two processes that migrate one server database wait for each other. Any number that nobody else uses.
+_MIGRATION_LOCK: Final = 0x53544F4D_4D494752
+
+#: Alembic's own table.
+_alembic_version: Final = table("alembic_version", column("version_num"))
+
+
+@final
+class Standing(Enum):
+    """A database compared with this release."""
+
+    EMPTY = "has no tables yet"
+    BEHIND = "was last migrated by an older release"
+    CURRENT = "is as this release wants it"
+    AHEAD = "was migrated by a newer release"
 
 
 def open_store(database: str, directory: Path) -> Store:
@@ -60,7 +81,7 @@ def migrate(database: str, directory: Path) -> list[str]:
         found = _usable_standing(connection, failures.where)
         if not database and found is Standing.EMPTY:
             _refuse_lost(directory, "is empty")
-        return migrating.bring_up_to_date(connection)
+        return _bring_up_to_date(connection)
 
 
 def recognise(directory: Path, store_id: str) -> None:
@@ -134,7 +155,65 @@ def _usable_standing(connection: Connection, where: str) -> Standing:
                 f"The database {where} has the encoding {encoding}, in which not every name can be written. "
                 "Create one with ENCODING UTF8."
             )
-    found = migrating.standing_of(connection)
+    found = _standing_of(connection)
     if found is Standing.AHEAD:
         raise OperatorError(f"The database {where} {found.value}. Run that release, or a later one.")
     return found
+
+
+# Migrations ----------------------------------------------------------------------------------------------------------
+
+
+def _current_revision(connection: Connection) -> str | None:
+    """The revision the database is at; None when it is empty."""
+    # Asked first: on a server a failing statement would abort the caller's transaction.
+    if not inspect(connection).has_table(_alembic_version.name):
+        return None
+    revision: str | None = connection.execute(select(_alembic_version.c.version_num)).scalar_one_or_none()
+    return revision
+
+
+def _standing_of(connection: Connection) -> Standing:
+    current = _current_revision(connection)
+    if current is None:
+        return Standing.EMPTY
+    if current == REVISION:
+        return Standing.CURRENT
+    known = {script.revision for script in _scripts(_config()).walk_revisions()}
+    return Standing.BEHIND if current in known else Standing.AHEAD
+
+
+def _bring_up_to_date(connection: Connection) -> list[str]:
+    """Bring a database that is not ahead to this release's revision, within the caller's transaction.
+
+    Returns the revisions applied, oldest first.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+    current = _current_revision(connection)
+    if current == REVISION:
+        return []
+    from alembic import command
+
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    return [script.revision for script in _scripts(config).iterate_revisions("head", current or "base")][::-1]
+
+
+def _config() -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    package = Path(stompbroker.__file__).parent
+    packaged = package / "_migrations"  # where the wheel puts them
+    scripts = packaged if packaged.is_dir() else package.parent / "migrations"
+    # Alembic reads the path as a template, so a per cent sign must be doubled.
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+    return config
+
+
+def _scripts(config: Config) -> ScriptDirectory:
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory.from_config(config)

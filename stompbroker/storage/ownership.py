@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Insert, Update
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-__all__ = ["Fence", "Ownership", "holder_of", "note_closed", "take"]
+__all__ = ["Fence", "Ownership", "holder_of"]
 
 
 _LOOK: Final = select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch)
@@ -49,43 +49,12 @@ def holder_of(connection: Connection) -> str | None:
     return connection.execute(select(journal_state.c.owner_description)).scalar()
 
 
-def take(connection: Connection, owner: str, description: str) -> Ownership:
-    """Write `owner` in as the owner. The caller holds the lock and a transaction."""
-    row = connection.execute(select(journal_state).with_for_update()).one_or_none()
-    if row is None:
-        ownership = Ownership(store_id=secrets.token_hex(4), start_number=1, batch=0)
-        statement: Insert | Update = insert(journal_state).values(id=1, store_id=ownership.store_id, batch=0)
-    else:
-        expected = checksum((row.store_id, row.owner, row.owner_description, row.start_number))
-        if row.checksum is not None and row.checksum != expected:
-            raise StoreDamaged("the row that says whose store it is is not as it was written")
-        ownership = Ownership(
-            store_id=row.store_id, start_number=row.start_number + 1, batch=row.batch, was_closed=row.was_closed
-        )
-        statement = update(journal_state)
-    connection.execute(
-        statement.values(
-            owner=owner,
-            owner_description=description,
-            start_number=ownership.start_number,
-            was_closed=False,
-            checksum=checksum((ownership.store_id, owner, description, ownership.start_number)),
-        )
-    )
-    return ownership
-
-
-def note_closed(connection: Connection, owner: str) -> None:
-    """Note that `owner` has closed the store. The caller holds a transaction."""
-    connection.execute(update(journal_state).values(was_closed=True).where(journal_state.c.owner == owner))
-
-
 @final
 class Fence:
-    """The row, as `owner` sees it."""
+    """The row, as the owner sees it. `owner` is a token, new in every process, so that no earlier one passes."""
 
-    def __init__(self, owner: str, where: str, dialect: Dialect) -> None:
-        self._owner = owner
+    def __init__(self, where: str, dialect: Dialect) -> None:
+        self.owner = secrets.token_hex(16)
         self._where = where
         self._advance, names = text_of(
             update(journal_state)
@@ -96,9 +65,38 @@ class Fence:
         assert names == ("next", "me", "last")
         self._look, _ = text_of(_LOOK, dialect)
 
+    def take(self, connection: Connection, description: str) -> Ownership:
+        """Become the owner. The caller holds the lock and a transaction."""
+        row = connection.execute(select(journal_state).with_for_update()).one_or_none()
+        if row is None:
+            ownership = Ownership(store_id=secrets.token_hex(4), start_number=1, batch=0)
+            statement: Insert | Update = insert(journal_state).values(id=1, store_id=ownership.store_id, batch=0)
+        else:
+            expected = checksum((row.store_id, row.owner, row.owner_description, row.start_number))
+            if row.checksum is not None and row.checksum != expected:
+                raise StoreDamaged("the row that says whose store it is is not as it was written")
+            ownership = Ownership(
+                store_id=row.store_id, start_number=row.start_number + 1, batch=row.batch, was_closed=row.was_closed
+            )
+            statement = update(journal_state)
+        connection.execute(
+            statement.values(
+                owner=self.owner,
+                owner_description=description,
+                start_number=ownership.start_number,
+                was_closed=False,
+                checksum=checksum((ownership.store_id, self.owner, description, ownership.start_number)),
+            )
+        )
+        return ownership
+
+    def note_closed(self, connection: Connection) -> None:
+        """Note that we have closed the store. The caller holds a transaction."""
+        connection.execute(update(journal_state).values(was_closed=True).where(journal_state.c.owner == self.owner))
+
     def advance(self, cursor: DBAPICursor, number: int) -> None:
         """Begin batch `number`. Raises StoreTaken, or StoreFailing if the batch before it is not the last one."""
-        cursor.execute(self._advance, (number, self._owner, number - 1))
+        cursor.execute(self._advance, (number, self.owner, number - 1))
         if cursor.rowcount == 1:
             return
         cursor.execute(self._look, ())
@@ -119,7 +117,7 @@ class Fence:
         if row is None:
             raise StoreFailing(f"The row that says whose store {self._where} is has gone.")
         owner, description, batch = row
-        if owner != self._owner:
+        if owner != self.owner:
             raise StoreTaken(
                 f"Another broker has taken the store {self._where}: {description}. This one must not write "
                 "to it any more. Give each broker a store of its own."

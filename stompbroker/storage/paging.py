@@ -26,18 +26,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Row
 
-__all__ = [
-    "LEDGER_PAGE_ROWS",
-    "MAX_PAGE_BYTES",
-    "MAX_PAGE_ROWS",
-    "PageLimits",
-    "Rows",
-    "check_batch",
-    "ledger_page",
-    "lost_of",
-    "misread_is_damage",
-    "page_of",
-]
+    from stompbroker.storage.backend import Backend
+
+__all__ = ["LEDGER_PAGE_ROWS", "PageLimits", "Rows", "check_batch", "check_ledger", "ledger_page", "read_page"]
 
 #: A page is the unit of reading, sharing and the memory budget.
 MAX_PAGE_ROWS: Final = 1000
@@ -60,9 +51,18 @@ class Rows(NamedTuple):
     is_cut: bool
 
 
-def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, list[tuple[int, int]]]:
-    """The page, and its ranges without messages. Raises StoreDamaged for a message that is not as it was written, or
-    TypeError, ValueError or struct.error for values of the wrong type or format."""
+def read_page(backend: Backend, topic_id: int, start: int, stop: int, limits: PageLimits) -> Log:
+    """Raises StoreDamaged if a message is altered or lost, or StoreFailing."""
+    with backend.reading() as connection, _misread_is_damage():
+        page, absent = _page_of(backend.read_rows(connection, topic_id, start, stop, limits), topic_id, start, stop)
+        lost = _lost_of(connection, topic_id, absent) if absent else None
+        if lost is not None:
+            raise StoreDamaged(f"the message at offset {lost} was stored and is not there any more")
+    return page
+
+
+def _page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, list[tuple[int, int]]]:
+    """The page, and its ranges without messages."""
     log = Log(Offset(start))
     absent: list[tuple[int, int]] = []
     #: Checksums of messages from one source begin alike, and neighbours mostly have one source.
@@ -104,7 +104,7 @@ def page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, lis
     return log, absent
 
 
-def lost_of(connection: Connection, topic_id: int, absent: list[tuple[int, int]]) -> int | None:
+def _lost_of(connection: Connection, topic_id: int, absent: list[tuple[int, int]]) -> int | None:
     """The lowest of these offsets that should have a message; None if all are explained.
 
     Asked after the page was read, so that messages deleted meanwhile are explained.
@@ -126,7 +126,7 @@ def lost_of(connection: Connection, topic_id: int, absent: list[tuple[int, int]]
 
 
 @contextmanager
-def misread_is_damage() -> Iterator[None]:
+def _misread_is_damage() -> Iterator[None]:
     """Raises StoreDamaged for stored values of the wrong type or format."""
     try:
         yield
@@ -138,6 +138,15 @@ def ledger_page(connection: Connection, after: int, *conditions: ColumnElement[b
     """The next few batches of the ledger with an id above `after`."""
     batches = select(ledger_batches).where(ledger_batches.c.id > after, *conditions).order_by(ledger_batches.c.id)
     return connection.execute(batches.limit(LEDGER_PAGE_ROWS)).all()
+
+
+def check_ledger(backend: Backend, after: int) -> int | None:
+    """Check a page of the ledger; returns its last id, None if there are no more batches."""
+    with backend.reading() as connection, _misread_is_damage():
+        rows = ledger_page(connection, after)
+        for row in rows:
+            check_batch(row)
+    return rows[-1].id if rows else None
 
 
 def check_batch(row: Row[Any]) -> None:

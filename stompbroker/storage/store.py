@@ -7,7 +7,6 @@ Everything here waits for a disk or a network, so it is called from threads: one
 
 from __future__ import annotations
 
-import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
@@ -15,17 +14,8 @@ from stompbroker.errors import OperatorError
 from stompbroker.storage.backend import discard
 from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreRefused
 from stompbroker.storage.loading import check_structure, load
-from stompbroker.storage.ownership import Fence, Ownership, holder_of, note_closed, take
-from stompbroker.storage.paging import (
-    MAX_PAGE_BYTES,
-    MAX_PAGE_ROWS,
-    PageLimits,
-    check_batch,
-    ledger_page,
-    lost_of,
-    misread_is_damage,
-    page_of,
-)
+from stompbroker.storage.ownership import Fence, Ownership, holder_of
+from stompbroker.storage.paging import MAX_PAGE_BYTES, MAX_PAGE_ROWS, PageLimits, check_ledger, read_page
 from stompbroker.storage.surveys import Surveys
 
 if TYPE_CHECKING:
@@ -52,9 +42,7 @@ class Store:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        #: New in every process, so that no earlier one passes the fence.
-        self._token = secrets.token_hex(16)
-        self._fence = Fence(self._token, backend.where, backend.dialect)
+        self._fence = Fence(backend.where, backend.dialect)
         self._writer: Connection | None = None
         self.surveys = Surveys(backend)
 
@@ -83,17 +71,16 @@ class Store:
                 )
             self._writer = self._backend.connect()
             with self._backend.writing(), self._writer.begin():
-                return take(self._writer, self._token, description)
+                return self._fence.take(self._writer, description)
 
     def hand_over(self) -> str:
         """Leave writing to another process, which calls `adopt` with the token returned. `recover` takes it back."""
         self._discard_writer()
-        return self._token
+        return self._fence.owner
 
     def adopt(self, token: str) -> None:
         """Write in place of the process that handed over. Raises StoreFailing."""
-        self._token = token
-        self._fence = Fence(token, self.where, self._backend.dialect)
+        self._fence.owner = token
         with self._backend.failures.translated():
             self._writer = self._backend.connect()
 
@@ -170,20 +157,11 @@ class Store:
         limits = PageLimits(max_rows, max_bytes)
         while True:
             try:
-                return self._read_page(topic_id, start, stop, limits)
+                return read_page(self._backend, topic_id, start, stop, limits)
             except StoreDamaged:
                 if stop - start <= 1:
                     raise
                 stop = start + (stop - start) // 2
-
-    def _read_page(self, topic_id: int, start: int, stop: int, limits: PageLimits) -> Log:
-        with self._backend.reading() as connection, misread_is_damage():
-            found = self._backend.read_rows(connection, topic_id, start, stop, limits)
-            page, absent = page_of(found, topic_id, start, stop)
-            lost = lost_of(connection, topic_id, absent) if absent else None
-            if lost is not None:
-                raise StoreDamaged(f"the message at offset {lost} was stored and is not there any more")
-        return page
 
     @property
     def checked_tables(self) -> Sequence[str]:
@@ -198,11 +176,7 @@ class Store:
     def check_ledger(self, after: int) -> int | None:
         """Check the next few batches of the ledger behind `after`. Returns the last one checked, or None if there are
         no more. Raises StoreDamaged or StoreFailing."""
-        with self._backend.reading() as connection, misread_is_damage():
-            rows = ledger_page(connection, after)
-            for row in rows:
-                check_batch(row)
-        return rows[-1].id if rows else None
+        return check_ledger(self._backend, after)
 
     def free_bytes(self) -> int | None:
         """Free space on the file system and inside the file; None on a server, which takes care of that.
@@ -241,7 +215,7 @@ class Store:
         with self._backend.writing():
             if self._writer is not None and is_sound and self.is_sound:
                 with suppress(*self._backend.failures.errors), self._writer.begin():
-                    note_closed(self._writer, self._token)
+                    self._fence.note_closed(self._writer)
             self._discard_writer()
         self._backend.close()
 

@@ -94,7 +94,7 @@ class WatchedStore:
 
     def dispose_readers(self) -> None:
         """Have the next reader make a new connection."""
-        self._store._backend._readers.dispose()  # type: ignore[attr-defined]
+        self._store._backend.readers.dispose()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -25,7 +25,6 @@ from stompbroker.storage import (
     Gap,
     MessageRun,
     migrate,
-    migrating,
     open_store,
     opening,
 )
@@ -81,7 +80,7 @@ def engine(database: str, tmp_path: Path) -> Iterator[Engine]:
 
 
 def run(engine: Engine, step: Any, *arguments: Any) -> None:
-    config = migrating._config()
+    config = opening._config()
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         step(config, *arguments)
@@ -306,7 +305,7 @@ def test_a_new_sqlite_file_can_give_pages_back(tmp_path: Path) -> None:
 
 
 def test_there_is_one_line_of_steps_and_it_ends_where_the_code_says() -> None:
-    scripts = ScriptDirectory.from_config(migrating._config())
+    scripts = ScriptDirectory.from_config(opening._config())
 
     assert scripts.get_heads() == [REVISION]
     assert [script.revision for script in scripts.walk_revisions()][::-1] == [
@@ -376,6 +375,6 @@ def test_scripts_in_the_package_go_before_those_beside_it(tmp_path: Path, monkey
     (package / "_migrations").mkdir(parents=True)
     monkeypatch.setattr("stompbroker.__file__", str(package / "__init__.py"))
 
-    assert migrating._config().get_main_option("script_location") == str(package / "_migrations")
+    assert opening._config().get_main_option("script_location") == str(package / "_migrations")
     (package / "_migrations").rmdir()
-    assert migrating._config().get_main_option("script_location") == str(tmp_path / "migrations")
+    assert opening._config().get_main_option("script_location") == str(tmp_path / "migrations")

@@ -21,7 +21,6 @@ from stompbroker.storage import (
     RedeliveryRow,
     SubscriptionRow,
     TopicRow,
-    migrating,
     open_store,
     opening,
 )
@@ -95,7 +94,7 @@ def current_revision(database: str, directory: Path) -> str | None:
     """The last migration; None before the first."""
     engine, _ = opening._engine(database, directory, migrates=True)
     with engine.connect() as connection:
-        return migrating.current_revision(connection)
+        return opening._current_revision(connection)
 
 
 def topic(
