@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.withdrawing import expire_oldest
+from stompbroker.ids import Offset
 
 if TYPE_CHECKING:
     from stompbroker.delivery.topic import Topic
-    from stompbroker.ids import Offset
 
-__all__ = ["collect", "collectable_up_to", "find_between_holes", "is_unused"]
+__all__ = ["collect", "collectable_up_to", "find_between_holes", "is_unused", "note_collected", "settled_floor"]
 
 #: Settled messages above the ack floor before looking whether everybody has settled them is worth it; and the most
 #: ranges that are looked at: with more of them, the floors have to move first.
@@ -36,10 +36,26 @@ def collect(topic: Topic, now_ns: int) -> None:
             topic.window.shorten()
 
 
+def settled_floor(topic: Topic) -> Offset:
+    """Everybody has settled everything below it."""
+    return min([reading.cursor.ack_floor for reading in topic.readings.values()], default=topic.log.end_offset)
+
+
 def collectable_up_to(topic: Topic, now_ns: int) -> Offset:
     """Nobody needs what is below it, now or later."""
-    floor = topic.settled_floor
+    floor = settled_floor(topic)
     return floor if topic.retained is None else min(floor, topic.retained.floor(now_ns))
+
+
+def note_collected(topic: Topic, start: int, stop: int) -> None:
+    """The batch that is being formed deletes these offsets from the store."""
+    if start <= topic.collected_up_to:
+        topic.collected_up_to = max(topic.collected_up_to, Offset(stop))
+        topic.collected.forget_below(topic.collected_up_to)
+    else:
+        topic.collected.add(start, stop)
+    if topic.retained is not None:
+        topic.retained.forget_below(topic.collected_up_to)
 
 
 def find_between_holes(topic: Topic) -> None:
@@ -56,7 +72,7 @@ def find_between_holes(topic: Topic) -> None:
     for reading in readings:
         for start, stop in reading.unsettled_ranges():
             needed.add(start, stop)
-    floor, end = topic.settled_floor, topic.log.end_offset
+    floor, end = settled_floor(topic), topic.log.end_offset
     topic.window.drop_ranges(needed.gaps(max(floor, topic.log.start_offset), end))
     if topic.is_in_store:
         for start, stop in topic.collected:

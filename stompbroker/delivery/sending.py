@@ -18,9 +18,11 @@ from stompbroker.ledger.outcome import Outcome
 from stompbroker.message import tails_bytes
 
 if TYPE_CHECKING:
+    from stompbroker.commitlog import Log
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.failure import Failure
     from stompbroker.delivery.reading import Reading
+    from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
 
 __all__ = ["deliver_slice"]
@@ -99,7 +101,7 @@ def _take_new(reading: Reading, taker: Consumer, limit: int, now_ns: int) -> tup
     call goes on behind them; or if what comes next is `missing`.
     """
     cursor, topic = reading.cursor, reading.topic
-    source = topic.source(cursor.next_offset)
+    source = _source(topic, cursor.next_offset)
     if source is None:
         reading.missing = cursor.next_offset
         return cursor.next_offset, []
@@ -126,6 +128,16 @@ def _take_new(reading: Reading, taker: Consumer, limit: int, now_ns: int) -> tup
         cursor.advance(Offset(first + len(messages)))
         reading.owners.note(taker, first, first + len(messages))
     return first, messages
+
+
+def _source(topic: Topic, offset: Offset) -> Log | None:
+    """Where to read on from `offset`: the log, or a page of what left it; None if that has to be read first."""
+    if topic.store_id is None or offset >= topic.log.start_offset:
+        return topic.log
+    page = topic.page(offset)
+    if page is not None:
+        topic.context.pages.read_ahead(topic, page.end_offset)
+    return page
 
 
 def _selected(reading: Reading, messages: list[Message], now_ns: int) -> list[Message]:

@@ -188,39 +188,10 @@ class Topic:
         """Whether a message that is in the log is in the store too."""
         return self.is_in_store and not self.window.has_unstored(offset)
 
-    def source(self, offset: Offset) -> Log | None:
-        """Where to read on from `offset`: the log, or a page of what left it; None if that has to be read first."""
-        if self.store_id is None or offset >= self.log.start_offset:
-            return self.log
-        page = self.page(offset)
-        if page is not None:
-            self.context.pages.read_ahead(self, page.end_offset)
-        return page
-
     def page(self, offset: Offset) -> Log | None:
         """What the store has from `offset` on; None if that has to be read first."""
         assert self.is_in_store, f"offset {offset} of {self.name} is unsettled but not kept"
         return self.context.pages.find(self, offset)
-
-    @property
-    def settled_floor(self) -> Offset:
-        """Everybody has settled everything below it."""
-        return min([reading.cursor.ack_floor for reading in self.readings.values()], default=self.log.end_offset)
-
-    def note_collected(self, start: int, stop: int) -> None:
-        """The batch that is being formed deletes these offsets from the store."""
-        if start <= self.collected_up_to:
-            self.collected_up_to = max(self.collected_up_to, Offset(stop))
-            self.collected.forget_below(self.collected_up_to)
-        else:
-            self.collected.add(start, stop)
-        if self.retained is not None:
-            self.retained.forget_below(self.collected_up_to)
-
-    def keep_between_holes(self) -> None:
-        """A reading was moved back: what was to be deleted is needed again, and read from the store."""
-        self.between_holes = []
-        self.window.trim(only_unsent=True)
 
     @property
     def stored_messages(self) -> int:

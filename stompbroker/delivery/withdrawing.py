@@ -98,7 +98,9 @@ def move_to(reading: Reading, position: Offset, now_ns: int) -> None:
         topic.context.unsaved.note_subscription(subscription)
     reading.cursor = Cursor(position)
     if topic.is_in_store:
-        topic.keep_between_holes()
+        # What was to be deleted is needed again, and is read from the store.
+        topic.between_holes = []
+        topic.window.trim(only_unsent=True)
         reading.note_moved(1)
 
 

@@ -140,7 +140,7 @@ def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, i
             assert topic.store_id is not None
             batch.deletions.append(Deletion(topic.store_id, start, stop))
             is_from_the_start = start <= topic.collected_up_to
-            topic.note_collected(start, stop)
+            collecting.note_collected(topic, start, stop)
             if is_from_the_start:
                 add_topic(batch, topic, topic.store_id, topic.log.end_offset)
             else:

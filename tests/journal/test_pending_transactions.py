@@ -11,7 +11,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.control.explaining import describe_delivery
-from stompbroker.delivery import Waiting
+from stompbroker.delivery import Waiting, collecting
 from stompbroker.ids import FIRST_OFFSET
 from tests.journal.broker_on_store import broker_on
 from tests.journal.journal_under_test import until
@@ -189,7 +189,7 @@ async def test_what_is_pending_is_neither_in_flight_nor_settled(data: Path) -> N
         (subscription,) = broker.registry.durable.values()
         ((topic, reading),) = subscription.readings.items()
         assert (subscription.pending, reading.cursor.in_flight, reading.cursor.free_count) == (1, 0, 0)
-        assert (reading.cursor.ack_floor, topic.settled_floor) == (0, 0)
+        assert (reading.cursor.ack_floor, collecting.settled_floor(topic)) == (0, 0)
         assert not reading.cursor.is_settled(0, 1)
         assert describe_delivery(reading, FIRST_OFFSET)["state"] == "pending"
 
