@@ -1,7 +1,7 @@
 /* The page: which view is shown, and what keeps it live.
  *
- * Law: the address says which view is shown. One stream feeds it: an overview every second, and the list that the view
- * is about. A view that is about one thing asks for that thing when an overview comes, never twice at once.
+ * Law: the address names the view. One stream feeds it: an overview every second, and the list that the view shows. A
+ * view of a single thing requests it whenever an overview comes, one request at a time.
  */
 
 import { forgetToken, hasToken, keepToken, Problem, Watch } from "./broker.js";
@@ -19,7 +19,7 @@ import { topicsKind, topicView } from "./topics.js";
 
 const list = (kind) => (context, route) => listView(kind, context, route);
 
-/** What is shown where; a `*` is a name, and a part of its own. */
+/** The view for each path; `*` stands for one name. */
 const VIEWS = [
   ["/", overviewView],
   ["/topics", list(topicsKind)],
@@ -40,7 +40,7 @@ const page = {
   path: null,
   address: null,
   overview: null,
-  /** Why there is nothing to show. */
+  /** The problem that is shown instead of content. */
   problem: null,
   isLost: false,
   whyLost: null,
@@ -81,7 +81,7 @@ function takeProblem(said) {
   else page.problem = said.detail;
 }
 
-/** Let a view that is about one thing ask for it. */
+/** Let a view of a single thing request it. */
 async function tick(overview) {
   const { view } = page;
   if (!view.tick || page.isTicking) return;
@@ -120,7 +120,7 @@ function showView() {
   } else renew(main, page.view.content());
 }
 
-/** Everything around the view: it is never held. */
+/** Everything around the view. It stays live while the view is held. */
 function showAround() {
   const words = page.isAskingForToken
     ? "Closed"
@@ -148,14 +148,14 @@ function banners() {
         "lost",
         "bad",
         `${page.whyLost ?? "There is no connection to the broker."} It is tried again by itself.`,
-        // Nobody wants to hear this every second.
+        // Screen readers should not announce this every second.
         overview &&
           make("span", { "aria-live": "off" }, `What you see is ${age(secondsSince(overview.sampled_at))} old.`),
         button("Try now", () => watch.open(page.view.resource)),
       ),
     );
   }
-  // What was known before may not be so any more.
+  // Numbers of an earlier connection may be out of date.
   if (overview == null || page.isLost || page.isAskingForToken) return found;
   const { store, now, broker } = overview;
   if (broker.state === "stopping") found.push(banner("stopping", "warn", "The broker is stopping."));
@@ -254,7 +254,7 @@ function askForToken() {
 
 const context = {
   overview: () => page.overview,
-  /** What the address asks for now. */
+  /** The view that the address names now. */
   query: () => readAddress().query,
   refresh: showView,
   push: (hash, state) => turnTo("pushState", hash, state),
@@ -303,7 +303,7 @@ function makeView(path, query) {
   return { title: "Not found", resource: null, content: () => [] };
 }
 
-/** The names in a path, if it is like the pattern. */
+/** The names in a path, if it matches the pattern. */
 function matched(pattern, path) {
   const wanted = pattern.split("/");
   const given = path.split("/");
@@ -328,7 +328,7 @@ function showWhereWeAre(path) {
   }
 }
 
-/** Whoever does not see the page is told that it is another one. */
+/** Announce the new view to screen readers. */
 function focusHeading() {
   scrollTo(0, 0);
   main.querySelector("h1")?.focus({ preventScroll: true });
@@ -353,6 +353,6 @@ document.querySelector(".skip").onclick = (event) => {
 addEventListener("popstate", () => showAddress());
 addEventListener("hashchange", () => showAddress());
 addEventListener("online", () => page.isLost && watch.open(page.view.resource));
-// How old the last numbers are goes on while nothing comes.
+// The age of the last numbers grows while nothing comes.
 setInterval(() => page.isLost && showAround(), 1000);
 showAddress();

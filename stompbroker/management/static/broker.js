@@ -1,14 +1,14 @@
 /* Talking to the broker.
  *
- * Law: the only module that sends requests, and the only one that knows the token. One stream of events is open at a
- * time; when it is lost it is opened again, later each time, until it is closed or the broker says who it wants to see.
+ * Law: only this module sends requests and knows the token. One stream of events is open at a time; a lost stream is
+ * opened again, with a growing delay, until it is closed or the broker asks for a token.
  */
 
 const API = "/api/v1";
 const TOKEN = "stompbroker token";
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 10_000;
-/** Something comes every second; who is silent for so long is gone. */
+/** An event comes every second; after this much silence the broker is gone. */
 const SILENCE_MS = 10_000;
 
 export class Problem extends Error {
@@ -26,10 +26,10 @@ export const forgetToken = () => sessionStorage.removeItem(TOKEN);
 
 // Asking -------------------------------------------------------------------------------------------------------------
 
-/** The parts of a path, each of which a client may have chosen. */
+/** A path from its parts, which are escaped: clients choose them. */
 export const path = (...parts) => parts.map((part) => `/${encodeURIComponent(part)}`).join("");
 
-/** Only what is given. */
+/** A query of the values that are given. */
 export function query(parameters) {
   const given = Object.entries(parameters).filter(([, value]) => value != null && value !== "");
   return given.length ? `?${new URLSearchParams(given)}` : "";
@@ -75,7 +75,7 @@ export class Watch {
     this.retry = null;
   }
 
-  /** Open a stream of the overview, and of a list with its query if one is given, in place of the one before. */
+  /** Open a stream of the overview and, if given, a list with its query. It replaces the stream before. */
   open(resource) {
     this.resource = resource;
     this.close();
@@ -125,7 +125,7 @@ export class Watch {
   }
 }
 
-/** The name of an event and what it tells. */
+/** The name of an event and its data. */
 function parsed(event) {
   let name = "message";
   let data = "";

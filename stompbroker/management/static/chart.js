@@ -1,14 +1,14 @@
-/* Numbers over the last minutes, drawn.
+/* A line chart of the last minutes.
  *
- * Law: remembers what it was told for SHOWN_MS and draws it; nothing was told while there was no connection, and there
- * the line has a gap. The picture is also told in words.
+ * Law: keeps values for SHOWN_MS and draws them. Where there was no connection, the line has a gap. The picture is also
+ * described in words.
  */
 
 import { draw, make, renewElement } from "./elements.js";
 import { compact } from "./format.js";
 
-export const SHOWN_MS = 5 * 60_000;
-/** Two points further apart than this are not joined. */
+const SHOWN_MS = 5 * 60_000;
+/** Points further apart than this are not joined. */
 const GAP_MS = 15_000;
 const WIDTH = 300;
 const HEIGHT = 100;
@@ -23,7 +23,7 @@ export class Chart {
     this.pointedAt = null;
   }
 
-  /** One value for each line. An instant that is known already is not taken again; before it another clock begins. */
+  /** One value for each line. A repeated instant is ignored; an earlier one means another clock, and starts anew. */
   add(atMs, values) {
     const last = this.points.at(-1);
     if (atMs === last?.atMs) return;
@@ -61,7 +61,7 @@ export class Chart {
 
   // Drawing ----------------------------------------------------------------------------------------------------------
 
-  /** The drawing is stretched to its box; what must not be stretched, the text, stands around it. */
+  /** The drawing is stretched to its box, so the text stands around it. */
   plot(last, shown) {
     const highest = niceAbove(Math.max(0, ...this.points.flatMap((point) => point.values)));
     const svg = draw(
@@ -107,7 +107,7 @@ export class Chart {
       });
       return draw("path", { class: `curve ${colour}`, d: d.join("") });
     });
-    // A line without length has round ends: a dot.
+    // A line of no length with round ends is a dot.
     const dots = this.lines.map(([, colour], index) =>
       draw("path", { class: `spot ${colour}`, d: `M${x(shown)} ${y(shown.values[index])}h0` }),
     );
@@ -140,7 +140,7 @@ export class Chart {
     return [...document.querySelectorAll("figure.chart")].find((one) => one.dataset.key === this.title);
   }
 
-  /** The one that is pointed at, or the last. */
+  /** The point under the pointer, or the last one. */
   shownPoint() {
     const last = this.points.at(-1);
     if (last == null || this.pointedAt == null) return last;
@@ -149,7 +149,7 @@ export class Chart {
   }
 }
 
-/** 2, 4, 6 or 10 with noughts, and not below. */
+/** Rounded up to 2, 4, 6 or 10 times a power of ten. */
 function niceAbove(value) {
   if (value <= 2) return 2;
   const power = 10 ** Math.floor(Math.log10(value));

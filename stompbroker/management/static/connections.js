@@ -1,7 +1,4 @@
-/* Connections, and how to end one.
- *
- * Law: whoever is cut off is asked about first.
- */
+/* Connections. Closing one needs a confirmation. */
 
 import { path, remove } from "./broker.js";
 import { when } from "./clock.js";
@@ -10,7 +7,7 @@ import { make } from "./elements.js";
 import { bytes, count, several, span } from "./format.js";
 import { button, chip, command, topicLink } from "./parts.js";
 
-/** More topics of a publisher are counted, not named. */
+/** Topics of a publisher that are named; the others are counted. */
 const NAMED_TOPICS = 3;
 
 const columns = [

@@ -1,7 +1,6 @@
 /* One dead letter, whole: why it died, its headers, its body.
  *
- * Law: a letter does not change, so it is asked for once. Its body is shown as text if it is some, and never as anything
- * else.
+ * Law: a letter does not change, so it is requested once. Its body is shown as text or in hexadecimal, never rendered.
  */
 
 import { get, path, post } from "./broker.js";
@@ -11,13 +10,13 @@ import { make } from "./elements.js";
 import { bytes, count } from "./format.js";
 import { button, chip, facts, link, panel, topicLink } from "./parts.js";
 
-/** Of a body's base64: 48 KiB of it are shown. */
+/** Characters of a body's base64: 48 KiB of the body are shown. */
 const SHOWN_BASE64 = 64 * 1024;
 
-/** Where the letters of a topic are shown, or one of them. */
+/** The address of a topic's letters, or of one letter. */
 export const address = (topic, ...more) => `#/dead-letters${path(topic, ...more)}`;
 
-/** A choice of where to redrive to. */
+/** The choice of where to redrive to. */
 export const toWhom = (value, text, checked = false) =>
   make(
     "label",
@@ -133,12 +132,12 @@ function body(letter) {
   );
 }
 
-/** As text if it is some, else in hexadecimal. */
+/** As text if it is UTF-8, else in hexadecimal. */
 function readBody(base64) {
   const isCut = base64.length > SHOWN_BASE64;
   const octets = Uint8Array.from(atob(base64.slice(0, SHOWN_BASE64)), (character) => character.charCodeAt(0));
   try {
-    // The cut may be within a character.
+    // The cut may split a character.
     const text = new TextDecoder("utf-8", { fatal: true }).decode(octets, { stream: isCut });
     return { text, kind: "", isCut };
   } catch {

@@ -1,7 +1,7 @@
-/* Dead letters: of which topics, and which; redriving or purging them.
+/* Dead letters by topic; redriving and purging them.
  *
- * Law: whatever is done is done to the letters that were there when it was asked for, a piece at a time: a letter that
- * dies again meanwhile is not tried for ever. What was not done is said, and why.
+ * Law: an action goes, a piece at a time, through the letters that were there when it began, so that a letter that dies
+ * again is not redriven for ever. The page says which letters were skipped, and why.
  */
 
 import { get, path, post, query } from "./broker.js";
@@ -68,7 +68,7 @@ export function deadLettersView(context, route) {
   let letters = null;
   let after = -1;
   let isComplete = true;
-  /** How many there are in all, as of the last second and as of the list. */
+  /** The total as of the last second, and as of the list. */
   let total = null;
   let listedTotal = null;
   let typing = null;
@@ -89,13 +89,13 @@ export function deadLettersView(context, route) {
     context.refresh();
   }
 
-  /** What the fields say now. */
+  /** Apply the filter as it is typed now. */
   function change() {
     const fields = [...document.querySelectorAll(".filters input")].map(({ name, value }) => [name, value]);
     context.replace(address(topic) + query(Object.fromEntries(fields)), {});
   }
 
-  /** For each of these letters, or for all that are like the filter. */
+  /** Redrive these letters, or without offsets all that match the filter. */
   async function redrive(offsets, to) {
     const fields = { to };
     const step = (more) => post(`${resource}/redrive`, { ...fields, ...more });
@@ -151,7 +151,7 @@ export function deadLettersView(context, route) {
     }
   }
 
-  /** Of the letters that are like the filter now. */
+  /** The last letter that matches the filter now. */
   async function lastOffset() {
     let found = -1;
     let seen = -1;
@@ -163,7 +163,7 @@ export function deadLettersView(context, route) {
     }
   }
 
-  /** How many there are this moment, and not a second ago. */
+  /** The exact count at this moment. */
   async function lookAgain() {
     const { topics } = await get("/dead-letters");
     total = topics.find((one) => one.topic === topic)?.letters ?? 0;
@@ -355,13 +355,13 @@ export function deadLettersView(context, route) {
   };
 }
 
-/** A topic without any is not known to have had some. */
+/** To the broker, a topic without letters is not found. */
 function noneIfGone(problem) {
   if (problem.status !== 404) throw problem;
   return { letters: [], after: -1, is_complete: true };
 }
 
-/** Each reason once, with how many letters it kept. */
+/** Each reason once, with the number of letters that were skipped for it. */
 function reasons(skipped) {
   const offsets = new Map();
   for (const { offset, why } of skipped) offsets.set(why, [...(offsets.get(why) ?? []), offset]);

@@ -1,15 +1,15 @@
-/* Questions before something is done, and what came of it.
+/* Confirmations, and notices of what was done.
  *
- * Law: what cannot be undone is asked about, with what will be lost in the question. What was done stays on the page
- * until it is put away.
+ * Law: an action that cannot be undone needs a confirmation that says what will be lost. A notice stays until it is
+ * dismissed.
  */
 
 import { make } from "./elements.js";
 import { button } from "./parts.js";
 
 /**
- * Ask, and do it on a yes. `act` gets the form's fields; the dialog stays open, and says why, if it fails.
- * Resolves when the dialog is gone.
+ * Ask, and act if confirmed. `act` gets the form's fields; if it fails, the dialog stays open and says why.
+ * Resolves when the dialog is closed.
  */
 export function ask({ title, content, yes, isDangerous = false, act }) {
   const problem = make("p", { class: "problem", role: "alert", hidden: true });
@@ -73,7 +73,7 @@ export function say(text, { isProblem = false, more = [] } = {}) {
   document.getElementById("notices").replaceChildren(notice);
 }
 
-/** Do something that needs no question; say so if it fails. */
+/** Act without a confirmation; say so if it fails. */
 export async function attempt(action) {
   try {
     await action();

@@ -1,12 +1,12 @@
-/* What is on the page, made and renewed.
+/* Makes and updates the elements of the page.
  *
- * Law: text is text: nothing that a client chose can become markup, turn the direction of what follows, or hide. A
- * renewal touches only what differs, so that the focus, a selection and the place one has scrolled to outlive a new
- * number every second. Children with a `data-key` are the same thing wherever they stand.
+ * Law: a client's text can never become markup, turn the direction of writing, or hide. An update touches only what
+ * differs, so that focus, selection and scroll position survive new numbers every second. Children with the same
+ * `data-key` are the same thing, wherever they stand.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
-/* Controls and marks without a width or with a direction; line ends, tabs and joiners, which words need, stay. */
+/* Controls, and marks without a width or with a direction. Line ends, tabs and joiners, which words need, stay. */
 const UNSEEN = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit", "onpointermove", "onpointerleave"];
 
@@ -27,7 +27,7 @@ function built(element, properties, children) {
   return element;
 }
 
-/** Children as they are put on the page: in texts, what cannot be seen is written as \uXXXX. */
+/** Children for the page; what cannot be seen in a text is written as \uXXXX. */
 function shown(children) {
   const escaped = (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`;
   return children
@@ -36,7 +36,7 @@ function shown(children) {
     .map((child) => (typeof child === "string" ? child.replace(UNSEEN, escaped) : child));
 }
 
-/** Make `place` hold exactly these. */
+/** Make `place` hold exactly these children. */
 export function renew(place, ...children) {
   const focused = document.activeElement;
   const wanted = document.createDocumentFragment();
@@ -45,7 +45,7 @@ export function renew(place, ...children) {
   if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
 }
 
-/** Make `element` what `wanted` is. */
+/** Make `element` equal to `wanted`. */
 export function renewElement(element, wanted) {
   for (const name of element.getAttributeNames()) {
     if (!wanted.hasAttribute(name) && name !== "open") element.removeAttribute(name);
@@ -59,7 +59,7 @@ export function renewElement(element, wanted) {
   }
   renewChildren(element, wanted);
   if ("checked" in wanted) element.checked = wanted.checked;
-  // What somebody is typing is his.
+  // Never overwrite what somebody is typing.
   if ("value" in wanted && element !== document.activeElement && element.value !== wanted.value) {
     element.value = wanted.value;
   }

@@ -1,7 +1,4 @@
-/* How numbers, sizes and times are written.
- *
- * Law: pure; a value in, a text out. What is not there is a dash.
- */
+/* How numbers, sizes and times are written. Pure: a value in, a text out; a missing value is a dash. */
 
 const NOTHING = "–";
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -17,7 +14,7 @@ export const count = (value) => (value == null ? NOTHING : WHOLE.format(value));
 /** For the axis of a chart, where there is little room. */
 export const compact = (value) => (value < 10_000 ? TENTHS.format(value) : COMPACT.format(value));
 
-/** So many in a second; small ones with a decimal, so that 0.4 does not look like nothing. */
+/** A rate per second; small ones with a decimal, so that 0.4 does not look like nothing. */
 export function rate(value) {
   if (value == null) return NOTHING;
   return (value < 10 ? TENTHS : WHOLE).format(value);
@@ -34,7 +31,7 @@ export function bytes(value) {
   return `${(rest < 10 && power ? TENTHS : WHOLE).format(rest)} ${UNITS[power]}`;
 }
 
-/** How long something lasts or is ago, roughly. */
+/** A duration or an age, roughly. */
 export function age(seconds) {
   if (seconds == null) return NOTHING;
   if (seconds < 1) return "<1 s";
@@ -59,5 +56,5 @@ export function span(seconds) {
 
 export const milliseconds = (value) => `${TENTHS.format(value)} ms`;
 
-/** One of something, or several. */
+/** A count with its noun, singular or plural. */
 export const several = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

@@ -1,7 +1,7 @@
 /* A view of a long list: sorted, filtered, in pages, live.
  *
- * Law: what is shown is in the address, so that it can be kept and sent to somebody; how one came to a page is in the
- * history. The broker sorts, filters and cuts; this only asks.
+ * Law: the address says what is shown, so that it can be kept and sent to somebody; the history says how one came to a
+ * page. The broker sorts, filters and cuts.
  */
 
 import { query } from "./broker.js";
@@ -10,7 +10,7 @@ import { count, several } from "./format.js";
 import { button, empty, table } from "./parts.js";
 
 const ROWS = 50;
-/** How long after a key the filter is applied. */
+/** Delay between a key stroke and filtering. */
 const TYPING_MS = 200;
 
 /**
@@ -30,7 +30,7 @@ export function listView(kind, context, route) {
   const hash = (wanted) => `#${kind.path}${query({ ...wanted, sort: wanted.sort === kind.sort ? null : wanted.sort })}`;
   const turn = (next) => context.push(hash(asked), { cursors: next });
 
-  /** What is on the screen may be older than what was last asked for: the address and the field know better. */
+  /** The screen may be older than the last request: read the filter from the address and the field. */
   function change(changed) {
     clearTimeout(typing);
     const q = document.getElementById("filter").value;

@@ -1,7 +1,6 @@
 /* The overview: what flows, what waits, who is behind, and how the broker is.
  *
- * Law: shows the overview of the broker's last second, and what it was in the minutes before, as far as this page has
- * seen them.
+ * It shows the broker's last second, and the minutes before as far as this page has seen them.
  */
 
 import { Chart } from "./chart.js";
@@ -29,7 +28,7 @@ const unsettled = new Chart(
   count,
 );
 
-/** Told whatever is shown, so that the charts are there when one comes back. */
+/** Called in every view, so that the charts are complete when one comes back. */
 export function remember(overview) {
   const atMs = Date.parse(overview.sampled_at);
   const { rates, now } = overview;

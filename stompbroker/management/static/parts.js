@@ -1,7 +1,4 @@
-/* The small parts that views are made of.
- *
- * Law: each takes values and returns elements; none asks the broker or remembers anything.
- */
+/* The small parts that views are made of: each takes values and returns elements. */
 
 import { make } from "./elements.js";
 
@@ -11,7 +8,7 @@ export const topicLink = (name) => link(`#/topics/${encodeURIComponent(name)}`, 
 
 export const chip = (kind, text, title) => make("span", { class: `chip ${kind}`, title }, text);
 
-/** A big number with what it is and a line about it; a link if it leads somewhere. */
+/** A big number with its name and a line about it; a link if it leads somewhere. */
 export function tile(label, value, { note, hash, kind = "" } = {}) {
   return make(
     hash ? "a" : "div",
@@ -35,7 +32,7 @@ export const facts = (entries) =>
 export const panel = (title, ...content) =>
   make("section", { class: "panel", "data-key": title }, make("h2", {}, title), ...content);
 
-/** What is shown where there is nothing, and what to do about it. */
+/** Shown where there is nothing, with what to do about it. */
 export const empty = (...content) => make("div", { class: "empty" }, ...content);
 
 export const command = (text) => make("pre", { class: "command" }, make("code", {}, text));
@@ -91,7 +88,7 @@ function head(column, sort, onSort) {
   if (!column.sort || !onSort) return make("th", { ...properties, class: `${kindOf(column)} fixed` }, column.label);
   const isSorted = sort === column.sort || sort === `-${column.sort}`;
   const isDescending = sort === `-${column.sort}`;
-  // Numbers are first wanted largest first, names from the beginning.
+  // The first click sorts numbers descending, names ascending.
   const first = column.isNumber ? `-${column.sort}` : column.sort;
   const other = column.isNumber ? column.sort : `-${column.sort}`;
   properties["aria-sort"] = isSorted ? (isDescending ? "descending" : "ascending") : "none";

@@ -1,6 +1,6 @@
 /* Subscriptions, and one of them: how far behind it is, what it has not settled, and what can be done about it.
  *
- * Law: before anything is lost for a subscriber, it is asked about with how much that is.
+ * Law: an action that loses messages for a subscriber needs a confirmation that says how many.
  */
 
 import { get, path, post, remove } from "./broker.js";

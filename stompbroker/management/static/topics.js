@@ -1,6 +1,6 @@
 /* Topics, and one of them: what flows through it, who reads it, and why it keeps what it keeps.
  *
- * Law: looks; nothing here changes anything but for asking the collector to look now.
+ * Law: changes nothing, except that it can have the collector look now.
  */
 
 import { get, path, post, query } from "./broker.js";
@@ -219,5 +219,5 @@ function retains({ age_s: ageS, max_bytes: maxBytes, max_messages: maxMessages }
   return bounds.length ? bounds.join(", ") : "nothing for later subscribers";
 }
 
-/** As a shell takes it for one word. */
+/** Quoted for a shell, as one word. */
 const inShell = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
