@@ -1,4 +1,4 @@
-"""Composition root: makes the stores, opens the listeners, starts the actors, and says in which order all of it ends.
+"""Composition root: makes the parts, starts the actors, and says in which order all of it ends.
 
 Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
@@ -8,12 +8,12 @@ Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
         connections one worker per client
           accepting one listener per address
 
-1. Accepting ends at once: nobody new comes in.
-2. The journal has half of `shutdown_grace_s` to finish what it was handed. Then every client is told by an ERROR frame
-   behind whatever it is still owed; all of that within `shutdown_grace_s`. The services must still run: what is owed
-   may need the journal and the distributor, and time limits the pacemaker.
-3. When the clients are gone, the journal writes what has changed, for which it has `shutdown_grace_s` too.
-4. Then the services end, then the store is closed. The data directory, and with it the lock, is let go last.
+1. Accepting ends at once.
+2. The journal has half of `shutdown_grace_s` to finish what it was handed. Then every client gets what it is owed, and
+   an ERROR frame behind it, all within `shutdown_grace_s`. The services still run: what is owed may need the journal
+   and the distributor, and time limits need the pacemaker.
+3. When the clients are gone, the journal has another `shutdown_grace_s` to write what has changed.
+4. Then the services end, and the store is closed. The data directory, and with it the lock, is released last.
 
 A second signal cancels everything at once.
 """
@@ -48,26 +48,18 @@ from stompbroker.changes import DeadLetters, MemoryJournal
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
 from stompbroker.config.data_directory import hold
-from stompbroker.control import BrokerParts, Control, LedgerParts
+from stompbroker.control import Control, LedgerParts
+from stompbroker.counting import LoopGauge, Totals
 from stompbroker.delivery import Records, Registry
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId
 from stompbroker.journal import Numbers, OpenedStore, StoreJournal, own_store, restore
 from stompbroker.ledger import Exports, Rounds
 from stompbroker.log_throttle import LogThrottle
-from stompbroker.loop_gauge import LoopGauge
 from stompbroker.management import open_management
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.message_ids import MessageIds
-from stompbroker.sessions import (
-    Dispatch,
-    FlushQueue,
-    RefusalPace,
-    Session,
-    SessionContext,
-    SessionTimers,
-)
-from stompbroker.totals import Totals
+from stompbroker.message import MessageIds
+from stompbroker.sessions import Dispatch, FlushQueue, RefusalPace, Session, SessionContext, SessionTimers
 from stompbroker.transport import Endpoint, Scheme, Traffic, open_listeners, raise_descriptor_limit
 
 if TYPE_CHECKING:
@@ -85,7 +77,7 @@ log = structlog.get_logger()
 
 
 class Broker:
-    """The parts of one running broker, for those who start, stop and look at it."""
+    """The parts of one running broker."""
 
     def __init__(self, settings: Settings, opened: OpenedStore | None = None) -> None:
         """Without a store everything is kept in memory, and nothing can be durable."""
@@ -107,25 +99,38 @@ class Broker:
         )
         if opened is not None:
             restore(opened.kept, self.registry, self.clock.now_ns())
-        #: What the ledger has in the store, and when it goes to the lake; None without a ledger.
-        self.exports: Exports | None = None
-        self.rounds: Rounds | None = None
-        if opened is not None and settings.ledger:
-            self.exports = self._make_exports(opened)
-            self.rounds = Rounds(self.exports, self.clock, interval_s=settings.lake_export_interval_s)
+        #: None without a ledger.
+        self.ledger = self._make_ledger(opened) if opened is not None and settings.ledger else None
         self.journal, self.message_ids = self._make_journal()
         self.dead_letters = DeadLetters(self.registry, self.journal, self.message_ids, self.clock)
         self.registry.bury = self.dead_letters.give_up
-        self.control = self._make_control()
+        self.control = Control(
+            registry=self.registry,
+            sessions=self.sessions,
+            journal=self.journal,
+            totals=self.totals,
+            stretches=self.stretches,
+            clock=self.clock,
+            message_ids=self.message_ids,
+            store=None if opened is None else opened.store,
+            ledger=self.ledger,
+        )
         flush_queue = FlushQueue()
         self.dispatch = Dispatch(self.registry.ready, flush_queue, self.clock)
         self.session_timers = SessionTimers()
-        self.worker_context = self._make_worker_context()
+        self.worker_context = worker.WorkerContext(
+            traffic=Traffic(),
+            budget=self.budget,
+            dispatch=self.dispatch,
+            stretches=self.stretches,
+            throttle=self.throttle,
+            block_timeout_s=settings.block_timeout_s,
+        )
         self.session_context = self._make_session_context(flush_queue)
         #: Set to stop gracefully, and when that is done.
         self.stop = trio.Event()
         self.stopped = trio.Event()
-        #: What it listens on, once it does.
+        #: Set once it listens.
         self.endpoints: list[Endpoint] = []
         self.management: Management | None = None
 
@@ -133,8 +138,8 @@ class Broker:
     def management_url(self) -> str | None:
         return None if self.management is None else self.management.url
 
-    def _make_exports(self, opened: OpenedStore) -> Exports:
-        return Exports(
+    def _make_ledger(self, opened: OpenedStore) -> LedgerParts:
+        exports = Exports(
             opened.kept.exports,
             opened.kept.gathered,
             self.registry.unsaved.filled.wake,
@@ -142,6 +147,8 @@ class Broker:
             start_number=opened.ownership.start_number,
             export_bytes=self.settings.lake_export_bytes,
         )
+        rounds = Rounds(exports, self.clock, interval_s=self.settings.lake_export_interval_s)
+        return LedgerParts(exports, rounds, self.settings.lake_place)
 
     def _make_journal(self) -> tuple[StoreJournal | MemoryJournal, MessageIds]:
         if self.opened is None:
@@ -155,35 +162,9 @@ class Broker:
             engine="postgresql" if self.settings.database else "sqlite",
             last_batch_number=ownership.batch,
             min_free_bytes=self.settings.min_free_bytes,
-            exports=self.exports,
+            exports=None if self.ledger is None else self.ledger.exports,
         )
         return store_journal, MessageIds(ownership.store_id, ownership.start_number)
-
-    def _make_control(self) -> Control:
-        ledger = None
-        if self.exports is not None and self.rounds is not None:
-            ledger = LedgerParts(self.exports, self.rounds, self.settings.lake_place)
-        parts = BrokerParts(
-            registry=self.registry,
-            sessions=self.sessions,
-            journal=self.journal,
-            totals=self.totals,
-            stretches=self.stretches,
-            clock=self.clock,
-            ledger=ledger,
-        )
-        store = None if self.opened is None else self.opened.store
-        return Control(parts, message_ids=self.message_ids, store=store)
-
-    def _make_worker_context(self) -> worker.WorkerContext:
-        return worker.WorkerContext(
-            traffic=Traffic(),
-            budget=self.budget,
-            dispatch=self.dispatch,
-            stretches=self.stretches,
-            throttle=self.throttle,
-            block_timeout_s=self.settings.block_timeout_s,
-        )
 
     def _make_session_context(self, flush_queue: FlushQueue) -> SessionContext:
         return SessionContext(
@@ -202,44 +183,37 @@ class Broker:
 
     async def start_services(self, nursery: trio.Nursery) -> None:
         """Start what every connection needs."""
-        await nursery.start(self.throttle.run)
-        topic_idle_ns = int(self.settings.topic_idle_s * NANOSECONDS)
+        start, registry, clock, stretches = nursery.start, self.registry, self.clock, self.stretches
+        await start(self.throttle.run)
         if self.opened is not None and isinstance(self.journal, StoreJournal):
-            await nursery.start(journal.run, self.journal, self.opened.writer, self.dispatch, self.stretches)
-            await nursery.start(page_reader.run, self.registry.pages, self.opened.store, self.journal.health)
-            await nursery.start(
-                upkeep.run, self.registry, self.journal, self.opened.store, self.clock, self.journal.health
-            )
+            store, health = self.opened.store, self.journal.health
+            await start(journal.run, self.journal, self.opened.writer, self.dispatch, stretches)
+            await start(page_reader.run, registry.pages, store, health)
+            await start(upkeep.run, registry, self.journal, store, clock, health)
             if not self.opened.ownership.was_closed:
-                await nursery.start(checker.run, self.registry, self.opened.store, self.journal.health)
-            if self.exports is not None and self.rounds is not None:
-                await nursery.start(
-                    exporter.run, self.exports, self.rounds, self._lake(), self.clock, self.journal.wait_idle
+                await start(checker.run, registry, store, health)
+            if self.ledger is not None:
+                lake = exporter.Lake(
+                    place=self.ledger.lake,
+                    store_id=self.opened.ownership.store_id,
+                    database=self.settings.database,
+                    data=str(self.settings.data.absolute()),
+                    retention_days=self.settings.lake_retention_days,
                 )
-                await nursery.start(snapshots.run, self.control.backlog, self.exports, self.rounds, self.clock)
-        await nursery.start(
-            distributor.run, self.registry, self.dispatch, self.dead_letters, self.clock, self.stretches
-        )
-        await nursery.start(
-            partial(garbage_collector.run, topic_idle_ns=topic_idle_ns),
-            self.registry,
+                exports, rounds = self.ledger.exports, self.ledger.rounds
+                await start(exporter.run, exports, rounds, lake, clock, self.journal.wait_idle)
+                await start(snapshots.run, self.control.kept, exports, rounds, clock)
+        await start(distributor.run, registry, self.dispatch, self.dead_letters, clock, stretches)
+        await start(
+            partial(garbage_collector.run, topic_idle_ns=int(self.settings.topic_idle_s * NANOSECONDS)),
+            registry,
             self.journal,
-            self.clock,
-            self.stretches,
+            clock,
+            stretches,
             self.worker_context.traffic,
         )
-        await nursery.start(sampler.run, self.control.sampler)
-        await nursery.start(pacemaker.run, self.session_timers, self.clock, self.stretches)
-
-    def _lake(self) -> exporter.Lake:
-        assert self.opened is not None
-        return exporter.Lake(
-            place=self.settings.lake_place,
-            store_id=self.opened.ownership.store_id,
-            database=self.settings.database,
-            data=str(self.settings.data.absolute()),
-            retention_days=self.settings.lake_retention_days,
-        )
+        await start(sampler.run, self.control.sampler)
+        await start(pacemaker.run, self.session_timers, clock, stretches)
 
     async def serve_connection(self, transport: Transport) -> None:
         """Serve one client from its first byte to its last."""
@@ -268,7 +242,7 @@ async def serve(
 ) -> None:
     """Run a broker until SIGTERM or SIGINT. Raises OperatorError when it cannot start.
 
-    An embedded store is written to by the process `writing`, if there is one, and by a thread otherwise.
+    An embedded store is written by the process `writing` if there is one, otherwise by a thread.
     """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -281,7 +255,7 @@ async def serve(
 
 
 async def _stop_on_signals(signals: AsyncIterator[int], broker: Broker, everything: trio.CancelScope) -> None:
-    """The first signal asks, the second one does not."""
+    """The first signal stops gracefully, the second one at once."""
     log.info("stopping, because of a signal", signal=signal.Signals(await anext(signals)).name)
     broker.stop.set()
     await anext(signals)
@@ -295,7 +269,7 @@ async def run(
     writing: WritingProcess | None = None,
     task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker until its `stop` is set. Tells its parent the `Broker` once it listens."""
+    """Run a broker until its `stop` is set. Gives its parent the `Broker` once it listens."""
     descriptors = raise_descriptor_limit()
     with hold(settings.data) as directory:
         async with AsyncExitStack() as resources:
@@ -350,7 +324,7 @@ async def opened_store(settings: Settings, writing: WritingProcess | None = None
 
 
 async def _serve_clients(broker: Broker, listeners: list[TcpListener], task_status: trio.TaskStatus[Broker]) -> None:
-    """Accept and serve until told to stop; then see everybody off."""
+    """Accept and serve until told to stop; then dismiss the clients."""
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
             for each in listeners:
@@ -373,7 +347,7 @@ async def _serve_clients(broker: Broker, listeners: list[TcpListener], task_stat
             await each.aclose()
         log.info("broker is stopping", connections=len(broker.sessions), grace_s=broker.settings.shutdown_grace_s)
         connections.cancel_scope.deadline = trio.current_time() + broker.settings.shutdown_grace_s
-        # What was handed to the journal is owed a receipt, which must not come behind the last word.
+        # Units in the journal are owed a receipt, which must not come behind the ERROR.
         with trio.move_on_after(broker.settings.shutdown_grace_s / 2):
             await broker.journal.wait_idle()
         broker.dismiss_clients()

@@ -1,37 +1,40 @@
-"""The one clock seam.
+"""The one clock: wall time at the start plus what trio's clock has counted since.
 
-Law: wall time at start plus what trio's clock has counted since. A jump of the wall clock moves nothing that is already
-scheduled, and a test with a mock clock moves everything. Read once per chunk, not per message.
+So a jump of the wall clock moves nothing that is scheduled, and a test's mock clock moves everything. Read once per
+chunk, not per message.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, final
 
 import trio
 
-__all__ = ["NANOSECONDS", "Clock", "iso_time"]
+__all__ = ["NANOSECONDS", "Clock", "iso_time", "iso_time_if_any"]
 
 #: Nanoseconds in a second.
 NANOSECONDS: Final = 1_000_000_000
 
 
 def iso_time(at_ns: int) -> str:
-    """A time as we write it everywhere: ISO 8601, in UTC, to the millisecond."""
+    """ISO 8601, in UTC, to the millisecond: how we write times everywhere."""
     return datetime.fromtimestamp(at_ns / NANOSECONDS, UTC).isoformat(timespec="milliseconds")
 
 
+def iso_time_if_any(at_ns: int | None) -> str | None:
+    return iso_time(at_ns) if at_ns else None
+
+
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class Clock:
     """Must be made inside a trio run."""
 
-    __slots__ = ("_started_at_ns", "_started_at_s")
-
-    def __init__(self) -> None:
-        self._started_at_ns = time.time_ns()
-        self._started_at_s = trio.current_time()
+    _started_at_ns: int = field(default_factory=time.time_ns)
+    _started_at_s: float = field(default_factory=trio.current_time)
 
     def now_ns(self) -> int:
         """Nanoseconds since the epoch."""

@@ -1,7 +1,4 @@
-"""The distinct number types.
-
-Law: what must not be mixed up has a type of its own; nothing here has behaviour.
-"""
+"""Numbers that must not be mixed up, each with a type of its own."""
 
 from __future__ import annotations
 

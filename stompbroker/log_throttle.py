@@ -1,4 +1,4 @@
-"""Log lines that strangers can cause, at a bounded rate.
+"""Bounds the rate of log lines that clients can cause.
 
 Law: the first line of a kind is logged at once. Repeats within INTERVAL_S are counted and become one line, with the
 latest details, when the interval ends. The caller says what makes two lines the same kind.
@@ -20,8 +20,8 @@ Level: TypeAlias = Literal["info", "warning", "error"]
 
 #: How long repeats are counted before they are logged.
 INTERVAL_S: Final = 60.0
-#: Kinds that are remembered. Beyond that, all lines with the same event are one kind. With the longest details that
-#: are about 400 KiB, and 512 lines a minute: a first line and a summary for each.
+#: Kinds that are remembered; beyond that, all lines with the same event are one kind. That bounds memory to about
+#: 400 KiB, and output to 512 lines a minute: a first line and a summary for each.
 MAX_KINDS: Final = 256
 
 log = structlog.get_logger()

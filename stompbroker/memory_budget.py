@@ -1,9 +1,8 @@
 """One byte budget for the whole broker.
 
-Law: whoever keeps bytes on behalf of clients charges them here, in batches, and gives them back when they go: windows
-of topics, messages held for redelivery, outboxes, parked frames, partial frames, transactions. Bounds per thing alone
-would multiply to more than any machine has. The budget only counts; what to do when it runs short is decided by who
-asks.
+Law: all bytes kept for clients are charged here, in batches: windows of topics, messages held for redelivery, outboxes,
+parked and partial frames, transactions. Bounds per thing alone would add up to more than any machine has. The budget
+only counts; its callers decide what to do when it runs short.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Waking tasks that wait for a change.
+"""Wakes tasks that wait for a change.
 
-Law: `wake` is synchronous, cheap and remembers nothing; whoever waits checks its own condition in a loop. Waking when
-nobody waits costs one comparison, which is why the hot path may do it once per batch.
+Law: `wake` is synchronous and remembers nothing; a waiting task checks its own condition in a loop. Waking when nobody
+waits costs one comparison, so the hot path may do it once per batch.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ __all__ = ["Signal"]
 
 @final
 class Signal:
-    """One condition that tasks wait for."""
-
     __slots__ = ("_event",)
 
     def __init__(self) -> None:
         self._event: trio.Event | None = None
 
     def wake(self) -> None:
-        """Wake every task waiting now."""
+        """Wake every task that waits now."""
         if self._event is not None:
             self._event.set()
             self._event = None
@@ -39,7 +37,7 @@ class Signal:
             await event.wait()
             nursery.cancel_scope.cancel()
 
-        # Both events are taken before the first checkpoint, so that no wake-up falls in between.
+        # Both events are taken before the first checkpoint, so that no wake-up is lost.
         events = self._next_event(), other._next_event()
         async with trio.open_nursery() as nursery:
             for event in events:

@@ -1,7 +1,7 @@
-"""What strangers write, as it can be shown: on a terminal, in a log line, in a name that people copy.
+"""Makes clients' texts safe to show on a terminal, in a log line, or as a name that people copy.
 
-Law: pure. Nothing that comes out moves the cursor, recolours the terminal, turns the direction of what follows or hides
-from the reader. `visible` is for names, of which people copy every sign; `readable` is for texts.
+Law: pure. The result cannot move the cursor, recolour the terminal, turn the direction of writing or hide anything.
+`visible` is for names, which people copy sign by sign; `readable` is for texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 __all__ = ["readable", "visible"]
 
-#: Controls, marks without a width or with a direction, halves of a surrogate pair, ends of lines and paragraphs.
+#: Controls, marks without a width or with a direction, surrogates, line and paragraph separators.
 _UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 #: Joiners have no width either, but belong to words in Persian and to many emoji.
 _JOINERS: Final = frozenset("\u200c\u200d")
@@ -20,10 +20,8 @@ _UNBREAKABLE: Final = "\xa0"
 
 
 def visible(text: str, *, also: str = "") -> str:
-    """A name without blanks and what cannot be seen, and without the signs of `also`: these are written as %XX.
-
-    Different names stay different.
-    """
+    """A name in which blanks, what cannot be seen, and the signs of `also` are written as %XX. Different names stay
+    different."""
     return "".join(
         quote(sign, safe="") if sign in f"%{also}" or sign.isspace() or not sign.isprintable() else sign
         for sign in text
@@ -31,10 +29,8 @@ def visible(text: str, *, also: str = "") -> str:
 
 
 def readable(text: str, *, keeps_lines: bool = False) -> str:
-    r"""In one line, or with `keeps_lines` in as many as it has. What cannot be seen is written as \xXX or \uXXXX.
-
-    No unbreakable blank is left either: whoever lays out text may use it. What is readable stays as it is.
-    """
+    r"""In one line, or with `keeps_lines` in as many as it has. What cannot be seen is written as \xXX or \uXXXX, and
+    so is the unbreakable blank, which we use for layout."""
     if text.isprintable():
         return text
     return text.replace("\r\n", "\n").translate(_IN_LINES) if keeps_lines else text.translate(_IN_ONE_LINE)
@@ -42,7 +38,7 @@ def readable(text: str, *, keeps_lines: bool = False) -> str:
 
 @final
 class _Escapes(dict[int, str]):
-    """For `str.translate`, which asks for each sign; nothing is kept of what it asks for."""
+    """For `str.translate`, which looks each sign up; nothing is cached."""
 
     def __missing__(self, code: int) -> str:
         sign = chr(code)

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from stompbroker.changes import Answer, Appended, Lane, Unit, Verdict
+from stompbroker.counting import Totals
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -27,7 +28,6 @@ from stompbroker.delivery import (
 )
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.signals import Signal
-from stompbroker.totals import Totals
 from tests.support.messages import make_message, make_messages
 from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.sinks import ListSink

@@ -18,8 +18,8 @@ from stompbroker.delivery import answering, redelivery
 if TYPE_CHECKING:
     from stompbroker.changes import DeadLetters
     from stompbroker.clock import Clock
+    from stompbroker.counting import LoopGauge
     from stompbroker.delivery import Consumer, ReadyQueue, Registry, Topic, Waiting
-    from stompbroker.loop_gauge import LoopGauge
     from stompbroker.sessions import Dispatch
 
 __all__ = ["run"]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from stompbroker.changes import Journal
     from stompbroker.clock import Clock
+    from stompbroker.counting import LoopGauge
     from stompbroker.delivery import Registry, Topic
-    from stompbroker.loop_gauge import LoopGauge
     from stompbroker.transport import Traffic
 
 __all__ = ["run", "take_over_cycles"]

@@ -20,8 +20,8 @@ from stompbroker.storage import StoreDamaged, StoreFailing, StoreRefused
 
 if TYPE_CHECKING:
     from stompbroker.changes import Unit
+    from stompbroker.counting import LoopGauge
     from stompbroker.journal import Formed, Health, StoreJournal, StoreWriter
-    from stompbroker.loop_gauge import LoopGauge
     from stompbroker.sessions import Dispatch
 
 __all__ = ["run"]

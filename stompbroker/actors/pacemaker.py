@@ -14,7 +14,7 @@ from stompbroker.clock import NANOSECONDS
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
-    from stompbroker.loop_gauge import LoopGauge
+    from stompbroker.counting import LoopGauge
     from stompbroker.sessions import SessionTimers
 
 __all__ = ["run"]

@@ -15,7 +15,7 @@ from stompbroker.ledger import Kind, Payload, backlog, day_of
 
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
-    from stompbroker.control import BacklogLook
+    from stompbroker.control import KeptMessages
     from stompbroker.ledger import Exports, Rounds
 
 __all__ = ["run"]
@@ -26,7 +26,7 @@ RECORDS_AT_ONCE: Final = 5_000
 
 
 async def run(
-    look: BacklogLook,
+    kept: KeptMessages,
     exports: Exports,
     rounds: Rounds,
     clock: Clock,
@@ -42,7 +42,7 @@ async def run(
         await trio.sleep((due_ns - clock.now_ns()) / NANOSECONDS)
         is_closing = day_of(due_ns) != day_of(due_ns - 1)
         taken_at_ns = clock.now_ns()
-        found = await look.take()
+        found = await kept.backlog()
         for start in range(0, len(found), RECORDS_AT_ONCE):
             some = found[start : start + RECORDS_AT_ONCE]
             records = partial(backlog, some, taken_at_ns, is_closing=is_closing)

@@ -17,8 +17,8 @@ from stompbroker.sessions import SMALL_PARTIAL_BYTES
 from stompbroker.transport import FAIR_BYTES, ChunkSize
 
 if TYPE_CHECKING:
+    from stompbroker.counting import LoopGauge
     from stompbroker.log_throttle import LogThrottle
-    from stompbroker.loop_gauge import LoopGauge
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.sessions import Dispatch, Outbox, Session
     from stompbroker.transport import Traffic, Transport

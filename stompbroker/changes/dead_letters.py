@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stompbroker.changes.journal import Journal
     from stompbroker.clock import Clock
     from stompbroker.delivery import Failure, Reading, Registry, Topic
-    from stompbroker.message_ids import MessageIds
+    from stompbroker.message import MessageIds
 
 __all__ = ["DeadLetters", "Provenance", "provenance_of", "redriven"]
 

@@ -1,30 +1,27 @@
-"""Everything one can ask of, or do to, a running broker.
+"""Everything one can ask of, or do to, a running broker. Neighbours import from here only."""
 
-Law: one interface, used by the command line through the control socket, and by HTTP; neither knows the other.
-Neighbours import from here only.
-"""
-
-from stompbroker.control.backlog import BacklogLook
-from stompbroker.control.control import BrokerParts, Control
-from stompbroker.control.kept import stored_messages
-from stompbroker.control.ledger_methods import LedgerParts
-from stompbroker.control.listing import Best
+from stompbroker.control.control import METHODS, Control
+from stompbroker.control.kept import KeptMessages, stored_messages
+from stompbroker.control.listing import TopN
 from stompbroker.control.looking import Looking
-from stompbroker.control.request import ControlError, NotFound, Unavailable
+from stompbroker.control.parts import BrokerParts, LedgerParts
+from stompbroker.control.request import ControlError, NotFound, Param, Unavailable
 from stompbroker.control.sampling import COUNTERS, Sample, Sampler, counters_of
 
 __all__ = [
     "COUNTERS",
-    "BacklogLook",
-    "Best",
+    "METHODS",
     "BrokerParts",
     "Control",
     "ControlError",
+    "KeptMessages",
     "LedgerParts",
     "Looking",
     "NotFound",
+    "Param",
     "Sample",
     "Sampler",
+    "TopN",
     "Unavailable",
     "counters_of",
     "stored_messages",

@@ -1,50 +1,31 @@
 """Dead letters, for operators.
 
-Law: looks at letters in pieces, and names where it stopped, so that whoever asks can go on, slower or not at all. What
-is redriven leaves the dead letters and is published in one step, or neither happens; one at a time, so that no letter
-is redriven twice.
+Law: letters are looked at a page at a time, and each answer says where the next one begins. Redriving removes a letter
+and publishes its message in one step. One operator moves letters at a time, so that none is redriven twice.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import trio
-
-from stompbroker.changes import Appended, Purged, Unit, provenance_of, redriven
-from stompbroker.control.request import (
-    Completion,
-    ControlError,
-    NotFound,
-    Unavailable,
-    named_topic,
-    number,
-    optional_text,
-)
+from stompbroker.changes import Appended, Purged, provenance_of, redriven
+from stompbroker.control.request import Method, NotFound, Param, Unavailable, make_durable, named_topic
 from stompbroker.delivery import DEAD_LETTERS, withdrawing
 from stompbroker.ids import Offset
 from stompbroker.stomp import tail_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stompbroker.changes import Journal, Provenance
-    from stompbroker.clock import Clock
-    from stompbroker.control.kept import KeptMessages
-    from stompbroker.control.request import Methods
-    from stompbroker.delivery import Registry, Topic
+    from stompbroker.changes import Provenance
+    from stompbroker.control.parts import BrokerParts
+    from stompbroker.delivery import Topic
     from stompbroker.message import Message
-    from stompbroker.message_ids import MessageIds
 
-__all__ = ["DeadLetterMethods"]
+__all__ = ["METHODS"]
 
 #: Letters in one answer, and letters that are redriven or purged in one step.
 MAX_LISTED: Final = 1000
 MAX_CHANGED: Final = 100
-_FILTER: Final = frozenset({"subscription", "reason", "message_id", "offset"})
-_PIECE: Final = frozenset({"topic", "after", "up_to", "limit"})
 
 
 class Letter(NamedTuple):
@@ -53,209 +34,174 @@ class Letter(NamedTuple):
     provenance: Provenance
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Filter:
-    subscription: str | None
-    reason: str | None
-    message_id: str | None
-    offset: int | None
-
-    @classmethod
-    def read(cls, params: Mapping[str, Any]) -> _Filter:
-        offset = params.get("offset")
-        return cls(
-            optional_text("subscription", params.get("subscription")),
-            optional_text("reason", params.get("reason")),
-            optional_text("message_id", params.get("message_id")),
-            None if offset is None else number("offset", offset, 0, 1 << 62),
-        )
-
-    def takes(self, letter: Letter) -> bool:
-        provenance = letter.provenance
-        return (
-            self.subscription in (None, provenance.subscription)
-            and self.message_id in (None, provenance.message_id)
-            and self.offset in (None, letter.offset)
-            and (self.reason is None or self.reason.lower() in provenance.reason.lower())
-        )
-
-
 class _Piece(NamedTuple):
-    """Letters that were looked for, and where to go on."""
+    """Letters that were asked for, and where to go on."""
 
     letters: list[Letter]
     after: int
     is_complete: bool
 
+    def answer(self, **fields: Any) -> dict[str, Any]:
+        return {**fields, "after": self.after, "is_complete": self.is_complete}
 
-@final
-class DeadLetterMethods:
-    def __init__(
-        self, registry: Registry, journal: Journal, kept: KeptMessages, message_ids: MessageIds, clock: Clock
-    ) -> None:
-        self._registry = registry
-        self._journal = journal
-        self._kept = kept
-        self._message_ids = message_ids
-        self._clock = clock
-        self._turn = trio.Lock()
-        self.methods: Methods = {
-            "dead_letter_topics": (self._topics, frozenset()),
-            "dead_letters": (self._list, _PIECE | _FILTER),
-            "dead_letter": (self._show, frozenset({"topic", "offset"})),
-            "redrive_dead_letters": (self._redrive, _PIECE | _FILTER | {"to"}),
-            "purge_dead_letters": (self._purge, _PIECE | _FILTER),
-        }
 
-    # Looking ---------------------------------------------------------------------------------------------------------
+# Looking --------------------------------------------------------------------------------------------------------------
 
-    async def _topics(self) -> dict[str, Any]:
-        found = []
-        for topic in [topic for topic in self._registry.topics.values() if topic.is_of_dead_letters]:
-            extent = await self._kept.extent(topic, 0, topic.log.end_offset)
-            letters = topic.log.message_count if extent is None else extent.messages
-            if not letters:
+
+async def _topics(broker: BrokerParts) -> dict[str, Any]:
+    """Topics that have dead letters."""
+    found = []
+    for topic in list(broker.registry.topics_of_dead_letters):
+        extent = await broker.kept.extent(topic, 0, topic.log.end_offset)
+        letters = topic.log.message_count if extent is None else extent.messages
+        if not letters:
+            continue
+        oldest = await broker.kept.first_from(topic, Offset(0))
+        provenance = None if oldest is None else provenance_of(oldest)
+        found.append(
+            {
+                "topic": topic.destination.origin.key,
+                "destination": str(topic.destination),
+                "letters": letters,
+                "bytes": topic.log.size_bytes if extent is None else extent.tail_bytes,
+                "oldest_died_at": None if provenance is None else provenance.died_at,
+            }
+        )
+    return {"topics": sorted(found, key=lambda each: str(each["topic"]))}
+
+
+async def _list(broker: BrokerParts, topic: str, **wanted: Any) -> dict[str, Any]:
+    """Dead letters of a topic, a piece at a time."""
+    piece = await _look(broker, _find_topic(broker, topic), **wanted)
+    return piece.answer(letters=[_described(letter) for letter in piece.letters])
+
+
+async def _show(broker: BrokerParts, topic: str, offset: Offset) -> dict[str, Any]:
+    """One dead letter, whole."""
+    where = _find_topic(broker, topic)
+    message = await broker.kept.get(where, offset)
+    provenance = None if message is None else provenance_of(message)
+    if message is None or provenance is None:
+        raise NotFound(f"there is no dead letter at offset {offset} of {where.name}")
+    return {
+        **_described(Letter(offset, message, provenance)),
+        "destination": provenance.destination,
+        "headers": [list(pair) for pair in tail_headers(message.tail)],
+        "body": b64encode(message.body).decode(),
+    }
+
+
+def _find_topic(broker: BrokerParts, name: str) -> Topic:
+    """By its own name, or by that of the topic the letters come from."""
+    pattern = named_topic(name).dead_letters
+    topic = broker.registry.topics.get(pattern.key)
+    if topic is None:
+        shown = pattern.key.removeprefix(f"{DEAD_LETTERS}.")
+        raise NotFound(f"there are no dead letters of {shown!r}; list them with: stompbroker dead-letters list")
+    return topic
+
+
+async def _look(
+    broker: BrokerParts,
+    topic: Topic,
+    *,
+    after: int = -1,
+    up_to: int | None = None,
+    limit: int = MAX_CHANGED,
+    offset: int | None = None,
+    subscription: str | None = None,
+    reason: str = "",
+    message_id: str | None = None,
+) -> _Piece:
+    """The next letters behind `after` and not behind `up_to` that match the rest. Looks at one page."""
+    if offset is not None:
+        after = max(after, offset - 1)
+    end = topic.log.end_offset if up_to is None else min(topic.log.end_offset, Offset(up_to + 1))
+    page = await broker.kept.page(topic, after + 1, end)
+    letters: list[Letter] = []
+    for place, message in page:
+        if not after < place < end:
+            continue
+        provenance = provenance_of(message)
+        if (
+            provenance is not None
+            and offset in (None, place)
+            and subscription in (None, provenance.subscription)
+            and message_id in (None, provenance.message_id)
+            and reason.lower() in provenance.reason.lower()
+        ):
+            letters.append(Letter(place, message, provenance))
+            if len(letters) == limit:
+                return _Piece(letters, place, is_complete=place + 1 >= end)
+    is_complete = page.end_offset >= end or offset is not None
+    return _Piece(letters, max(after, page.end_offset - 1), is_complete)
+
+
+# Changing -------------------------------------------------------------------------------------------------------------
+
+
+async def _redrive(broker: BrokerParts, topic: str, to: str = "subscriber", **wanted: Any) -> dict[str, Any]:
+    """Publish what letters are about once more, and take them away."""
+    letters_topic = _find_topic(broker, topic)
+    async with broker.moving_letters:
+        piece = await _look(broker, letters_topic, **wanted)
+        now_ns = broker.clock.now_ns()
+        origin = broker.registry.topic(letters_topic.destination.origin, now_ns)
+        messages: list[Message] = []
+        gone: list[Letter] = []
+        skipped = []
+        for letter in piece.letters:
+            why_not = _why_not(broker, letter, origin, to)
+            if why_not is not None:
+                skipped.append({"offset": letter.offset, "why": why_not})
                 continue
-            oldest = await self._kept.first_from(topic, Offset(0))
-            provenance = None if oldest is None else provenance_of(oldest)
-            found.append(
-                {
-                    "topic": topic.destination.origin.key,
-                    "destination": str(topic.destination),
-                    "letters": letters,
-                    "bytes": topic.log.size_bytes if extent is None else extent.tail_bytes,
-                    "oldest_died_at": None if provenance is None else provenance.died_at,
-                }
-            )
-        return {"topics": sorted(found, key=lambda each: str(each["topic"]))}
+            only_for = letter.provenance.subscription_number if to == "subscriber" else None
+            message_id = broker.message_ids.make()
+            messages.append(redriven(letter.message, message_id=message_id, only_for=only_for, now_ns=now_ns))
+            gone.append(letter)
+        if messages:
+            origin.is_choosy = origin.is_choosy or to == "subscriber"
+            await _remove(broker, letters_topic, gone, {origin: messages})
+    return piece.answer(redriven=len(messages), skipped=skipped)
 
-    async def _list(self, **params: Any) -> dict[str, Any]:
-        topic = self._find_topic(params.get("topic"))
-        limit = number("limit", params.get("limit", MAX_CHANGED), 1, MAX_LISTED)
-        piece = await self._look(topic, params, limit)
-        return {
-            "letters": [_described(letter) for letter in piece.letters],
-            "after": piece.after,
-            "is_complete": piece.is_complete,
-        }
 
-    async def _show(self, topic: object = None, offset: object = None) -> dict[str, Any]:
-        where, at = self._find_topic(topic), Offset(number("offset", offset, 0, 1 << 62))
-        message = await self._kept.get(where, at)
-        provenance = None if message is None else provenance_of(message)
-        if message is None or provenance is None:
-            raise NotFound(f"there is no dead letter at offset {at} of {where.name}")
-        return {
-            **_described(Letter(at, message, provenance)),
-            "destination": provenance.destination,
-            "headers": [list(pair) for pair in tail_headers(message.tail)],
-            "body": b64encode(message.body).decode(),
-        }
-
-    # Changing --------------------------------------------------------------------------------------------------------
-
-    async def _redrive(self, **params: Any) -> dict[str, Any]:
-        to = params.get("to", "subscriber")
-        if to not in ("subscriber", "topic"):
-            raise ControlError(f"to is subscriber or topic, not {to!r}")
-        letters_topic = self._find_topic(params.get("topic"))
-        limit = number("limit", params.get("limit", MAX_CHANGED), 1, MAX_CHANGED)
-        async with self._turn:
-            piece = await self._look(letters_topic, params, limit)
-            topic = self._registry.topic(letters_topic.destination.origin, self._clock.now_ns())
-            messages: list[Message] = []
-            gone: list[Letter] = []
-            skipped = []
-            for letter in piece.letters:
-                why_not = self._why_not(letter, topic, to)
-                if why_not is not None:
-                    skipped.append({"offset": letter.offset, "why": why_not})
-                    continue
-                only_for = letter.provenance.subscription_number if to == "subscriber" else None
-                now_ns = self._clock.now_ns()
-                message_id = self._message_ids.make()
-                messages.append(redriven(letter.message, message_id=message_id, only_for=only_for, now_ns=now_ns))
-                gone.append(letter)
-            if messages:
-                topic.is_choosy = topic.is_choosy or to == "subscriber"
-                await self._take_away(letters_topic, gone, {topic: messages})
-        return {
-            "redriven": len(messages),
-            "skipped": skipped,
-            "after": piece.after,
-            "is_complete": piece.is_complete,
-        }
-
-    def _why_not(self, letter: Letter, topic: Topic, to: str) -> str | None:
-        if to == "topic":
-            if not topic.readings and not topic.is_stored:
-                return f"nobody subscribes to {topic.name}, so it would be lost"
-            return None
-        wanted = letter.provenance.subscription_number
-        if wanted is None:
-            return f"its subscription {letter.provenance.subscription!r} was not durable; redrive it to the topic"
-        if not any(each.store_id == wanted for each in self._registry.durable.values()):
-            return f"its subscription {letter.provenance.subscription!r} is gone; redrive it to the topic"
+def _why_not(broker: BrokerParts, letter: Letter, topic: Topic, to: str) -> str | None:
+    """Why it cannot be redriven there; None if it can."""
+    if to == "topic":
+        if not topic.readings and not topic.is_stored:
+            return f"nobody subscribes to {topic.name}, so it would be lost"
         return None
+    wanted = letter.provenance.subscription_number
+    if wanted is None:
+        return f"its subscription {letter.provenance.subscription!r} was not durable; redrive it to the topic"
+    if not any(each.store_id == wanted for each in broker.registry.durable.values()):
+        return f"its subscription {letter.provenance.subscription!r} is gone; redrive it to the topic"
+    return None
 
-    async def _purge(self, **params: Any) -> dict[str, Any]:
-        topic = self._find_topic(params.get("topic"))
-        limit = number("limit", params.get("limit", MAX_CHANGED), 1, MAX_CHANGED)
-        async with self._turn:
-            piece = await self._look(topic, params, limit)
-            if piece.letters:
-                await self._take_away(topic, piece.letters, {})
-        return {"purged": len(piece.letters), "after": piece.after, "is_complete": piece.is_complete}
 
-    async def _take_away(self, topic: Topic, letters: list[Letter], instead: dict[Topic, list[Message]]) -> None:
-        """Returns when it is durable, and with it what is published instead. Raises ControlError if it cannot be."""
-        gate = self._journal.gate
-        # What only deletes makes room where that is what is missing.
-        if gate.is_blocked and (instead or not gate.waits_for_consumers):
-            raise Unavailable(f"{self._journal.gate.why}; try again later")
-        now_ns = self._clock.now_ns()
-        for letter in letters:
-            withdrawing.skip(topic, letter.offset, letter.message, now_ns)
-        completion = Completion("take it")
-        purged = Purged(topic, {letter.offset: letter.message for letter in letters})
-        effects = [*(Appended(*published) for published in instead.items()), purged]
-        self._journal.submit(Unit(effects, then=completion.finish, refused=completion.refuse))
-        await completion.wait()
+async def _purge(broker: BrokerParts, topic: str, **wanted: Any) -> dict[str, Any]:
+    """Let letters go for good."""
+    letters_topic = _find_topic(broker, topic)
+    async with broker.moving_letters:
+        piece = await _look(broker, letters_topic, **wanted)
+        if piece.letters:
+            await _remove(broker, letters_topic, piece.letters, {})
+    return piece.answer(purged=len(piece.letters))
 
-    # Finding ---------------------------------------------------------------------------------------------------------
 
-    def _find_topic(self, name: object) -> Topic:
-        """The topic of dead letters that is meant by its own name or by that of the topic they come from."""
-        pattern = named_topic(name).dead_letters
-        topic = self._registry.topics.get(pattern.key)
-        if topic is None:
-            shown = pattern.key.removeprefix(f"{DEAD_LETTERS}.")
-            raise NotFound(f"there are no dead letters of {shown!r}; list them with: stompbroker dead-letters list")
-        return topic
-
-    async def _look(self, topic: Topic, params: Mapping[str, Any], limit: int) -> _Piece:
-        """The next letters that are meant, behind `after` and not behind `up_to`: one page is looked at."""
-        wanted = _Filter.read(params)
-        after = number("after", params.get("after", -1), -1, 1 << 62)
-        if wanted.offset is not None:
-            after = max(after, wanted.offset - 1)
-        up_to = params.get("up_to")
-        end = topic.log.end_offset
-        if up_to is not None:
-            end = min(end, Offset(number("up_to", up_to, 0, 1 << 62) + 1))
-        page = await self._kept.page(topic, after + 1, end)
-        letters: list[Letter] = []
-        for offset, message in page:
-            if not after < offset < end:
-                continue
-            provenance = provenance_of(message)
-            if provenance is not None and wanted.takes(letter := Letter(offset, message, provenance)):
-                letters.append(letter)
-                if len(letters) == limit:
-                    return _Piece(letters, offset, is_complete=offset + 1 >= end)
-        is_complete = page.end_offset >= end or wanted.offset is not None
-        return _Piece(letters, max(after, page.end_offset - 1), is_complete)
+async def _remove(
+    broker: BrokerParts, topic: Topic, letters: list[Letter], published: dict[Topic, list[Message]]
+) -> None:
+    """Remove letters and publish messages in one step; returns when that is durable. Raises ControlError."""
+    gate = broker.journal.gate
+    # Where space is low, a mere deletion makes room.
+    if gate.is_blocked and (published or not gate.waits_for_consumers):
+        raise Unavailable(f"{gate.why}; try again later")
+    now_ns = broker.clock.now_ns()
+    for letter in letters:
+        withdrawing.skip(topic, letter.offset, letter.message, now_ns)
+    purged = Purged(topic, {letter.offset: letter.message for letter in letters})
+    await make_durable(broker.journal, [*(Appended(*run) for run in published.items()), purged], what="take it")
 
 
 def _described(letter: Letter) -> dict[str, Any]:
@@ -275,3 +221,30 @@ def _described(letter: Letter) -> dict[str, Any]:
         "died_at": provenance.died_at,
         "body_bytes": letter.message.body_bytes,
     }
+
+
+_TOPIC: Final = {"topic": Param(says="The topic that they come from.", is_required=True)}
+_CHANGED: Final = {
+    **_TOPIC,
+    "subscription": Param(says="Only letters of this subscription, by its key."),
+    "reason": Param(says="Only letters whose reason contains this text."),
+    "message_id": Param(says="Only letters about this message."),
+    "offset": Param(says="An offset.", kind=int),
+    "after": Param(says="Where the answer before stopped.", kind=int, low=-1),
+    "up_to": Param(says="The last offset that is meant.", kind=int),
+    "limit": Param(says="Letters at once; 100 if not given.", kind=int, low=1, high=MAX_CHANGED),
+}
+_LISTED: Final = {
+    **_CHANGED,
+    "limit": Param(says="Letters in one answer; 100 if not given.", kind=int, low=1, high=MAX_LISTED),
+}
+METHODS: Final = {
+    "dead_letter_topics": Method(_topics),
+    "dead_letters": Method(_list, _LISTED),
+    "dead_letter": Method(_show, {**_TOPIC, "offset": Param(says="Its offset.", kind=int, is_required=True)}),
+    "redrive_dead_letters": Method(
+        _redrive,
+        {**_CHANGED, "to": Param(says="To whom; subscriber if not given.", choices=("subscriber", "topic"))},
+    ),
+    "purge_dead_letters": Method(_purge, _CHANGED),
+}

@@ -1,18 +1,22 @@
-"""What topics keep, wherever that is.
+"""What topics keep, in memory or in the store, and how far behind that durable subscriptions are.
 
-Law: reads, in a thread where it has to be the store, and changes nothing. For whoever asks, not for delivery: nothing
-of it is remembered.
+Law: reads, the store in a thread, and neither changes nor caches anything. It answers questions; delivery does not use
+it.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
 from stompbroker.control.request import Unavailable
+from stompbroker.ids import Offset
+from stompbroker.ledger import Behind
 from stompbroker.storage import StoreFailing
 
 if TYPE_CHECKING:
@@ -20,8 +24,7 @@ if TYPE_CHECKING:
 
     from stompbroker.commitlog import Log
     from stompbroker.control.looking import Looking
-    from stompbroker.delivery import Registry, Topic
-    from stompbroker.ids import Offset
+    from stompbroker.delivery import Reading, Registry, Topic
     from stompbroker.message import Message
     from stompbroker.storage import Extent, Store
 
@@ -31,6 +34,8 @@ __all__ = ["KeptMessages", "Place", "stored_messages"]
 STEP_MESSAGES: Final = 200
 #: Places that are looked up in the store before others may ask it.
 PLACES_AT_ONCE: Final = 50
+#: How long readings are looked at between two checkpoints, for a snapshot of the backlog.
+STEP_S: Final = 0.001
 
 T = TypeVar("T")
 
@@ -40,25 +45,32 @@ class Place(NamedTuple):
     offset: Offset
 
 
+class _Seen(NamedTuple):
+    """A reading at one moment, without what only the store knows."""
+
+    behind: Behind
+    #: The lowest unsettled offset; the log's end if everything is settled.
+    lowest: Offset
+    end: Offset
+
+
 def stored_messages(topic: Topic) -> int:
-    """How many messages the store has of a topic, as far as that is known without asking it: what was taken out from
-    among others, as purged dead letters are, is known of topics only that count what they retain."""
+    """How many messages the store has of a topic, without asking it. What was deleted from between others, such as
+    purged dead letters, is known only of topics that count what they retain."""
     retained = topic.retained
     return topic.stored_messages if retained is None or not retained.is_counted else retained.messages
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class KeptMessages:
-    __slots__ = ("_limiter", "_looking", "_registry", "_store")
-
-    def __init__(self, registry: Registry, store: Store | None, looking: Looking) -> None:
-        self._registry = registry
-        self._looking = looking
-        self._store = store
-        self._limiter = trio.CapacityLimiter(1)
+    _registry: Registry
+    _store: Store | None
+    _looking: Looking
+    _limiter: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
 
     async def page(self, topic: Topic, start: int, stop: int, *, max_messages: int = 1000) -> Log:
-        """Messages at offsets from `start` on; the log's end says how far was looked."""
+        """Messages from offset `start` on; the log's end says how far was looked."""
         store, topic_id = self._store, topic.store_id
         if store is None or topic_id is None:
             return topic.log
@@ -75,8 +87,8 @@ class KeptMessages:
         return found[0] if found else None
 
     async def first_published_ns(self, places: Iterable[Place], *, asks_store: bool) -> dict[Place, int]:
-        """When the first message at or behind each place was published. Places are left out behind which there is
-        none, and those of which the store cannot tell now."""
+        """When the first message at or behind each place was published. A place is left out if there is no message, or
+        the store cannot tell now."""
         found: dict[Place, int] = {}
         unknown: list[tuple[Place, int, Offset]] = []
         for place in dict.fromkeys(places):
@@ -105,7 +117,7 @@ class KeptMessages:
         return found
 
     async def first_since(self, topic: Topic, since_ns: int) -> Offset:
-        """The offset of the first message that was published at or after that time; the next one's if there is none."""
+        """The offset of the first message published at or after that time; the log's end if there is none."""
         store, topic_id, end = self._store, topic.store_id, topic.log.end_offset
         if store is None or topic_id is None:
             return next((offset for offset, message in topic.log if message.published_at_ns >= since_ns), end)
@@ -121,14 +133,14 @@ class KeptMessages:
         return end
 
     async def extent(self, topic: Topic, start: int, stop: int) -> Extent | None:
-        """How much the store has of a topic; None if it is not there."""
+        """How much the store has of a topic; None if the topic is not stored."""
         store, topic_id = self._store, topic.store_id
         if store is None or topic_id is None:
             return None
         return await self._in_thread(lambda: store.surveys.extent(topic_id, start, stop))
 
     async def find(self, message_id: str) -> list[Place]:
-        """Where a message lies, and dead letters about it. Looks at everything there is."""
+        """Where a message lies, and dead letters about it. Searches everything."""
         found = dict.fromkeys(await self._find_in_logs(message_id))
         store = self._store
         if store is not None:
@@ -144,17 +156,81 @@ class KeptMessages:
         found = []
         async with self._looking.at_once() as look:
             for topic in list(self._registry.topics.values()):
-                # The log may change between two steps, so what it holds is listed first.
+                # Listed first: the log may change between two steps.
                 for number, (offset, message) in enumerate(list(topic.log) if topic.log.message_count else ()):
                     is_about = topic.is_of_dead_letters and about in message.tail[: -1 - message.body_bytes]
                     if is_about or message.tail.startswith(beginning):
                         found.append(Place(topic, offset))
-                    if number % STEP_MESSAGES == 0 and look.is_over:
-                        await look.pause()
+                    if number % STEP_MESSAGES == 0:
+                        await look.pause_if_over()
         return found
+
+    async def backlog(self) -> list[Behind]:
+        """How far behind each durable subscription is, in each of its topics. What the store cannot tell now is left
+        out, so that the rest is told in time."""
+        behind: dict[Topic, list[_Seen]] = {}
+        found: list[Behind] = []
+        began_at_s = perf_counter()
+        for subscription in list(self._registry.durable.values()):
+            for reading in list(subscription.readings.values()):
+                if subscription.is_closed or not subscription.has_begun or reading.topic.is_removed:
+                    continue
+                seen = _seen(reading)
+                if seen.lowest < seen.end:
+                    behind.setdefault(reading.topic, []).append(seen)
+                else:
+                    found.append(seen.behind)
+                if perf_counter() - began_at_s > STEP_S:
+                    await trio.lowlevel.checkpoint()
+                    began_at_s = perf_counter()
+        for topic, those in behind.items():
+            found += await self._with_store(topic, those)
+        return found
+
+    async def _with_store(self, topic: Topic, behind: list[_Seen]) -> list[Behind]:
+        """The store is asked once between the places of two subscriptions, however many there are: what it keeps for
+        one is that, plus what it keeps for the next one that is less far behind."""
+        stop = max(seen.end for seen in behind)
+        told: dict[Offset, tuple[int | None, int | None]] = {}
+        pinned_bytes: int | None = 0
+        oldest_ns: int | None = None
+        for lowest in sorted({seen.lowest for seen in behind}, reverse=True):
+            try:
+                extent = await self.extent(topic, lowest, stop)
+                published_ns = None if extent is None else extent.first_published_at_ns
+            except Unavailable:
+                extent = published_ns = None
+            pinned_bytes = None if extent is None or pinned_bytes is None else pinned_bytes + extent.tail_bytes
+            message = topic.log.get(lowest)
+            oldest_ns = message.published_at_ns if message is not None else published_ns or oldest_ns
+            told[lowest] = oldest_ns, pinned_bytes
+            stop = lowest
+        return [
+            seen.behind._replace(oldest_published_ns=told[seen.lowest][0], pinned_bytes=told[seen.lowest][1])
+            for seen in behind
+        ]
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
         except StoreFailing as failure:
             raise Unavailable(f"the store cannot be read: {failure}") from failure
+
+
+def _seen(reading: Reading) -> _Seen:
+    cursor, identity = reading.cursor, reading.subscription.identity
+    assert identity is not None
+    ranges, end = reading.unsettled_ranges(), reading.topic.log.end_offset
+    behind = Behind(
+        topic=reading.topic.name,
+        subscription=identity.key,
+        client_id=identity.client_id,
+        subscription_name=identity.name,
+        lag_messages=reading.backlog + cursor.in_flight + cursor.pending_count,
+        oldest_published_ns=None,
+        in_flight=cursor.in_flight,
+        waiting=cursor.waiting_count,
+        pinned_bytes=0,
+        kind=reading.topic.destination.kind.value,
+    )
+    return _Seen(behind, Offset(ranges[0][0]) if ranges else end, end)

@@ -1,47 +1,58 @@
 """Long lists, a page at a time.
 
-Law: filtered by a text, sorted by one field and then by name, and cut to a page; the cursor names the last row of a
-page by its value and name, so that the next page begins behind it whatever has come or gone in between. Looking at all
-rows is done in short steps; only the rows of the page are described.
+Law: rows are filtered by a text, sorted by one field and then by name. A cursor holds the value and name of a page's
+last row, so the next page begins behind it whatever has come or gone since. Rows are gone through in short steps.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, final
 
-from stompbroker.control.request import ControlError, number, optional_text
+from stompbroker.control.request import ControlError, Param
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from stompbroker.control.looking import Looking
+    from stompbroker.control.parts import BrokerParts
 
-__all__ = ["LIST_PARAMS", "Best", "Page", "Wanted", "described", "take_page"]
+__all__ = ["Page", "SortFields", "TopN", "described", "list_params", "take_page"]
 
-LIST_PARAMS: Final = frozenset({"q", "sort", "limit", "cursor"})
 MAX_LIMIT: Final = 1000
 DEFAULT_LIMIT: Final = 100
-#: Rows looked at between two looks at the time.
+#: Rows between two looks at the time.
 STEP_ROWS: Final = 20
-#: Rows gathered before those are dropped that are not among the first.
+#: Rows gathered beyond the limit before they are dropped.
 SLACK: Final = 500
 _NO_CURSOR: Final = "cursor is the next_cursor of an answer with the same sort"
 
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound=tuple[Any, ...])
 Key = tuple[Any, str]
+#: What a list can be sorted by, and how each value is found; the first is the default.
+SortFields: TypeAlias = Mapping[str, Callable[["BrokerParts", Item], Any]]
+
+
+def list_params(fields: Iterable[str]) -> dict[str, Param]:
+    """What `take_page` takes, for a list that can be sorted by these fields."""
+    sorts = tuple(f"{sign}{name}" for name in fields for sign in ("", "-"))
+    return {
+        "q": Param(says="Only what contains this text."),
+        "sort": Param(says="By which field; - before it for descending.", choices=sorts),
+        "limit": Param(says="Entries in one answer; 100 if not given.", kind=int, low=1, high=MAX_LIMIT),
+        "cursor": Param(says="The next_cursor of the answer before."),
+    }
 
 
 @final
-class Best(Generic[Row]):
-    """The first `limit` of many rows, in their order. Others are dropped now and then, a little at a time, so that
-    neither the last step nor the memory grows with how many there are.
+class TopN(Generic[Row]):
+    """The first `limit` of many rows. The rest is dropped now and then, so that neither memory nor the final sort
+    grows with the number of rows.
 
     Invariants:
-        count is the number of rows that were put, and all of the first `limit` of them are kept
+        count is the number of rows that were put, and the first `limit` of them are kept
     """
 
     __slots__ = ("_is_descending", "_limit", "_rows", "count")
@@ -67,37 +78,6 @@ class Best(Generic[Row]):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which page of a list."""
-
-    text: str
-    field: str
-    is_descending: bool
-    limit: int
-    after: Key | None
-
-    @classmethod
-    def read(cls, params: Mapping[str, Any], fields: Sequence[str]) -> Wanted:
-        """Raises ControlError. The first of the fields is the default."""
-        sort = optional_text("sort", params.get("sort")) or fields[0]
-        name = sort.removeprefix("-")
-        if name not in fields:
-            raise ControlError(f"sort is one of {', '.join(fields)}, with - before it for descending, not {sort!r}")
-        return cls(
-            text=(optional_text("q", params.get("q")) or "").lower(),
-            field=name,
-            is_descending=sort.startswith("-"),
-            limit=number("limit", params.get("limit", DEFAULT_LIMIT), 1, MAX_LIMIT),
-            after=_read_cursor(optional_text("cursor", params.get("cursor")), sort),
-        )
-
-    def cursor(self, key: Key) -> str:
-        sort = f"-{self.field}" if self.is_descending else self.field
-        return urlsafe_b64encode(json.dumps([sort, *key]).encode()).decode()
-
-
-@final
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
     items: list[Item]
@@ -105,65 +85,68 @@ class Page(Generic[Item]):
     total: int
     next_cursor: str | None
 
-    def described(self, name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+    def answer(self, name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
         return {"total": self.total, "next_cursor": self.next_cursor, name: items}
 
 
 async def take_page(
-    wanted: Wanted,
+    broker: BrokerParts,
     items: Iterable[Item],
     texts: Callable[[Item], Sequence[str]],
-    value: Callable[[Item], Any],
-    looking: Looking,
+    fields: SortFields[Item],
+    *,
+    q: str = "",
+    sort: str | None = None,
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = None,
 ) -> Page[Item]:
-    """`texts`: what is searched, its name, which is like no other's, first. `value`: what is sorted by."""
+    """`texts` are searched for `q`; the first is the name, which must be unique."""
+    sort = sort or next(iter(fields))
+    value, is_descending = fields[sort.removeprefix("-")], sort.startswith("-")
+    after = None if cursor is None else _read_cursor(cursor, sort)
+    q = q.lower()
     listed = list(items)
-    behind: Best[tuple[Key, int]] = Best(wanted.limit, is_descending=wanted.is_descending)
+    behind: TopN[tuple[Key, int]] = TopN(limit, is_descending=is_descending)
     total = 0
-    async with looking.at_once() as look:
+    async with broker.looking.at_once() as look:
         for index, item in enumerate(listed):
             searched = texts(item)
-            if not wanted.text or any(wanted.text in text.lower() for text in searched):
+            if not q or any(q in text.lower() for text in searched):
                 total += 1
-                key = value(item), searched[0]
-                if wanted.after is None or _is_behind(key, wanted.after, is_descending=wanted.is_descending):
+                key = value(broker, item), searched[0]
+                if after is None or _is_behind(key, after, is_descending=is_descending):
                     behind.put((key, index))
-            if index % STEP_ROWS == 0 and look.is_over:
-                await look.pause()
+            if index % STEP_ROWS == 0:
+                await look.pause_if_over()
     picked = behind.take()
-    return Page(
-        [listed[index] for _, index in picked],
-        total,
-        wanted.cursor(picked[-1][0]) if behind.count > len(picked) else None,
-    )
+    has_more = behind.count > len(picked)
+    next_cursor = urlsafe_b64encode(json.dumps([sort, *picked[-1][0]]).encode()).decode() if has_more else None
+    return Page([listed[index] for _, index in picked], total, next_cursor)
 
 
 async def described(
     describe: Callable[[Item], dict[str, Any]], items: Iterable[Item], looking: Looking
 ) -> list[dict[str, Any]]:
-    """In short steps between which others run: each entry is consistent."""
+    """In short steps, between which others run: each entry is consistent in itself."""
     found = []
     async with looking.at_once() as look:
         for item in items:
             found.append(describe(item))
-            if look.is_over:
-                await look.pause()
+            await look.pause_if_over()
     return found
 
 
 def _is_behind(key: Key, after: Key, *, is_descending: bool) -> bool:
     if isinstance(key[0], str) != isinstance(after[0], str):
-        raise ControlError(_NO_CURSOR)  # made by somebody else
+        raise ControlError(_NO_CURSOR)  # somebody else made it
     return key < after if is_descending else key > after
 
 
-def _read_cursor(cursor: str | None, sort: str) -> Key | None:
-    if cursor is None:
-        return None
+def _read_cursor(cursor: str, sort: str) -> Key:
     try:
         made_for, value, name = json.loads(urlsafe_b64decode(cursor))
         if made_for == sort and isinstance(name, str) and isinstance(value, (int, float, str)):
             return value, name
     except (ValueError, TypeError, RecursionError):
-        pass  # whatever it is, it is none of ours
+        pass  # no cursor of ours
     raise ControlError(_NO_CURSOR)

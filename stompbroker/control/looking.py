@@ -1,14 +1,12 @@
-"""Looking at much without being noticed.
+"""Going through many things in short steps, so that clients do not notice.
 
-Law: answers that look at many things do so in steps of STEP_S and take turns: between two checkpoints of everybody
-else at most one of them makes a step. A look that is in no hurry also pauses between two of its steps. Only the hourly
-backlog snapshots (`backlog.py`) have a loop of their own.
-
-Nothing is kept together by this: what is looked at may change between two steps.
+Law: a step takes STEP_S, and all who look take turns: between two checkpoints of everybody else at most one of them
+makes a step. What is looked at may change between two steps. (The hourly snapshots of the backlog have their own loop.)
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
@@ -19,41 +17,37 @@ if TYPE_CHECKING:
 
 __all__ = ["Look", "Looking"]
 
-#: How long one looks between two checkpoints. A message passes through three tasks, and may meet a step before each.
+#: Duration of a step. A message passes through three tasks, and may meet a step before each.
 STEP_S: Final = 0.0003
-#: What those who are in no hurry leave to others.
+#: Pause between two steps of a background look.
 LEAVE_S: Final = 0.001
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class Looking:
-    """What all who look share."""
+    """Shared by all who look."""
 
-    __slots__ = ("_turn",)
-
-    def __init__(self) -> None:
-        self._turn = trio.Lock()
+    _turn: trio.Lock = field(default_factory=trio.Lock)
 
     def at_once(self) -> Look:
-        """For whoever is waited for."""
+        """For somebody who waits for the answer."""
         return Look(self._turn, 0.0)
 
     def by_and_by(self) -> Look:
-        """For whoever is not."""
+        """In the background, with a pause between two steps."""
         return Look(self._turn, LEAVE_S)
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Look:
-    """One look, in steps: `async with` is the first of them, and `pause` is called whenever one `is_over`."""
+    """One look, in steps: `async with` begins the first one, `pause_if_over` the others."""
 
-    __slots__ = ("_began_at_s", "_has_turn", "_leave_s", "_turn")
-
-    def __init__(self, turn: trio.Lock, leave_s: float) -> None:
-        self._turn = turn
-        self._leave_s = leave_s
-        self._has_turn = False
-        self._began_at_s = 0.0
+    _turn: trio.Lock
+    _leave_s: float
+    _has_turn: bool = False
+    _began_at_s: float = 0.0
 
     async def __aenter__(self) -> Look:
         await self._begin_step()
@@ -64,16 +58,13 @@ class Look:
     ) -> None:
         self._end_step()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether this step has taken its time."""
-        return perf_counter() - self._began_at_s > STEP_S
-
-    async def pause(self) -> None:
-        self._end_step()
-        if self._leave_s:
-            await trio.sleep(self._leave_s)
-        await self._begin_step()
+    async def pause_if_over(self) -> None:
+        """Let others run if this step has taken its time; no checkpoint otherwise."""
+        if perf_counter() - self._began_at_s > STEP_S:
+            self._end_step()
+            if self._leave_s:
+                await trio.sleep(self._leave_s)
+            await self._begin_step()
 
     async def _begin_step(self) -> None:
         await self._turn.acquire()
@@ -81,7 +72,7 @@ class Look:
         self._began_at_s = perf_counter()
 
     def _end_step(self) -> None:
-        # Whoever was cancelled while he waited has no turn to give up.
+        # A task that was cancelled while it waited has no turn to give up.
         if self._has_turn:
             self._has_turn = False
             self._turn.release()

@@ -1,94 +1,106 @@
-"""One request to a running broker: its parameters, checked; its refusal; and waiting until what it asks for is durable.
+"""What one method of a running broker takes, how it refuses, and how it waits until a change is durable.
 
-Law: whatever is wrong is a ControlError that says what is allowed.
+Law: parameters are plain JSON values, checked here before a method runs; every refusal says what is allowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import trio
 
-from stompbroker.delivery import Pattern, parse_shown_topic
-from stompbroker.errors import BrokerError, InvalidDestination
+from stompbroker.changes import Unit
+from stompbroker.delivery import parse_shown_topic
+from stompbroker.errors import BrokerError, InvalidDestination, shorten
 
-__all__ = [
-    "Completion",
-    "ControlError",
-    "Methods",
-    "NotFound",
-    "Unavailable",
-    "named_topic",
-    "number",
-    "optional_text",
-    "optional_truth",
-]
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
 
-#: By its name what each method calls, and the parameters it takes.
-Methods: TypeAlias = Mapping[str, tuple[Callable[..., Awaitable[Any]], frozenset[str]]]
+    from stompbroker.changes import Effect, Journal
+    from stompbroker.delivery import Pattern
+
+__all__ = ["ControlError", "Method", "NotFound", "Param", "Unavailable", "make_durable", "named_topic"]
+
+#: Larger than any offset or connection number.
+MAX_NUMBER: Final = 1 << 62
+#: Characters that are repeated of a wrong value.
+MAX_SHOWN: Final = 100
 
 
 class ControlError(BrokerError):
-    """Somebody asked for something that cannot be done; the text says why and what can."""
+    """A request that cannot be granted; the text says why and what can be asked for."""
 
 
 class NotFound(ControlError):
-    """What was named is not there."""
+    """The named thing does not exist."""
 
 
 class Unavailable(ControlError):
-    """It cannot be done now, and perhaps later."""
+    """Not possible now, perhaps later."""
 
 
-def number(name: str, value: object, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ControlError(f"{name} is a whole number from {low} to {high}, not {value!r}")
-    return value
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """One parameter: its meaning, as the API's document tells it, and the values it may have."""
+
+    says: str
+    kind: type[str] | type[int] | type[bool] = str
+    #: Bounds of a number, both included.
+    low: int = 0
+    high: int = MAX_NUMBER
+    #: All values of a text, if there are only a few.
+    choices: tuple[str, ...] = ()
+    is_required: bool = False
+
+    def check(self, name: str, value: object) -> None:
+        """Raises ControlError."""
+        if type(value) is not self.kind or (isinstance(value, int) and not self.low <= value <= self.high):
+            whole = f"a whole number from {self.low} to {self.high}"
+            allowed = {str: "a text", int: whole, bool: "true or false"}[self.kind]
+            raise ControlError(f"{name} is {allowed}, not {shorten(repr(value), MAX_SHOWN)}")
+        if self.choices and value not in self.choices:
+            allowed = ", ".join(choice for choice in self.choices if not choice.startswith("-"))
+            descending = ", with - before it for descending" if f"-{self.choices[0]}" in self.choices else ""
+            raise ControlError(f"{name} is one of {allowed}{descending}, not {shorten(repr(value), MAX_SHOWN)}")
+        if isinstance(value, str) and "\0" in value:
+            raise ControlError(f"{name} must not hold a NUL")
 
 
-def optional_text(name: str, value: object) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise ControlError(f"{name} is a text, not {value!r}")
-    return value
+class Method(NamedTuple):
+    #: Called with the broker's parts and the parameters by name. The first line of its docstring is its summary.
+    function: Callable[..., Awaitable[Any]]
+    params: Mapping[str, Param] = {}
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Raises ControlError unless all of these are known and allowed, and none is missing."""
+        if unknown := sorted(given.keys() - self.params.keys()):
+            takes = f"it takes {', '.join(self.params)}" if self.params else "it takes no parameters"
+            raise ControlError(f"unknown: {', '.join(unknown)}; {takes}")
+        if missing := [name for name, param in self.params.items() if param.is_required and name not in given]:
+            raise ControlError(f"missing: {', '.join(missing)}")
+        for name, value in given.items():
+            self.params[name].check(name, value)
 
 
-def optional_truth(name: str, value: object) -> bool | None:
-    if value is not None and not isinstance(value, bool):
-        raise ControlError(f"{name} is true or false, not {value!r}")
-    return value
-
-
-def named_topic(value: object) -> Pattern:
-    """What is written as `orders` or `/topic/orders`."""
-    if not isinstance(value, str):
-        raise ControlError(f"topic is the name of one, such as orders, not {value!r}")
+def named_topic(name: str) -> Pattern:
+    """The topic that is written as `orders` or `/topic/orders`. Raises ControlError."""
     try:
-        return parse_shown_topic(value)
+        return parse_shown_topic(name)
     except InvalidDestination as error:
         raise ControlError(str(error)) from None
 
 
-@final
-class Completion:
-    """For one unit: `finish` and `refuse` are what it calls."""
+async def make_durable(journal: Journal, effects: list[Effect], *, what: str) -> None:
+    """Wait until these are stored, as one unit. Raises ControlError, "the store does not WHAT", if they are refused."""
+    is_done, refusals = trio.Event(), list[str]()
 
-    __slots__ = ("_done", "_refusal", "_what")
+    def refuse(reason: str) -> None:
+        refusals.append(reason)
+        is_done.set()
 
-    def __init__(self, what: str) -> None:
-        #: What the store does not do if it refuses, to be put behind "the store does not".
-        self._what = what
-        self._done = trio.Event()
-        self._refusal: str | None = None
-
-    def finish(self) -> None:
-        self._done.set()
-
-    def refuse(self, reason: str) -> None:
-        self._refusal = reason
-        self._done.set()
-
-    async def wait(self) -> None:
-        await self._done.wait()
-        if self._refusal is not None:
-            raise ControlError(f"the store does not {self._what}: {self._refusal}")
+    journal.submit(Unit(effects, then=is_done.set, refused=refuse))
+    await is_done.wait()
+    if refusals:
+        raise ControlError(f"the store does not {what}: {refusals[0]}")

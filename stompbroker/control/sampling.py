@@ -1,9 +1,7 @@
-"""What flows, measured from time to time.
+"""Rates and totals, sampled from counters that only grow.
 
-Law: the counters on the hot path only grow; here they are looked at every few seconds, in short steps, and the
-difference is a rate. One sample serves everybody who asks until the next, and what is counted in between for whoever
-wants to know serves everybody for a while. While samples are taken every second nobody waits for one. No total ever
-falls: what goes while we look is counted once.
+Law: a sample is taken every few seconds, in short steps, and serves everybody until the next. Nobody waits for one
+while samples are taken every second. No total ever falls: whatever goes while we look is counted once.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ if TYPE_CHECKING:
 
     from stompbroker.clock import Clock
     from stompbroker.control.looking import Look, Looking
+    from stompbroker.counting import Totals
     from stompbroker.delivery import Registry, Subscription, Topic
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions import Session
-    from stompbroker.totals import Totals
 
 __all__ = ["COUNTERS", "Flow", "Sample", "Sampler", "counters_of"]
 
-#: How old counts may be for whoever asks; and while the next sample is taken, or soon will be.
+#: How old counts may be; and how old while the next sample is being taken, or will be within a second.
 RECENT_NS: Final = NANOSECONDS
 EXPECTED_NS: Final = 2 * NANOSECONDS
 #: Counters of a subscription, in the order in which they are told.
@@ -50,10 +48,10 @@ counters_of: Final = attrgetter(*COUNTERS)
 @final
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A topic's or subscription's counters at one moment, and what they grew by in a second before it."""
+    """A topic's or subscription's counters at one moment, and their growth per second before it."""
 
-    counts: tuple[int, ...]
-    rates: tuple[float, ...] = ()
+    counts: tuple[int, int]
+    rates: tuple[float, float]
 
 
 @final
@@ -62,57 +60,42 @@ class Sample:
     at_ns: int
     #: Sums over everything there is and was.
     totals: Mapping[str, int]
-    #: What the totals grew by in a second, since the sample before.
+    #: Growth of the totals per second, since the sample before.
     rates: Mapping[str, float]
     #: Sums over what there is now.
     in_flight: int = 0
     waiting: int = 0
     backlog: int = 0
-    #: Published; and delivered, acked.
-    topics: Mapping[Topic, Flow] = field(default_factory=dict)
-    subscriptions: Mapping[Subscription, Flow] = field(default_factory=dict)
+    #: Messages and bytes published to a topic; messages delivered and acknowledged of a subscription.
+    flows: Mapping[Topic | Subscription, Flow] = field(default_factory=dict)
+
+    def rates_of(self, one: Topic | Subscription) -> tuple[float, float]:
+        flow = self.flows.get(one)
+        return (0.0, 0.0) if flow is None else flow.rates
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Sampler:
-    __slots__ = (
-        "_clock",
-        "_counted",
-        "_looking",
-        "_registry",
-        "_sessions",
-        "_totals",
-        "_turn",
-        "is_asked",
-        "lag_s",
-        "latest",
-        "watchers",
-    )
+    _registry: Registry
+    _sessions: Mapping[ConnectionId, Session]
+    _totals: Totals
+    _clock: Clock
+    _looking: Looking
+    latest: Sample = field(init=False)
+    #: Counted since for somebody who asked.
+    _counted: Sample = field(init=False)
+    #: One look at a time: an earlier one never replaces a later one.
+    _turn: trio.Lock = field(default_factory=trio.Lock)
+    #: How many watch live; while somebody does, samples are taken more often.
+    watchers: int = 0
+    #: Whether anybody has asked since the last sample: whoever keeps asking counts as a watcher.
+    is_asked: bool = False
+    #: How late the event loop last came to something that was due.
+    lag_s: float = 0.0
 
-    def __init__(
-        self,
-        registry: Registry,
-        sessions: Mapping[ConnectionId, Session],
-        totals: Totals,
-        clock: Clock,
-        looking: Looking,
-    ) -> None:
-        self._looking = looking
-        self._registry = registry
-        self._sessions = sessions
-        self._totals = totals
-        self._clock = clock
-        self.latest = Sample(at_ns=clock.now_ns(), totals={}, rates={})
-        #: What was counted for whoever asked, if that is newer.
-        self._counted = self.latest
-        #: One looks at a time, so that what was looked at later is never replaced by what was earlier.
-        self._turn = trio.Lock()
-        #: How many look at it live: then it is taken more often.
-        self.watchers = 0
-        #: Whether anybody has asked since somebody last looked here: who asks often watches, too.
-        self.is_asked = False
-        #: How late the event loop last came to something that was due.
-        self.lag_s = 0.0
+    def __post_init__(self) -> None:
+        self.latest = self._counted = Sample(at_ns=self._clock.now_ns(), totals={}, rates={})
 
     async def take(self) -> Sample:
         """A new one."""
@@ -121,9 +104,8 @@ class Sampler:
             return self.latest
 
     async def recent(self, *, is_exact: bool = False) -> Sample:
-        """What has been counted a moment ago, or up to now where that is asked for; its rates are those of the latest
-        sample, since over a moment there are none."""
-        # One will be taken within a second, or is being taken.
+        """Counts of a moment ago, or of now if they must be exact. The rates are those of the latest sample: over a
+        moment there are none."""
         is_expected = self.is_asked or self.watchers > 0 or self._turn.locked()
         self.is_asked = True
         if not is_exact and self._has_newer_than(EXPECTED_NS if is_expected else RECENT_NS):
@@ -133,7 +115,7 @@ class Sampler:
                 self.latest = await self._look(self.latest, self._looking.at_once())
             elif is_exact or not self._has_newer_than(RECENT_NS):
                 fresh = await self._look(self.latest, self._looking.at_once())
-                self._counted = replace(fresh, rates=self.latest.rates, topics={}, subscriptions={})
+                self._counted = replace(fresh, rates=self.latest.rates, flows={})
                 return self._counted
             return self._newest
 
@@ -147,34 +129,29 @@ class Sampler:
     async def _look(self, before: Sample, look: Look) -> Sample:
         now_ns = self._clock.now_ns()
         elapsed_s = max((now_ns - before.at_ns) / NANOSECONDS, 1e-9)
-        # Read together with the lists: what goes while we go through them adds to these, and is in the lists too.
-        totals = self._sums_of_the_gone()
-        all_topics, all_subscriptions = list(self._registry.topics.values()), list(self._registry.subscriptions)
+        # Read together with the lists: whatever goes while we go through them adds to these, and is in the lists too.
+        totals = self._totals_of_the_gone()
+        topics, subscriptions = list(self._registry.topics.values()), list(self._registry.subscriptions)
         sums = [0] * len(COUNTERS)
-        topics: dict[Topic, Flow] = {}
-        subscriptions: dict[Subscription, Flow] = {}
-        published = published_bytes = in_flight = waiting = backlog = 0
+        flows: dict[Topic | Subscription, Flow] = {}
+        in_flight = waiting = backlog = 0
         async with look:
-            for topic in all_topics:
-                published += topic.published
-                published_bytes += topic.published_bytes
-                topics[topic] = _flow((topic.published, topic.published_bytes), before.topics.get(topic), elapsed_s)
-                if look.is_over:
-                    await look.pause()
-            for subscription in all_subscriptions:
+            for topic in topics:
+                totals["published"] += topic.published
+                totals["published_bytes"] += topic.published_bytes
+                flows[topic] = _flow((topic.published, topic.published_bytes), before.flows.get(topic), elapsed_s)
+                await look.pause_if_over()
+            for subscription in subscriptions:
                 counters = subscription.counters
                 counted = counters_of(counters)
                 if any(counted):
                     sums = list(map(add, sums, counted))
-                in_flight += 0 if subscription.consumer is None else subscription.consumer.in_flight
+                in_flight += subscription.in_flight
                 waiting += subscription.waiting
                 backlog += subscription.backlog
                 counts = counters.delivered, counters.acked
-                subscriptions[subscription] = _flow(counts, before.subscriptions.get(subscription), elapsed_s)
-                if look.is_over:
-                    await look.pause()
-        totals["published"] += published
-        totals["published_bytes"] += published_bytes
+                flows[subscription] = _flow(counts, before.flows.get(subscription), elapsed_s)
+                await look.pause_if_over()
         for name, count in zip(COUNTERS, sums, strict=True):
             totals[name] += count
         return Sample(
@@ -184,12 +161,11 @@ class Sampler:
             in_flight=in_flight,
             waiting=waiting,
             backlog=backlog,
-            topics=topics,
-            subscriptions=subscriptions,
+            flows=flows,
         )
 
-    def _sums_of_the_gone(self) -> dict[str, int]:
-        """Of topics and subscriptions that are gone; and of connections, also of those that are there."""
+    def _totals_of_the_gone(self) -> dict[str, int]:
+        """Of topics and subscriptions that are gone, and of all connections, past and present."""
         gone, sessions = self._totals, self._sessions.values()
         return {
             "published": gone.published,
@@ -201,9 +177,10 @@ class Sampler:
         }
 
 
-def _flow(counts: tuple[int, ...], before: Flow | None, elapsed_s: float) -> Flow:
+def _flow(counts: tuple[int, int], before: Flow | None, elapsed_s: float) -> Flow:
     if before is None:
-        return Flow(counts, (0.0,) * len(counts))
+        return Flow(counts, (0.0, 0.0))
     if counts == before.counts and not any(before.rates):
-        return before  # most of many are idle
-    return Flow(counts, tuple((now - then) / elapsed_s for now, then in zip(counts, before.counts, strict=True)))
+        return before  # most are idle
+    (first, second), (first_before, second_before) = counts, before.counts
+    return Flow(counts, ((first - first_before) / elapsed_s, (second - second_before) / elapsed_s))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import final
 
 from stompbroker.clock import NANOSECONDS
-from stompbroker.histogram import SECONDS_BOUNDS, Histogram
+from stompbroker.counting import SECONDS_BOUNDS, Histogram
 
 __all__ = ["DeliveryTimes"]
 

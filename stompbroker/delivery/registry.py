@@ -33,6 +33,7 @@ from stompbroker.signals import Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from stompbroker.counting import Totals
     from stompbroker.delivery.consumer import Consumer, Unanswered
     from stompbroker.delivery.destination import Pattern
     from stompbroker.delivery.identity import Identity
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.records import Records
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.totals import Totals
 
 __all__ = ["Leaving", "Registry"]
 

@@ -12,8 +12,8 @@ import structlog
 
 from stompbroker.changes import StoreState
 from stompbroker.clock import NANOSECONDS
+from stompbroker.counting import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
 from stompbroker.delivery import Gate
-from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
 from stompbroker.storage import REMEDY
 
 if TYPE_CHECKING:

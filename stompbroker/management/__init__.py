@@ -1,7 +1,6 @@
 """The management endpoint: an HTTP API, metrics, health and a live page.
 
-Law: looks and acts through `control` only. It runs beside the broker and is nobody's hot path: a client of it that is
-slow, wrong or hostile costs itself alone. Neighbours import from here only.
+Law: it looks and acts through `control`. A client that is slow, wrong or hostile harms nobody but itself.
 """
 
 from stompbroker.management.access import Access

@@ -1,7 +1,6 @@
-"""The whole HTTP application.
+"""The whole HTTP application: routes, and around them access, security headers and error answers.
 
-Law: routes, and around them what every request meets: who may ask, what is told to browsers, and what happens when
-something goes wrong. A bug in an answer is a 500 and a line in the log, and nothing else.
+Law: a bug in an answer is a 500 and a line in the log, and nothing else.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 from math import inf
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -16,14 +16,15 @@ import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from stompbroker.management.api import API, MAX_BODY_BYTES, Asked, api_routes
+from stompbroker.control import ControlError
+from stompbroker.management.api import API, MAX_BODY_BYTES, api_routes
 from stompbroker.management.events import Events
 from stompbroker.management.metrics import render_metrics
 from stompbroker.management.openapi import openapi_document, readable_page
-from stompbroker.management.responses import Problem, json_response, problem_response
+from stompbroker.management.responses import Problem
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -39,30 +40,27 @@ if TYPE_CHECKING:
 __all__ = ["make_application"]
 
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-#: The page loads nothing from anywhere else, and nobody may put it into a page of his own.
-_SECURITY_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-_RAW_SECURITY_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in _SECURITY_HEADERS.items()]
+#: The page loads nothing from anywhere else, and no other page may embed it.
+_SECURITY_HEADERS: Final = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        b"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
 
 log = structlog.get_logger()
 
 
 def make_application(control: Control, access: Access) -> ASGIApp:
-    asked = Asked(control)
-
-    async def live(_: Request) -> Response:
-        return json_response({"status": "live"})
-
     async def ready(_: Request) -> Response:
         why_not = control.why_not_ready()
         if why_not is not None:
             raise Problem(503, why_not)
         warnings = control.warnings()
-        return json_response({"status": "ready", "warnings": warnings} if warnings else {"status": "ready"})
+        return JSONResponse({"status": "ready", "warnings": warnings} if warnings else {"status": "ready"})
 
     async def metrics(_: Request) -> Response:
         content, content_type = await render_metrics(control)
@@ -70,17 +68,17 @@ def make_application(control: Control, access: Access) -> ASGIApp:
 
     application = Starlette(
         routes=[
-            *_pages(),
-            Route("/health/live", live),
+            *(Route(path, response, methods=["GET"]) for path, response in _constant_answers().items()),
             Route("/health/ready", ready),
             Route("/metrics", metrics),
-            Route(f"{API}/events", Events(control, asked).respond),
-            *api_routes(asked),
+            Route(f"{API}/events", Events(control).respond),
+            *api_routes(control),
         ],
         exception_handlers={
             Problem: _answer_problem,  # type: ignore[dict-item]
+            ControlError: _answer_problem,  # type: ignore[dict-item]
             HTTPException: _answer_http,  # type: ignore[dict-item]
-            # It is raised again behind the answer, and logged there.
+            # Starlette raises it again after the answer, and `_answer` logs it.
             Exception: _answer_mistake,
         },
     )
@@ -89,43 +87,28 @@ def make_application(control: Control, access: Access) -> ASGIApp:
     return _guarded(application, access)
 
 
-def _pages() -> list[Route]:
-    """What is the same whatever the broker does: the live page, its files, and the documents about the API."""
-    static = {
-        file.name: (file.read_bytes(), _TYPES["." + file.name.rpartition(".")[2]])
-        for file in files("stompbroker.management").joinpath("static").iterdir()
-        if "." + file.name.rpartition(".")[2] in _TYPES
+def _constant_answers() -> dict[str, Response]:
+    """By path: the live page, its files, and the documents about the API."""
+    answers = {
+        "/health/live": JSONResponse({"status": "live"}),
+        "/api/openapi.json": Response(json.dumps(openapi_document()), media_type="application/json"),
+        "/api/docs": HTMLResponse(readable_page()),
     }
-    document = json.dumps(openapi_document())
-
-    async def page(_: Request) -> Response:
-        return HTMLResponse(static["index.html"][0])
-
-    async def static_file(request: Request) -> Response:
-        found = static.get(request.path_params["name"])
-        if found is None:
-            raise Problem(404, "there is no such file")
-        return Response(found[0], media_type=found[1], headers={"Cache-Control": "no-cache"})
-
-    async def api_document(_: Request) -> Response:
-        return Response(document, media_type="application/json")
-
-    async def api_page(_: Request) -> Response:
-        return HTMLResponse(readable_page())
-
-    return [
-        Route("/", page),
-        Route("/static/{name}", static_file),
-        Route("/api/openapi.json", api_document),
-        Route("/api/docs", api_page),
-    ]
+    for file in files("stompbroker.management").joinpath("static").iterdir():
+        media_type = _TYPES.get(PurePath(file.name).suffix)
+        if media_type is not None:
+            answers[f"/static/{file.name}"] = Response(
+                file.read_bytes(), media_type=media_type, headers={"Cache-Control": "no-cache"}
+            )
+    return answers | {"/": HTMLResponse(answers["/static/index.html"].body)}
 
 
 @final
 class Incoming:
-    """What a client sends behind its request: taken whether anybody wants it or not, and no more kept than a body may
-    have. The server hands over a few pieces, and then waits until they are taken: if nobody did, the end of the answer
-    would wait behind them, and the connection with both for good.
+    """Takes what a client sends, whether or not the application reads it, and keeps no more than a body may have.
+
+    The server hands over a few pieces and then waits until they are taken. If nobody took them, the end of the answer
+    would wait behind them for good, and so would the connection.
     """
 
     __slots__ = ("_put", "_receive", "_take", "is_gone")
@@ -145,7 +128,7 @@ class Incoming:
             while not self.is_gone:
                 message = await self._receive()
                 self.is_gone = message["type"] == "http.disconnect"
-                # Whoever reads has had too much by the piece that is the first too many.
+                # The first piece beyond the limit is handed on: it tells the application that the body is too long.
                 if self.is_gone or size_bytes <= MAX_BODY_BYTES:
                     self._put.send_nowait(message)
                 size_bytes += len(message.get("body", b""))
@@ -163,9 +146,6 @@ class Incoming:
 
 def _guarded(application: ASGIApp, access: Access) -> ASGIApp:
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await application(scope, receive, send)
-            return
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
@@ -182,7 +162,7 @@ def _guarded(application: ASGIApp, access: Access) -> ASGIApp:
 async def _answer(application: ASGIApp, access: Access, scope: Scope, incoming: Incoming, send: Send) -> None:
     async def tell(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *_RAW_SECURITY_HEADERS]
+            message["headers"] = [*message.get("headers", ()), *_SECURITY_HEADERS]
         await send(message)
 
     try:
@@ -194,20 +174,20 @@ async def _answer(application: ASGIApp, access: Access, scope: Scope, incoming: 
         await application(scope, incoming.receive, tell)
     except Exception:
         if incoming.is_gone:
-            return  # there is nobody to answer
+            return  # nobody is there to answer
         # The boundary for requests: a bug in one must not take the broker down.
         log.exception("a management request failed", path=scope["path"])
 
 
-async def _answer_problem(_: Request, problem: Problem) -> Response:
-    return problem.response
+async def _answer_problem(_: Request, error: Problem | ControlError) -> Response:
+    return (Problem.of(error) if isinstance(error, ControlError) else error).response
 
 
 async def _answer_mistake(_: Request, __: Exception) -> Response:
-    return problem_response(500, "the broker's log says more")
+    return Problem(500, "the broker's log says more").response
 
 
 async def _answer_http(_: Request, error: HTTPException) -> Response:
     details = {404: "there is nothing at this address; see /api/docs", 405: "this address does not take that method"}
     detail = details.get(error.status_code, error.detail)
-    return problem_response(error.status_code, detail, dict(error.headers or {}))
+    return Problem(error.status_code, detail, dict(error.headers or {})).response

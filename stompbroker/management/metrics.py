@@ -1,18 +1,14 @@
-"""Metrics for Prometheus.
+"""Metrics for Prometheus, read from the broker's own counters at each scrape.
 
-Law: read from the broker's own counters when somebody scrapes; nothing of it is on the hot path. Cardinality is
-bounded: the busiest MAX_NAMED topics and subscriptions by name, and the rest as `other`. Counters are gathered in short
-steps, and so is the text written: with ten thousand topics and subscriptions both take long, and a thread would make
-the event loop wait for the interpreter at each of its system calls.
+Law: cardinality is bounded: the busiest MAX_NAMED topics and subscriptions have names, the rest is `other`. Counters
+are read and text is written in short steps; a thread would make the event loop wait for the interpreter lock.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import add, sub
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -20,7 +16,7 @@ from prometheus_client.registry import Collector
 from stompbroker import __version__
 from stompbroker.changes import StoreState
 from stompbroker.clock import NANOSECONDS
-from stompbroker.control import COUNTERS, Best, counters_of, stored_messages
+from stompbroker.control import COUNTERS, TopN, counters_of, stored_messages
 from stompbroker.journal import StoreJournal
 
 if TYPE_CHECKING:
@@ -29,8 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from stompbroker.control import BrokerParts, Control, Looking, Sample
-    from stompbroker.delivery import Subscription, Topic
-    from stompbroker.histogram import Histogram
+    from stompbroker.counting import Histogram
 
 __all__ = ["render_metrics"]
 
@@ -42,31 +37,24 @@ STEP_ROWS: Final = 20
 
 Item = TypeVar("Item")
 Row = tuple[int, ...]
+Family = CounterMetricFamily | GaugeMetricFamily
 
 
 async def render_metrics(control: Control) -> tuple[bytes, str]:
     """The text, and its content type."""
-    parts, sample = control.parts, await control.sampler.recent()
     families = [
-        *_broker(parts, sample, control.sampler.lag_s),
-        *_ledger(parts),
-        *await _topics(list(parts.registry.topics.values()), control.looking),
-        *await _subscriptions(list(parts.registry.subscriptions), control.looking),
-        *_histograms(parts),
+        *_broker(control, await control.sampler.recent()),
+        *_ledger(control),
+        *await _topics(control),
+        *await _subscriptions(control),
+        *_histograms(control),
     ]
     pieces: list[bytes] = []
     async with control.looking.by_and_by() as look:
         for family in families:
-            pieces.append(_as_text(family))
-            if look.is_over:
-                await look.pause()
+            pieces.append(generate_latest(_Gathered(family)))
+            await look.pause_if_over()
     return b"".join(pieces), CONTENT_TYPE_LATEST
-
-
-def _as_text(family: Metric) -> bytes:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Gathered(family))
-    return generate_latest(registry)
 
 
 @final
@@ -78,7 +66,7 @@ class _Gathered(Collector):
         return [self._family]
 
 
-def _broker(parts: BrokerParts, sample: Sample, lag_s: float) -> Iterator[Metric]:
+def _broker(parts: BrokerParts, sample: Sample) -> Iterator[Metric]:
     info = GaugeMetricFamily("stompbroker_info", "Always 1.", labels=["version"])
     info.add_metric([__version__], 1)
     yield info
@@ -102,7 +90,7 @@ def _broker(parts: BrokerParts, sample: Sample, lag_s: float) -> Iterator[Metric
         ("blocked_topics", "Topics whose publishers are held back.", len(registry.blocked)),
         ("memory_used_bytes", "Memory kept for clients.", registry.budget.used_bytes),
         ("memory_limit_bytes", "What that may be.", registry.budget.limit_bytes),
-        ("event_loop_lag_seconds", "How late the event loop last was.", lag_s),
+        ("event_loop_lag_seconds", "How late the event loop last was.", parts.sampler.lag_s),
         ("longest_stretch_seconds", "Longest time without a checkpoint since the start.", parts.stretches.longest_s),
         ("store_backlog_bytes", "What waits to be stored.", store.backlog_bytes),
         ("store_backlog_units", "Units that wait to be stored.", store.backlog_units),
@@ -139,58 +127,47 @@ def _ledger(parts: BrokerParts) -> Iterator[Metric]:
     yield CounterMetricFamily("stompbroker_ledger_export_failures", "Exports that did not.", rounds.failed)
 
 
-async def _topics(topics: list[Topic], looking: Looking) -> list[Metric]:
+async def _topics(parts: BrokerParts) -> Sequence[Metric]:
     labels = ["topic", "kind"]
-    families: list[CounterMetricFamily | GaugeMetricFamily] = [
+    families: list[Family] = [
         CounterMetricFamily("stompbroker_topic_published", "Messages published.", labels=labels),
         GaugeMetricFamily("stompbroker_topic_kept_messages", "Messages kept in memory.", labels=labels),
         GaugeMetricFamily("stompbroker_topic_kept_bytes", "Their bytes.", labels=labels),
         GaugeMetricFamily("stompbroker_topic_stored_messages", "Messages in the store.", labels=labels),
     ]
-
-    def row(topic: Topic) -> Row:
-        return topic.published, topic.log.message_count, topic.log.size_bytes, stored_messages(topic)
-
-    # A topic may be called so, and would be mistaken for the rest where only this label is looked at.
-    busiest = await _busiest(topics, row, looking, score=lambda topic, row: -1 if topic.name == OTHER else row[0])
-    for topic, values in busiest.named:
-        _add(families, [topic.name, topic.destination.kind.value], values)
-    if busiest.rest is not None:
-        _add(families, [OTHER, OTHER], busiest.rest)
-    return [*families]
+    return await _add_busiest(
+        families,
+        list(parts.registry.topics.values()),
+        parts.looking,
+        row=lambda topic: (topic.published, topic.log.message_count, topic.log.size_bytes, stored_messages(topic)),
+        # A topic called "other" would be mistaken for the rest.
+        score=lambda topic, row: -1 if topic.name == OTHER else row[0],
+        labels=lambda topic: [topic.name, topic.destination.kind.value],
+    )
 
 
-async def _subscriptions(subscriptions: list[Subscription], looking: Looking) -> list[Metric]:
+async def _subscriptions(parts: BrokerParts) -> Sequence[Metric]:
     labels = ["subscription", "destination"]
     gauges = {
         "backlog": "Messages it has still to get.",
         "in_flight": "Messages it has not answered.",
         "waiting": "Messages that failed and are not due yet.",
     }
-    families: list[CounterMetricFamily | GaugeMetricFamily] = [
+    families: list[Family] = [
         GaugeMetricFamily(f"stompbroker_subscription_{name}", says, labels=labels) for name, says in gauges.items()
     ]
     families += [
         CounterMetricFamily(f"stompbroker_subscription_{name}", f"Deliveries: {name}.", labels=labels)
         for name in COUNTERS
     ]
-
-    def row(subscription: Subscription) -> Row:
-        consumer = subscription.consumer
-        in_flight = 0 if consumer is None else consumer.in_flight
-        return subscription.backlog, in_flight, subscription.waiting, *counters_of(subscription.counters)
-
-    busiest = await _busiest(
-        subscriptions,
-        row,
-        looking,
-        score=lambda subscription, _: subscription.counters.delivered + subscription.waiting,
+    return await _add_busiest(
+        families,
+        list(parts.registry.subscriptions),
+        parts.looking,
+        row=lambda one: (one.backlog, one.in_flight, one.waiting, *counters_of(one.counters)),
+        score=lambda one, _: one.counters.delivered + one.waiting,
+        labels=lambda one: [f"{one.key}#{one.public_id}", one.destination],
     )
-    for subscription, values in busiest.named:
-        _add(families, [f"{subscription.key}#{subscription.public_id}", subscription.destination], values)
-    if busiest.rest is not None:
-        _add(families, [OTHER, OTHER], busiest.rest)
-    return [*families]
 
 
 def _histograms(parts: BrokerParts) -> Iterator[Metric]:
@@ -205,40 +182,39 @@ def _histograms(parts: BrokerParts) -> Iterator[Metric]:
         yield _histogram("stompbroker_batch_messages", "Messages in a batch.", journal.writing.batch_sizes)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Busiest(Generic[Item]):
-    named: list[tuple[Item, Row]]
-    #: The sums over all others; None if there are none.
-    rest: Row | None
-
-
-async def _busiest(
-    items: list[Item], row: Callable[[Item], Row], looking: Looking, *, score: Callable[[Item, Row], int]
-) -> _Busiest[Item]:
-    """The MAX_NAMED of the highest score, but of no negative one; of those with the same the first ones."""
-    # Score, place among all from the end, values.
-    best: Best[tuple[int, int, Row]] = Best(MAX_NAMED, is_descending=True)
-    sums: Row = ()
+async def _add_busiest(
+    families: Sequence[Family],
+    items: list[Item],
+    looking: Looking,
+    *,
+    row: Callable[[Item], Row],
+    score: Callable[[Item, Row], int],
+    labels: Callable[[Item], list[str]],
+) -> Sequence[Family]:
+    """Add a row for each of the MAX_NAMED items of the highest score, the earlier ones first, and one with the sums
+    over the rest. An item with a negative score is never named."""
+    # Score, minus the index, values.
+    busiest: TopN[tuple[int, int, Row]] = TopN(MAX_NAMED, is_descending=True)
+    sums: Row = (0,) * len(families)
     async with looking.by_and_by() as look:
         for index, item in enumerate(items):
             values = row(item)
             scored = score(item, values)
             if scored >= 0:
-                best.put((scored, -index, values))
-            if any(values) or not sums:
-                sums = tuple(map(add, sums, values)) if sums else values
-            if index % STEP_ROWS == 0 and look.is_over:
-                await look.pause()
-    named = [(items[-place], values) for _, place, values in best.take()]
-    for _, values in named:
-        sums = tuple(map(sub, sums, values))
-    return _Busiest(named, sums if len(named) < len(items) else None)
-
-
-def _add(families: Sequence[CounterMetricFamily | GaugeMetricFamily], labels: list[str], values: Row) -> None:
-    for family, value in zip(families, values, strict=True):
-        family.add_metric(labels, value)
+                busiest.put((scored, -index, values))
+            if any(values):
+                sums = tuple(map(add, sums, values))
+            if index % STEP_ROWS == 0:
+                await look.pause_if_over()
+    rows = [(labels(items[-place]), values) for _, place, values in busiest.take()]
+    if len(rows) < len(items):
+        for _, values in rows:
+            sums = tuple(map(sub, sums, values))
+        rows.append(([OTHER, OTHER], sums))
+    for labelled, values in rows:
+        for family, value in zip(families, values, strict=True):
+            family.add_metric(labelled, value)
+    return families
 
 
 def _histogram(name: str, says: str, histogram: Histogram) -> HistogramMetricFamily:

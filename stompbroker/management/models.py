@@ -1,7 +1,6 @@
-"""What the API answers with.
+"""What the API answers with, for its document; tests compare real answers with these models.
 
-Law: one model for each kind of answer, as the document at `/api/openapi.json` shows it; a test holds real answers
-against it. Times are ISO 8601 in UTC, durations in seconds, sizes in bytes, rates per second.
+Times are ISO 8601 in UTC, durations in seconds, sizes in bytes, rates per second.
 """
 
 from __future__ import annotations
@@ -13,6 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 class Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class Problem(Model):
+    type: str
+    title: str
+    status: int
+    detail: str = Field(description="What was wrong, and what is allowed.")
 
 
 class Broker(Model):
@@ -142,15 +148,18 @@ class Policy(Model):
     retention: Retention
 
 
-class TopicReading(Model):
-    id: str
-    key: str
-    durable: bool
+class Reading(Model):
     ack_floor: int
     next_offset: int
     backlog: int
     in_flight: int
     waiting: int
+
+
+class TopicReading(Reading):
+    id: str
+    key: str
+    durable: bool
 
 
 class TopicDetails(Topic):
@@ -202,14 +211,9 @@ class Subscriptions(Listed):
     subscriptions: list[Subscription]
 
 
-class SubscriptionTopic(Model):
+class SubscriptionTopic(Reading):
     topic: str
-    ack_floor: int
-    next_offset: int
     end_offset: int
-    backlog: int
-    in_flight: int
-    waiting: int
 
 
 class DeliveryState(Model):

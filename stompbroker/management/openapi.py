@@ -1,7 +1,4 @@
-"""The document about the API, and a page to read it.
-
-Law: made of the table of endpoints and the models, and of nothing else.
-"""
+"""The API's OpenAPI document, and a page for people: both made of the table of endpoints and the models."""
 
 from __future__ import annotations
 
@@ -11,27 +8,20 @@ from typing import TYPE_CHECKING, Any
 from stompbroker import __version__
 from stompbroker.management.api import API
 from stompbroker.management.endpoints import ENDPOINTS
+from stompbroker.management.models import Problem
 from stompbroker.management.responses import PROBLEM_TYPE
 
 if TYPE_CHECKING:
-    from stompbroker.management.endpoints import Endpoint, Param
+    from pydantic import BaseModel
+
+    from stompbroker.control import Param
+    from stompbroker.management.endpoints import Endpoint
 
 __all__ = ["openapi_document", "readable_page"]
 
-_PROBLEM = {
-    "type": "object",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What was wrong, and what is allowed."},
-    },
-    "required": ["type", "title", "status", "detail"],
-}
-
 
 def openapi_document() -> dict[str, Any]:
-    schemas: dict[str, Any] = {"Problem": _PROBLEM}
+    schemas: dict[str, Any] = {"Problem": Problem.model_json_schema()}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
         schema = endpoint.answer.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -42,10 +32,7 @@ def openapi_document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "stompbroker management API", "version": __version__},
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],
     }
 
@@ -60,21 +47,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             *(_parameter(name, param, "query") for name, param in endpoint.in_query.items()),
         ],
         "responses": {
-            "200": {
-                "description": "Done.",
-                "content": {
-                    "application/json": {"schema": {"$ref": f"#/components/schemas/{endpoint.answer.__name__}"}}
-                },
-            },
-            "default": {
-                "description": "A problem.",
-                "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            },
+            "200": _response("Done.", "application/json", endpoint.answer),
+            "default": _response("A problem.", PROBLEM_TYPE, Problem),
         },
     }
     if endpoint.in_body:
         required = [name for name, param in endpoint.in_body.items() if param.is_required]
-        properties = {name: param.schema | {"description": param.says} for name, param in endpoint.in_body.items()}
+        properties = {name: _schema(param) | {"description": param.says} for name, param in endpoint.in_body.items()}
         schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
         operation["requestBody"] = {
             "required": bool(required),
@@ -83,14 +62,21 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     return operation
 
 
+def _response(says: str, media_type: str, model: type[BaseModel]) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"description": says, "content": {media_type: {"schema": schema}}}
+
+
 def _parameter(name: str, param: Param, place: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": place,
-        "required": place == "path",
-        "description": param.says,
-        "schema": param.schema,
-    }
+    is_required = place == "path"
+    return {"name": name, "in": place, "required": is_required, "description": param.says, "schema": _schema(param)}
+
+
+def _schema(param: Param) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": {str: "string", int: "integer", bool: "boolean"}[param.kind]}
+    if param.kind is int:
+        schema |= {"minimum": param.low, "maximum": param.high}
+    return schema | ({"enum": list(param.choices)} if param.choices else {})
 
 
 def readable_page() -> str:

@@ -1,8 +1,7 @@
 """Serves the management endpoint beside the broker.
 
-Law: owns the HTTP server and its sockets. Whatever goes wrong on a connection is logged and ends that connection; the
-broker goes on, and stops when it is told to, whoever is connected here and does not read. Clients that ask for nothing
-keep nobody out who does: when all places are taken, the one that has been idle longest makes room.
+Law: owns the HTTP server and its sockets. An error on a connection is logged and ends that connection alone. No client
+keeps the broker from stopping by not reading, or others from asking by being idle.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ import trio
 from stompbroker.config import MIN_TOKEN
 from stompbroker.errors import OperatorError
 from stompbroker.management.access import Access
-from stompbroker.management.bounded_stream import BoundedStream
 from stompbroker.transport import Endpoint, Scheme, accept, bound_endpoint, open_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+
+    from trio.socket import SocketType
 
     from stompbroker.config import Settings
     from stompbroker.control import Control
@@ -32,23 +32,85 @@ __all__ = ["Management", "open_management"]
 
 #: Connections at the same time: event streams, and as many others.
 MAX_CONNECTIONS: Final = 512
-#: After which time a client that does not take its answer may be given up for a newcomer. Events are sent every second.
+#: How long a client may take for what is sent at once, which is at most a few hundred kilobytes.
+SEND_S: Final = 30.0
+#: A client that has not read its answer for this long may be dropped for a newcomer. Events are sent every second.
 STALLED_S: Final = 2.0
 #: How long a connection may stay open without a request, or with a part of one.
 IDLE_S: Final = 10.0
-
-#: How long before it is tried again to make an endpoint that could not be.
+#: Time between two attempts to make the endpoint.
 RETRY_S: Final = 5.0
 
 log = structlog.get_logger()
 
 
 @final
+class BoundedStream:
+    """A connection as the HTTP server wants it, which no client can hold for ever by not reading."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        #: Whether the client will send nothing more.
+        self._is_ended = False
+        #: Around everything that is done for this connection.
+        self.everything = trio.CancelScope()
+        #: Requests that are being answered.
+        self.requests = 0
+        #: Since when the client has not taken what is being sent; None while nothing is.
+        self.sending_since_s: float | None = None
+
+    @property
+    def socket(self) -> SocketType:
+        return self._stream.socket
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        data = bytes(await self._stream.receive_some(max_bytes))
+        self._is_ended = not data
+        self._end_if_idle()
+        return data
+
+    async def send_all(self, data: bytes) -> None:
+        """Raises BrokenResourceError if it is not taken in time."""
+        self.sending_since_s = trio.current_time()
+        with trio.move_on_after(SEND_S) as sending:
+            await self._stream.send_all(data)
+        if sending.cancelled_caught:
+            self.cut()
+            raise trio.BrokenResourceError("the client does not read")
+        self.sending_since_s = None
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        """Without this, the HTTP server would wait for the next request of a client that has left."""
+        if self._is_ended and not self.requests:
+            self.everything.cancel()
+
+    def cut(self) -> None:
+        """Close it at once, whatever waits on it."""
+        self._stream.socket.close()
+        self.everything.cancel()
+
+
+@final
 class Management:
-    """Sockets that listen, for an application that is imported when it is first run: a broker starts without it.
+    """The listening sockets. The application is imported when it first runs, so that the broker starts sooner.
 
     Invariants:
-        idle connections are those without a request that is being answered, the longest idle first
+        idle connections have no request that is being answered; the longest idle is first
         idle and busy ones together are at most MAX_CONNECTIONS
     """
 
@@ -61,22 +123,21 @@ class Management:
         self._throttle = throttle
         self._idle: dict[BoundedStream, None] = {}
         self._busy: dict[BoundedStream, None] = {}
-        #: Where it is, for people to open.
         self.url = str(bound_endpoint(listeners[0], Scheme.HTTP))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
         while True:
             try:
-                # In a thread: it takes a good part of a second, and clients may be there already.
+                # In a thread: the imports take a good part of a second, and clients may be there already.
                 serve = await trio.to_thread.run_sync(self._make_server)
                 break
             except OSError as error:
-                # Clients may have taken all descriptors, too, and will give some back.
+                # Clients may have taken all descriptors, and will give some back.
                 log.warning("the management endpoint cannot be made yet", reason=str(error))
                 await trio.sleep(RETRY_S)
             except Exception:
-                # The boundary for the whole endpoint: it is not worth the broker.
+                # The boundary for the whole endpoint: the broker goes on without it.
                 log.exception("there is no management endpoint, because it could not be made")
                 return
 
@@ -87,7 +148,6 @@ class Management:
             task_status.started()
 
     async def aclose(self) -> None:
-        """Stop listening."""
         for listener in self._listeners:
             await listener.aclose()
 
@@ -107,7 +167,7 @@ class Management:
                 await trio.aclose_forcefully(stream)
 
     def _make_room(self) -> bool:
-        """Whether there is room for one more, by giving up somebody who asks for nothing, or does not read."""
+        """Whether one more fits in, after dropping an idle connection or one that does not read, if need be."""
         if len(self._idle) + len(self._busy) < MAX_CONNECTIONS:
             return True
         stalled_s = trio.current_time() - STALLED_S
@@ -149,13 +209,13 @@ class Management:
             try:
                 await server.run()
             finally:
-                vars(server).clear()  # it and its protocol refer to each other: 3 KiB for the cycle collector
+                vars(server).clear()  # it and its protocol refer to each other: 3 KiB of garbage
 
         return serve
 
     @contextmanager
     def _answering(self, connection: BoundedStream) -> Iterator[None]:
-        """The connection is busy as long as one of its requests is; HTTP/2 may have several."""
+        """The connection is busy while any of its requests is being answered; HTTP/2 may have several."""
         if connection in self._idle:
             del self._idle[connection]
             self._busy[connection] = None
@@ -172,14 +232,14 @@ class Management:
             with connection.everything:
                 await serve(connection)
         except Exception as error:
-            # The boundary for connections: what is wrong with one is nobody else's concern.
+            # The boundary for connections: an error in one ends no other.
             kind = (type(error).__name__,)
             self._throttle.log("error", "a connection to the management endpoint failed", kind, exc_info=True)
         finally:
             self._leave(connection)
 
     async def _cut_when_cancelled(self) -> None:
-        """The server shields what it sends, and would wait for whoever does not read."""
+        """The server shields what it sends, and would wait for clients that do not read."""
         try:
             await trio.sleep_forever()
         finally:

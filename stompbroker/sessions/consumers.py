@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from stompbroker.delivery import Consumer
-    from stompbroker.message_ids import MessageIds
+    from stompbroker.message import MessageIds
 
 __all__ = ["Consumers", "Named"]
 

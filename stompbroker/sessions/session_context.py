@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Registry
     from stompbroker.log_throttle import LogThrottle
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.message_ids import MessageIds
+    from stompbroker.message import MessageIds
     from stompbroker.sessions.outbox import FlushQueue
     from stompbroker.sessions.session_timers import SessionTimers
     from stompbroker.stomp import Limits

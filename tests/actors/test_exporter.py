@@ -72,8 +72,8 @@ async def test_a_round_comes_by_itself_when_enough_has_gathered(
     store_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_broker(store_in=store_directory) as broker:
-        assert broker.parts.exports is not None
-        broker.parts.exports.gathering.full_bytes = 1
+        assert broker.parts.ledger is not None
+        broker.parts.ledger.exports.gathering.full_bytes = 1
 
         await settle(broker, b"one")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompbroker.clock import NANOSECONDS
-from stompbroker.control.kept import KeptMessages
-from stompbroker.control.request import Unavailable
+from stompbroker.control import KeptMessages, Unavailable
 
 if TYPE_CHECKING:
     import pytest
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 async def look(broker: BrokerUnderTest) -> dict[str, Behind]:
     await broker.settle()
-    return {one.subscription: one for one in await broker.parts.control.backlog.take()}
+    return {one.subscription: one for one in await broker.parts.control.kept.backlog()}
 
 
 async def test_who_has_settled_everything_is_not_behind(durable_broker: BrokerUnderTest) -> None:
@@ -73,7 +72,7 @@ async def test_a_wildcard_is_told_of_once_for_each_topic(durable_broker: BrokerU
     await subscriber.next_messages(3)
 
     await durable_broker.settle()
-    found = await durable_broker.parts.control.backlog.take()
+    found = await durable_broker.parts.control.kept.backlog()
 
     assert sorted((one.topic, one.lag_messages) for one in found) == [("a.b", 1), ("a.c", 2)]
 

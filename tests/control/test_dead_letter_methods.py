@@ -194,11 +194,11 @@ async def test_purged_letters_are_gone(broker: BrokerUnderTest) -> None:
     [
         ("dead_letters", {"topic": "b"}, "there are no dead letters of 'b'"),
         ("dead_letters", {"topic": "a.*"}, "is a pattern"),
-        ("dead_letters", {}, "topic is the name of one"),
+        ("dead_letters", {}, "missing: topic"),
         ("dead_letters", {"topic": "a", "limit": 0}, "limit is a whole number from 1 to 1000"),
         ("dead_letters", {"topic": "a", "reason": 7}, "reason is a text"),
         ("dead_letter", {"topic": "a", "offset": 99}, "there is no dead letter at offset 99"),
-        ("redrive_dead_letters", {"topic": "a", "to": "all"}, "to is subscriber or topic"),
+        ("redrive_dead_letters", {"topic": "a", "to": "all"}, "to is one of subscriber, topic"),
     ],
 )
 async def test_what_cannot_be_done_is_said(

@@ -38,8 +38,8 @@ async def test_rates_are_what_the_counters_grew_by(broker: BrokerUnderTest, auto
     assert second.rates["delivered"] == second.rates["acked"] == pytest.approx(5)
     (topic,) = broker.registry.topics.values()
     (subscription,) = broker.registry.subscriptions
-    assert second.topics[topic].rates == pytest.approx((5, 25))
-    assert second.subscriptions[subscription].rates == pytest.approx((5, 5))
+    assert second.rates_of(topic) == pytest.approx((5, 25))
+    assert second.rates_of(subscription) == pytest.approx((5, 5))
     assert second.rates["connections_opened"] == 0
 
 
@@ -51,7 +51,7 @@ async def test_what_is_new_has_no_rate_yet(broker: BrokerUnderTest, autojump_clo
     await publisher.publish(b"1")
     await publisher.sync()
     sample = await sampler.take()
-    (flow,) = sample.topics.values()
+    (flow,) = sample.flows.values()
     assert (flow.counts, flow.rates) == ((1, 1), (0.0, 0.0))
     assert sample.rates["published"] == pytest.approx(1)
 

@@ -149,9 +149,12 @@ async def test_oldest_unacknowledged_is_the_oldest_that_is_still_not(durable_bro
 
 async def test_what_is_not_there_is_not_found(durable_broker: BrokerUnderTest) -> None:
     for method in ("subscription", "pause_subscription", "resume_subscription", "remove_subscription"):
-        for public_id in ("d1", "t1-1", "", None, 1):
+        for public_id in ("d1", "t1-1", ""):
             with pytest.raises(NotFound, match="there is no subscription"):
                 await durable_broker.parts.control.call(method, {"id": public_id})
+        for params, said in (({"id": 1}, "id is a text"), ({"id": None}, "id is a text"), ({}, "missing: id")):
+            with pytest.raises(ControlError, match=said):
+                await durable_broker.parts.control.call(method, params)
 
 
 async def test_nobody_is_told_the_connection_of_one_that_is_away(durable_broker: BrokerUnderTest) -> None:

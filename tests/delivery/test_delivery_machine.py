@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from stompbroker.counting import Totals
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -33,7 +34,6 @@ from stompbroker.delivery import (
 )
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.stomp import FrameReader, Limits, Version
-from stompbroker.totals import Totals
 from tests.support.answers import acknowledge, refuse
 from tests.support.messages import make_message
 from tests.support.sinks import frame_sink

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from stompbroker.changes import Answer, Unit, Verdict
 from stompbroker.commitlog import Cursor
+from stompbroker.counting import Totals
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -35,7 +36,6 @@ from stompbroker.delivery import (
 from stompbroker.delivery.owners import Owners
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.totals import Totals
 from tests.support.answers import acknowledge, refuse
 from tests.support.messages import make_message
 from tests.support.sinks import ListSink

@@ -15,6 +15,7 @@ import trio
 from stompbroker.actors import journal as journal_actor
 from stompbroker.changes import Answer, Appended, Created, Lane, Removed, Unit, Verdict
 from stompbroker.clock import Clock
+from stompbroker.counting import LoopGauge, Totals
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -33,12 +34,10 @@ from stompbroker.delivery import (
 )
 from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.journal.store_writer import StoreWriter
-from stompbroker.loop_gauge import LoopGauge
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.sessions import Dispatch, FlushQueue
 from stompbroker.signals import Signal
 from stompbroker.storage import open_store
-from stompbroker.totals import Totals
 from tests.journal.watched_store import WatchedStore
 from tests.support.forming import form
 from tests.support.patience import HARD_TIMEOUT_S

@@ -29,6 +29,7 @@ from stompbroker.changes import (
     provenance_of,
     redriven,
 )
+from stompbroker.counting import Totals
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -60,11 +61,9 @@ from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.ledger.exports import Exports
 from stompbroker.ledger.outcome import Outcome
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.message import Message, Origin
-from stompbroker.message_ids import MessageIds
+from stompbroker.message import Message, MessageIds, Origin
 from stompbroker.stomp import FrameReader, Limits, Version, message_tail
 from stompbroker.storage import open_store
-from stompbroker.totals import Totals
 from tests.journal.delivery_model import (
     FIRST_DELAY_MS,
     MAX_DELAY_MS,

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stompbroker.changes import Answer, Appended, Created, Effect, Unit, Verdict
+from stompbroker.counting import Totals
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -45,7 +46,6 @@ from stompbroker.journal import Numbers, StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.storage import open_store
-from stompbroker.totals import Totals
 from tests.support.answers import acknowledge
 from tests.support.forming import form
 from tests.support.messages import make_message

@@ -256,7 +256,7 @@ async def test_whoever_reads_nothing_stops_nobody(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_whoever_reads_nothing_for_too_long_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompbroker.management.bounded_stream.SEND_S", 0.2)
+    monkeypatch.setattr("stompbroker.management.server.SEND_S", 0.2)
 
     async def make_large(self: Events, resource: str | None) -> bytes:
         return b": " + b"x" * 10_000_000 + b"\n\n"

@@ -103,8 +103,8 @@ async def expect_well(ask: Any, broker: BrokerUnderTest) -> None:
     families = await scrape(ask)
     assert value(families, "stompbroker_ledger_export_failing") == 0
     assert value(families, "stompbroker_ledger_waiting_seconds") == 0
-    assert broker.parts.rounds is not None
-    last_done_ns = broker.parts.rounds.statistics().last_done_ns
+    assert broker.parts.ledger is not None
+    last_done_ns = broker.parts.ledger.rounds.statistics().last_done_ns
     assert last_done_ns is not None
     assert value(families, "stompbroker_ledger_last_export_timestamp_seconds") == pytest.approx(last_done_ns / 1e9)
 
@@ -135,12 +135,12 @@ async def test_what_an_earlier_broker_left_waits_too(store_directory: Path) -> N
         with pytest.raises(Unavailable):
             await export(broker)
         await settle(broker, b"three")
-        assert broker.parts.exports is not None
-        before = broker.parts.exports.waiting()
+        assert broker.parts.ledger is not None
+        before = broker.parts.ledger.exports.waiting()
 
     async with running_broker(store_in=store_directory) as broker, asking(broker) as ask:
-        assert broker.parts.exports is not None
-        assert broker.parts.exports.waiting() == before
+        assert broker.parts.ledger is not None
+        assert broker.parts.ledger.exports.waiting() == before
         assert (await ask.get("/overview"))["ledger"]["waiting_records"] == before.records == 3
 
 

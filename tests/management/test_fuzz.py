@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from stompbroker.management.endpoints import ENDPOINTS, ParamKind
+from stompbroker.management.endpoints import ENDPOINTS
 from stompbroker.management.openapi import openapi_document
 from tests.management.asker import API, asking
 from tests.support.broker_under_test import running_broker
@@ -88,7 +88,7 @@ async def known_in(endpoint: Endpoint, ask: Asker, known: Mapping[str, str]) -> 
 
 def can_be_wrong(endpoint: Endpoint) -> bool:
     """Whether there is anything in its requests that the document does not allow; in a path every text is."""
-    in_path = any(param.kind is not ParamKind.TEXT for param in endpoint.in_path.values())
+    in_path = any(param.kind is not str for param in endpoint.in_path.values())
     return in_path or bool(endpoint.in_query or endpoint.in_body)
 
 

@@ -12,6 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.clock import Clock
+from stompbroker.counting import Totals
 from stompbroker.delivery import (
     AckMode,
     Consumer,
@@ -29,7 +30,6 @@ from stompbroker.memory_budget import MemoryBudget
 from stompbroker.sessions import Dispatch, FlushQueue, Outbox, dispatch
 from stompbroker.sessions.outbox import MAX_OUTBOX_BYTES
 from stompbroker.signals import Signal
-from stompbroker.totals import Totals
 from tests.support.messages import make_message
 from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.sinks import frame_sink

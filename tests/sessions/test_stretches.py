@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from stompbroker.counting import LoopGauge
 from stompbroker.delivery import appending, sending
-from stompbroker.loop_gauge import LoopGauge
 from tests.support.broker_under_test import running_broker
 from tests.support.work import operations
 

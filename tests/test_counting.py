@@ -1,4 +1,4 @@
-"""How often a number was how large."""
+"""A histogram with fixed bounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompbroker.histogram import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
+from stompbroker.counting import COUNT_BOUNDS, SECONDS_BOUNDS, Histogram
 
 BOUNDS = (1.0, 10.0, 100.0)
 VALUES = st.lists(
@@ -29,21 +29,11 @@ def test_a_value_on_a_bound_is_within_it() -> None:
     assert list(histogram.cumulative()) == [(1.0, 2), (10.0, 4), (100.0, 5), (math.inf, 6)]
 
 
-def test_an_empty_one_has_no_quantile() -> None:
-    histogram = Histogram(BOUNDS)
-    assert (histogram.count, histogram.total, histogram.quantile(0.5)) == (0, 0, None)
-    assert [count for _, count in histogram.cumulative()] == [0, 0, 0, 0]
-
-
-def test_a_value_that_came_up_no_times_is_not_there() -> None:
+def test_an_empty_one_counts_nothing() -> None:
     histogram = Histogram(BOUNDS)
     histogram.add(5, 0)
-    assert (histogram.count, histogram.total) == (0, 0)
-
-
-@pytest.mark.parametrize(("share", "bound"), [(0.0, 1.0), (0.5, 1.0), (0.51, 10.0), (0.99, math.inf), (1.0, math.inf)])
-def test_quantiles_are_bounds(share: float, bound: float) -> None:
-    assert filled([(0.5, 5), (5, 3), (50, 1), (500, 1)]).quantile(share) == bound
+    assert histogram.total == 0
+    assert [count for _, count in histogram.cumulative()] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("bounds", [SECONDS_BOUNDS, COUNT_BOUNDS])
@@ -56,21 +46,7 @@ def test_it_counts_as_whoever_keeps_all_values_would(values: list[tuple[float, i
     histogram = filled(values)
     everything = [value for value, times in values for _ in range(times)]
 
-    assert histogram.count == len(everything)
+    assert sum(histogram.counts) == len(everything)
     assert histogram.total == pytest.approx(sum(everything))
     for bound, count in histogram.cumulative():
         assert count == sum(value <= bound for value in everything)
-
-
-@given(VALUES, st.floats(min_value=0, max_value=1))
-def test_at_least_the_share_is_within_the_quantile_and_no_lower_bound_has_it(
-    values: list[tuple[float, int]], share: float
-) -> None:
-    histogram = filled(values)
-    quantile = histogram.quantile(share)
-    if quantile is None:
-        assert histogram.count == 0
-        return
-    cumulative = dict(histogram.cumulative())
-    assert cumulative[quantile] >= share * histogram.count
-    assert all(count < share * histogram.count for bound, count in cumulative.items() if bound < quantile)
