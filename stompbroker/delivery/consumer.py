@@ -6,7 +6,7 @@ subscription. `sending` hands messages to the sink, `answering` takes the answer
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.delivery.sent_runs import Part, SentRuns
@@ -51,6 +51,7 @@ class Credit:
 
 
 @final
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Consumer:
     """
     Invariants:
@@ -59,67 +60,42 @@ class Consumer:
         nothing is sent unless `is_open`, and no answer counts unless it is or `is_answerable`
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_in_flight_bytes",
-        "_served",
-        "_sizes",
-        "answered_up_to",
-        "borrowed",
-        "credit",
-        "expects_acks",
-        "has_deadlines",
-        "in_flight",
-        "is_answerable",
-        "is_cumulative",
-        "is_open",
-        "is_queued",
-        "name",
-        "ordinal",
-        "queue",
-        "sent",
-        "sink",
-        "subscription",
-    )
+    subscription: Subscription
+    _: KW_ONLY
+    #: Its number among the consumers of its connection, never used twice; part of the `ack` id.
+    ordinal: int
+    sink: Sink
+    credit: Credit
+    queue: ReadyQueue[Consumer, Topic]
+    #: Whether its answers name messages, not delivery numbers.
+    finds_by_message_id: InitVar[bool] = False
+    #: From its own SUBSCRIBE; a later one may resume the subscription under another id or in another ack mode.
+    name: str | None = field(init=False)
+    expects_acks: bool = field(init=False)
+    is_cumulative: bool = field(init=False)
+    sent: SentRuns[Reading] = field(init=False)
+    in_flight: int = 0
+    #: In flight, but acknowledged in an open transaction: these use no credit.
+    borrowed: int = 0
+    is_queued: bool = False
+    #: From when its SUBSCRIBE is durable until it leaves.
+    is_open: bool = False
+    #: Whether it was ever sent anything with a deadline.
+    has_deadlines: bool = False
+    #: Whether it left by UNSUBSCRIBE: its answers still count.
+    is_answerable: bool = False
+    #: In `client` mode: nothing is in flight under a number up to this one.
+    answered_up_to: int = 0
+    #: For clients that count in bytes: the size of every message in flight, and of all of them.
+    _sizes: dict[tuple[Reading, int], int] = field(default_factory=dict)
+    _in_flight_bytes: int = 0
+    _served: set[Reading] = field(default_factory=set)
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        *,
-        ordinal: int,
-        sink: Sink,
-        credit: Credit,
-        queue: ReadyQueue[Consumer, Topic],
-        finds_by_message_id: bool = False,
-    ) -> None:
-        """`finds_by_message_id`: its answers name messages, not delivery numbers."""
-        self.subscription = subscription
-        #: From its own SUBSCRIBE; a later one may resume the subscription under another id or in another ack mode.
-        self.name = subscription.name
-        self.expects_acks = subscription.ack_mode is not AckMode.AUTO
-        self.is_cumulative = subscription.ack_mode is AckMode.CLIENT
-        #: Its number among the consumers of its connection, never used twice; part of the `ack` id.
-        self.ordinal = ordinal
-        self.sink = sink
-        self.credit = credit
-        self.in_flight = 0
-        #: In flight, but acknowledged in an open transaction: these use no credit.
-        self.borrowed = 0
-        self.is_queued = False
-        #: From when its SUBSCRIBE is durable until it leaves.
-        self.is_open = False
-        #: Whether it was ever sent anything with a deadline.
-        self.has_deadlines = False
-        #: Whether it left by UNSUBSCRIBE: its answers still count.
-        self.is_answerable = False
-        #: In `client` mode: nothing is in flight under a number up to this one.
-        self.answered_up_to = 0
-        #: For clients that count in bytes: the size of every message in flight, and of all of them.
-        self._sizes: dict[tuple[Reading, int], int] = {}
-        self._in_flight_bytes = 0
-        self.sent: SentRuns[Reading] = SentRuns(finds_by_message_id=self.expects_acks and finds_by_message_id)
-        self.queue = queue
-        self._served: set[Reading] = set()
+    def __post_init__(self, finds_by_message_id: bool) -> None:
+        self.name = self.subscription.name
+        self.expects_acks = self.subscription.ack_mode is not AckMode.AUTO
+        self.is_cumulative = self.subscription.ack_mode is AckMode.CLIENT
+        self.sent = SentRuns(finds_by_message_id=self.expects_acks and finds_by_message_id)
 
     # Readiness -------------------------------------------------------------------------------------------------------
 

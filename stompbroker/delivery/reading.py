@@ -9,6 +9,7 @@ It has many methods since all who look at a subscription's place in a topic ask 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.delivery.accounting import Unrecorded, account_of
@@ -49,6 +50,7 @@ class Waiting(NamedTuple):
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Reading:
     """
     Invariants:
@@ -57,49 +59,33 @@ class Reading:
         every settled message of a durable subscription is in `unrecorded` once, or in the ledger, unless it was lost
     """
 
-    __slots__ = (
-        "changed_failures",
-        "cursor",
-        "deferred",
-        "deferred_settling",
-        "failures",
-        "generation",
-        "listed_in",
-        "missing",
-        "owners",
-        "remembered",
-        "replay",
-        "subscription",
-        "told_missing",
-        "topic",
-        "unrecorded",
-    )
+    subscription: Subscription
+    topic: Topic
+    cursor: Cursor
+    remembered: Remembered = field(init=False)
+    failures: dict[Offset, Failure] = field(default_factory=dict)
+    #: Where `failures` differs from the store, oldest change first; only for durable subscriptions.
+    changed_failures: dict[Offset, None] = field(default_factory=dict)
+    #: The offset that must be read from the store before anything more can be sent.
+    missing: Offset | None = None
+    #: How often an operator moved it to another place.
+    generation: int = 0
+    #: Answers that met something pending (see `answering`), and the offsets of those outside of transactions: at most
+    #: one for each unit on its way and each pending message; mostly None.
+    deferred: list[Callable[[], None]] | None = None
+    deferred_settling: OffsetRanges | None = None
+    #: What the ledger has yet to get; only for durable subscriptions.
+    unrecorded: Unrecorded = field(default_factory=Unrecorded)
+    #: Where it asked to begin, until its first message is sent; None for new messages only.
+    replay: Replay | None = None
+    #: The message that said that something is missing, and below which offset it is.
+    told_missing: tuple[Offset, Offset] | None = None
+    #: The queue of readings it stands in; that queue sets it.
+    listed_in: object = None
+    owners: Owners[Consumer] = field(default_factory=Owners)
 
-    def __init__(self, subscription: Subscription, topic: Topic, cursor: Cursor) -> None:
-        self.subscription = subscription
-        self.topic = topic
-        self.cursor = cursor
-        self.failures: dict[Offset, Failure] = {}
-        #: Where `failures` differs from the store, oldest change first; only for durable subscriptions.
-        self.changed_failures: dict[Offset, None] = {}
-        #: The offset that must be read from the store before anything more can be sent.
-        self.missing: Offset | None = None
-        self.remembered = Remembered(topic.budget)
-        #: How often an operator moved it to another place.
-        self.generation = 0
-        #: Answers that met something pending (see `answering`), and the offsets of those outside of transactions: at
-        #: most one for each unit on its way and each pending message; mostly None.
-        self.deferred: list[Callable[[], None]] | None = None
-        self.deferred_settling: OffsetRanges | None = None
-        #: What the ledger has yet to get; only for durable subscriptions.
-        self.unrecorded = Unrecorded()
-        #: Where it asked to begin, until its first message is sent; None for new messages only.
-        self.replay: Replay | None = None
-        #: The message that said that something is missing, and below which offset it is.
-        self.told_missing: tuple[Offset, Offset] | None = None
-        #: The queue of readings it stands in; that queue sets it.
-        self.listed_in: object = None
-        self.owners: Owners[Consumer] = Owners()
+    def __post_init__(self) -> None:
+        self.remembered = Remembered(self.topic.budget)
 
     @property
     def policy(self) -> DeliveryPolicy:

@@ -80,28 +80,6 @@ class Registry:
         every durable subscription is in `durable` until it is removed, and by its identity until it is to be
     """
 
-    __slots__ = (
-        "_context",
-        "_max_topics",
-        "_totals",
-        "blocked",
-        "budget",
-        "bury",
-        "collection_wanted",
-        "deadlines",
-        "durable",
-        "pages",
-        "policies",
-        "ready",
-        "records",
-        "redeliveries",
-        "subscriptions",
-        "times",
-        "topics",
-        "topics_of_dead_letters",
-        "unsaved",
-    )
-
     def __init__(
         self,
         policies: TopicPolicies,

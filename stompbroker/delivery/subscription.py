@@ -87,6 +87,7 @@ class Durability:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Subscription:
     """
     Invariants:
@@ -94,76 +95,39 @@ class Subscription:
         readings[topic] is topic.readings[self] for every topic that knows of it
     """
 
-    __slots__ = (
-        "ack_mode",
-        "connection_id",
-        "connection_name",
-        "consumers",
-        "counters",
-        "destination",
-        "durability",
-        "has_begun",
-        "is_closed",
-        "is_leaving",
-        "is_no_local",
-        "is_ordered",
-        "is_paused",
-        "name",
-        "pattern",
-        "peer",
-        "pending",
-        "readings",
-        "starts_at",
-        "to_read",
-        "waiting",
-        "wishes",
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str | None,
-        destination: str,
-        pattern: Pattern,
-        ack_mode: AckMode,
-        is_no_local: bool,
-        is_ordered: bool = False,
-        wishes: DeliveryWishes = NO_WISHES,
-        durability: Durability | None = None,
-    ) -> None:
-        #: The id in its latest SUBSCRIBE; in STOMP 1.0 there may be none.
-        self.name = name
-        #: As the subscriber wrote it.
-        self.destination = destination
-        self.pattern = pattern
-        self.ack_mode = ack_mode
-        #: Whether messages from its own connection are kept from it.
-        self.is_no_local = is_no_local
-        #: Whether later messages wait behind a refused one.
-        self.is_ordered = is_ordered
-        self.wishes = wishes
-        #: Where it begins in its topic; None for new messages only.
-        self.starts_at: Replay | None = None
-        self.durability = durability
-        #: The connection it is, or was last, attached to; that connection's name as a publisher; its address.
-        self.connection_id: ConnectionId | None = None
-        self.connection_name = ""
-        self.peer = ""
-        self.readings: dict[Topic, Reading] = {}
-        #: The readings that have something to send; empty while nobody is attached.
-        self.to_read: ReadingQueue[Reading] = ReadingQueue()
-        self.consumers: dict[Consumer, None] = {}
-        self.counters = Counters()
-        #: Messages set aside, and messages pending, over all topics.
-        self.waiting = 0
-        self.pending = 0
-        #: Whether it gets what is published from now on.
-        self.has_begun = False
-        self.is_closed = False
-        #: Whether its removal is on its way to the store.
-        self.is_leaving = False
-        #: Whether an operator has paused it; a restart forgets that.
-        self.is_paused = False
+    #: The id in its latest SUBSCRIBE; in STOMP 1.0 there may be none.
+    name: str | None
+    #: As the subscriber wrote it.
+    destination: str
+    pattern: Pattern
+    ack_mode: AckMode
+    #: Whether messages from its own connection are kept from it.
+    is_no_local: bool
+    #: Whether later messages wait behind a refused one.
+    is_ordered: bool = False
+    wishes: DeliveryWishes = NO_WISHES
+    durability: Durability | None = None
+    #: Where it begins in its topic; None for new messages only.
+    starts_at: Replay | None = None
+    #: The connection it is, or was last, attached to; that connection's name as a publisher; its address.
+    connection_id: ConnectionId | None = None
+    connection_name: str = ""
+    peer: str = ""
+    readings: dict[Topic, Reading] = field(default_factory=dict)
+    #: The readings that have something to send; empty while nobody is attached.
+    to_read: ReadingQueue[Reading] = field(default_factory=ReadingQueue)
+    consumers: dict[Consumer, None] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    #: Messages set aside, and messages pending, over all topics.
+    waiting: int = 0
+    pending: int = 0
+    #: Whether it gets what is published from now on.
+    has_begun: bool = False
+    is_closed: bool = False
+    #: Whether its removal is on its way to the store.
+    is_leaving: bool = False
+    #: Whether an operator has paused it; a restart forgets that.
+    is_paused: bool = False
 
     @property
     def is_durable(self) -> bool:
