@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from stompbroker.clock import iso_time
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from stompbroker.sessions import Session
 
 __all__ = ["METHODS"]
+
+#: Topics a client publishes to that are listed.
+MAX_SHOWN_TOPICS: Final = 20
 
 _SORT_FIELDS: Final[SortFields[Session]] = {
     "id": lambda _, session: session.connection_id,
@@ -31,7 +34,7 @@ async def _list(broker: BrokerParts, **wanted: Any) -> dict[str, Any]:
     page = await take_page(
         broker,
         broker.sessions.values(),
-        lambda session: [str(session.connection_id), session.peer, session.statistics().client_id or ""],
+        lambda session: [str(session.connection_id), session.peer, session.client.client_id or ""],
         _SORT_FIELDS,
         **wanted,
     )
@@ -59,12 +62,22 @@ def _find(broker: BrokerParts, connection_id: int) -> Session:
 
 
 def _described(session: Session) -> dict[str, Any]:
-    fields = asdict(session.statistics())
-    return fields | {
-        "publishing_to": list(fields["publishing_to"]),
-        "connected_at": iso_time(fields.pop("connected_at_ns")),
-        "held_back": fields.pop("is_held_back"),
-        "late_acks": fields.pop("late_answers"),
+    greeting, consumers = session.protocol.greeting, session.commands.consumers
+    return {
+        "id": session.connection_id,
+        "peer": session.peer,
+        "version": None if greeting is None else greeting.version.value,
+        "client_id": session.client.client_id,
+        "heart_beat_to_client_ms": 0 if greeting is None else greeting.heart_beats.to_client_ms,
+        "heart_beat_from_client_ms": 0 if greeting is None else greeting.heart_beats.from_client_ms,
+        "subscriptions": len(consumers),
+        "in_flight": consumers.in_flight,
+        "publishing_to": [topic.destination.key for topic in islice(session.client.publishing_to, MAX_SHOWN_TOPICS)],
+        "bytes_in": session.bytes_in,
+        "bytes_out": session.outbox.sent_bytes,
+        "connected_at": iso_time(session.connected_at_ns),
+        "held_back": session.is_held_back,
+        "late_acks": session.commands.late_answers,
     }
 
 

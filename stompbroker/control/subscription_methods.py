@@ -207,11 +207,9 @@ async def _move(broker: BrokerParts, id: str, to: str) -> dict[str, Any]:
         case StartKind.LATEST:
             position = topic.log.end_offset
         case StartKind.OFFSET:
-            position = Offset(min(start.offset, topic.log.end_offset))
-        case StartKind.TIME:
-            position = await broker.kept.first_since(topic, start.at_ns)
+            position = Offset(min(start.number, topic.log.end_offset))
         case _:
-            position = await broker.kept.first_since(topic, clock.now_ns() - start.age_ns)
+            position = await broker.kept.first_since(topic, start.since_ns(clock.now_ns()))
     while subscription.pending:
         # Units on their way decide its place; once they are stored, nothing holds it there.
         await broker.journal.wait_idle()

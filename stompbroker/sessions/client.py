@@ -1,13 +1,14 @@
-"""Who is at the other end of a connection, and what operators can see of it.
+"""Who is at the other end of a connection.
 
-Law: address and number are known at once, the rest from CONNECT on, and the topics as it publishes to them.
+Law: the address and the number are known at once, the rest from CONNECT on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.sessions.header_values import check_name
 from stompbroker.stomp import Version
 
 if TYPE_CHECKING:
@@ -16,22 +17,16 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Topic
     from stompbroker.errors import PeerViolation
     from stompbroker.ids import ConnectionId
+    from stompbroker.message_ids import MessageIds
 
-__all__ = ["Client", "ConnectionStatistics"]
+__all__ = ["Client"]
 
 #: Most topics that a connection is listed as a publisher of, for operators.
 MAX_NOTED: Final = 1000
 
 
-def _do_nothing() -> None:
-    """Placeholder once the connection is gone."""
-
-
-def _tell_nobody(_violation: PeerViolation) -> None:
-    """Placeholder once the connection is gone."""
-
-
 @final
+@dataclass(slots=True, eq=False)
 class Client:
     """
     Invariants:
@@ -39,30 +34,26 @@ class Client:
         it refers to its session until `release`
     """
 
-    __slots__ = ("client_id", "connection_id", "disconnect", "end", "name", "peer", "publishing_to", "version")
+    connection_id: ConnectionId
+    #: Its address, for people to read.
+    peer: str
+    #: Called when DISCONNECT is done, its receipt included.
+    end: Callable[[], None]
+    #: Called when the broker cannot go on with this client.
+    disconnect: Callable[[PeerViolation], None]
+    version: Version = Version.V1_0
+    #: From its CONNECT; the scope of its durable subscriptions' names.
+    client_id: str | None = None
+    #: Its name as a publisher: its client id, or a name that no other connection ever has.
+    name: str = ""
+    #: Topics it has published to, MAX_NOTED at most, until they are removed.
+    publishing_to: dict[Topic, None] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        connection_id: ConnectionId,
-        peer: str,
-        *,
-        end: Callable[[], None],
-        disconnect: Callable[[PeerViolation], None],
-    ) -> None:
-        self.connection_id = connection_id
-        #: Called when DISCONNECT is done, its receipt included.
-        self.end = end
-        #: Called when the broker cannot go on with this client.
-        self.disconnect = disconnect
-        #: Its address, for people to read.
-        self.peer = peer
-        self.version = Version.V1_0
-        #: What its CONNECT says it is; durable subscriptions are named within it.
-        self.client_id: str | None = None
-        #: What it is called as a publisher: its client id, or a name that no other connection ever has.
-        self.name = ""
-        #: Topics it has published to, MAX_NOTED of them at most, until they are removed; each knows of it too.
-        self.publishing_to: dict[Topic, None] = {}
+    def introduce(self, version: Version, client_id: str | None, message_ids: MessageIds) -> None:
+        """Its CONNECT has come. Raises PeerViolation."""
+        self.version = version
+        self.client_id = None if client_id is None else check_name("client-id", client_id)
+        self.name = client_id or message_ids.connection_name(self.connection_id)
 
     def note_publishing(self, topic: Topic) -> None:
         if len(self.publishing_to) < MAX_NOTED:
@@ -77,29 +68,5 @@ class Client:
 
     def release(self) -> None:
         """The connection is gone: drop the references to the session, which would be a reference cycle."""
-        self.end = _do_nothing
-        self.disconnect = _tell_nobody
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionStatistics:
-    """A snapshot of one connection."""
-
-    id: int
-    peer: str
-    #: None until the client has sent CONNECT.
-    version: str | None
-    client_id: str | None
-    #: Agreed intervals, in milliseconds; 0 for none.
-    heart_beat_to_client_ms: int
-    heart_beat_from_client_ms: int
-    subscriptions: int
-    in_flight: int
-    #: The names of the topics it has published to, some of them if there are many.
-    publishing_to: tuple[str, ...]
-    bytes_in: int
-    bytes_out: int
-    connected_at_ns: int
-    is_held_back: bool
-    late_answers: int
+        self.end = lambda: None
+        self.disconnect = lambda _violation: None

@@ -1,11 +1,12 @@
 """The consumers of one connection, and how its frames name them and their deliveries.
 
-Law: from what a client writes (subscription ids, destinations, ack ids, message ids, each version in its own way) to a
-consumer and a delivery number. Decides nothing about what happens to them.
+Law: from subscription ids, destinations, ack ids and message ids, which differ by version, to a consumer and a delivery
+number. Decides nothing about what happens to them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.errors import PeerViolation
@@ -28,36 +29,24 @@ class Named(NamedTuple):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Consumers:
     """
     Invariants:
-        every open consumer is known by its ordinal and by its key, and by nothing else; the key is its id, or the
-        destination as its SUBSCRIBE spelt it
-        len(_closed_names) <= max_count, and so is the number of the departed
+        every open consumer is in _by_ordinal, _by_key and _destinations
+        len(_closed_names) <= _max_count, and len(_departed) <= _max_count
     """
 
-    __slots__ = (
-        "_by_key",
-        "_by_ordinal",
-        "_closed_names",
-        "_departed",
-        "_destinations",
-        "_max_count",
-        "_message_ids",
-        "next_ordinal",
-    )
-
-    def __init__(self, message_ids: MessageIds, max_count: int) -> None:
-        self._message_ids = message_ids
-        self._max_count = max_count
-        self._by_ordinal: dict[int, Consumer] = {}
-        self._by_key: dict[tuple[str | None, str], Consumer] = {}
-        self._destinations: dict[Consumer, str] = {}
-        #: Names of subscriptions that were closed lately: an answer to one of their deliveries is late, not wrong.
-        self._closed_names: dict[str | None, None] = {}
-        #: By ordinal, those that left durable subscriptions lately: what they say still counts.
-        self._departed: dict[int, Consumer] = {}
-        self.next_ordinal = 1
+    _message_ids: MessageIds
+    _max_count: int
+    _by_ordinal: dict[int, Consumer] = field(default_factory=dict)
+    _by_key: dict[tuple[str | None, str], Consumer] = field(default_factory=dict)
+    _destinations: dict[Consumer, str] = field(default_factory=dict)
+    #: Names of subscriptions closed lately: an answer to one of their deliveries is late, not wrong.
+    _closed_names: dict[str | None, None] = field(default_factory=dict)
+    #: By ordinal, consumers that left durable subscriptions lately: answers to their deliveries still count.
+    _departed: dict[int, Consumer] = field(default_factory=dict)
+    next_ordinal: int = 1
 
     def __len__(self) -> int:
         return len(self._by_ordinal)
@@ -94,7 +83,7 @@ class Consumers:
         self.next_ordinal += 1
 
     def remove(self, name: str | None, destination: str | None) -> Consumer:
-        """Take out the one that an UNSUBSCRIBE names: by its id, or in 1.0 by its destination."""
+        """Drop the one that an UNSUBSCRIBE names: by its id, or in 1.0 by its destination."""
         if name is None and destination is None:
             raise PeerViolation("UNSUBSCRIBE needs a header", "name the subscription by 'id' or by 'destination'")
         consumer = self.find(name, destination)
@@ -107,7 +96,6 @@ class Consumers:
         return consumer
 
     def drop(self, consumer: Consumer) -> None:
-        """Take one out."""
         name, destination = consumer.name, self._destinations.pop(consumer)
         del self._by_key[_key(name, destination)]
         del self._by_ordinal[consumer.ordinal]
@@ -120,18 +108,15 @@ class Consumers:
             self._departed[consumer.ordinal] = consumer
 
     def find(self, name: str | None, destination: str | None) -> Consumer | None:
-        """The one of that id, or in 1.0 of that destination."""
+        """By id, or in 1.0 by destination: even one with an id, if no other has that destination."""
         if name is None:
-            name = self._name_for(destination)
+            of_destination = [each for each in self if self._destinations[each] == destination]
+            if len(of_destination) == 1:
+                return of_destination[0]
         return self._by_key.get(_key(name, destination or ""))
 
-    def _name_for(self, destination: str | None) -> str | None:
-        """The id of the one subscription to this destination, which 1.0 allows to name by it even if it has an id."""
-        named = [each.name for each in self if self._destinations[each] == destination]
-        return named[0] if len(named) == 1 else None
-
     def clear(self) -> list[Consumer]:
-        """Take all of them out."""
+        """Drop all of them."""
         consumers = list(self)
         self._departed.clear()
         self._by_ordinal.clear()
@@ -143,7 +128,7 @@ class Consumers:
         return self._by_ordinal.get(ordinal)
 
     def find_by_ack_id(self, ack_id: str) -> Named | None:
-        """`find_delivery` for STOMP 1.2, whose ids are ours: the consumer's ordinal and its delivery number."""
+        """`find_delivery` for STOMP 1.2, where an id is the consumer's ordinal and its delivery number."""
         ordinal_text, _, number_text = ack_id.partition("-")
         if ack_id.isascii() and ordinal_text.isdigit() and number_text.isdigit() and len(ack_id) <= 40:
             ordinal, number = int(ordinal_text), int(number_text)
@@ -159,9 +144,9 @@ class Consumers:
         )
 
     def find_delivery(self, headers: Mapping[str, str], version: Version) -> Named | None:
-        """The delivery that an ACK or NACK means; None if it was given once and there is nothing left to answer.
+        """The delivery that an ACK or NACK names; None if there is nothing left to answer.
 
-        Raises PeerViolation for one this connection was never given.
+        Raises PeerViolation for one that this connection never got.
         """
         if version is Version.V1_2:
             return self.find_by_ack_id(headers["id"])
@@ -178,7 +163,7 @@ class Consumers:
             )
         candidates = [each for each in reversed(self._departed.values()) if each.name == name]
         if consumer is not None:
-            # An earlier subscription of the same id is not meant, unless this one resumes it.
+            # Not an earlier subscription with the same id, unless this one resumes it.
             candidates = [consumer, *(each for each in candidates if each.subscription is consumer.subscription)]
         found = next(self._sent_to(candidates, message_id), None)
         if found is None:
@@ -186,7 +171,7 @@ class Consumers:
         return found
 
     def _by_message_id(self, message_id: str) -> Named | None:
-        """1.0 does not say which subscription is meant: the first that still has the message takes the answer."""
+        """1.0 does not say which subscription: the answer goes to the first that still has the message."""
         settled: Named | None = None
         for named in self._sent_to([*self, *reversed(self._departed.values())], message_id):
             if named.consumer.sent.is_unsettled(named.number):
@@ -198,7 +183,7 @@ class Consumers:
 
     @staticmethod
     def _sent_to(consumers: Iterable[Consumer], message_id: str) -> Iterator[Named]:
-        """The deliveries of a message to those of the consumers that answer."""
+        """The deliveries of a message to those of the consumers that send answers."""
         for consumer in consumers:
             number = consumer.sent.number_of(message_id.encode()) if consumer.expects_acks else None
             if number is not None:
@@ -212,7 +197,7 @@ class Consumers:
 
 
 def _key(name: str | None, destination: str) -> tuple[str | None, str]:
-    """What a subscription is known by: its id alone, or in 1.0, where it may have none, its destination."""
+    """A subscription's id, or in 1.0, where it may have none, its destination as its SUBSCRIBE spelt it."""
     return (None, destination) if name is None else (name, "")
 
 

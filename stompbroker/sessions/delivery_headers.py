@@ -1,11 +1,11 @@
-"""How a subscriber wants failed messages to be tried again, and what it says when it refuses one.
+"""How a subscriber wants failed messages to be retried, and what it says when it refuses one.
 
 Law: headers in, a value out, or a PeerViolation that names the header and what is allowed. What a frame does not say
-stays as the topic has it. ActiveMQ's names are taken with and without its prefix, with ActiveMQ's meaning:
+stays as the topic has it. ActiveMQ's names are accepted with and without its prefix, with ActiveMQ's meaning:
 
     maximumRedeliveries        not counting the first delivery; -1 means without end
     initialRedeliveryDelay     the wait after the first failure
-    redeliveryDelay            the same, where initialRedeliveryDelay is 0 or not there
+    redeliveryDelay            the same, where initialRedeliveryDelay is 0 or missing
     maximumRedeliveryDelay     -1 means as long as is allowed
     backOffMultiplier          counts unless useExponentialBackOff is false, which means 1
     useExponentialBackOff      true alone leaves the topic's multiplier
@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stompbroker.delivery import DeliveryWishes, Refusal, WhenUsedUp
 from stompbroker.errors import PeerViolation, shorten
-from stompbroker.sessions.header_values import decimal_number, malformed, refuse_nul, truth, whole_number
+from stompbroker.sessions.header_values import choice, decimal_number, malformed, refuse_nul, truth, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
 __all__ = ["read_ordering", "read_refusal", "read_wishes"]
 
 _NS_PER_MS: Final = 1_000_000
 _DAY_MS: Final = 86_400_000
-#: A longer wait is a typing mistake, not a wish.
+#: A longer wait is a typing mistake.
 _MAX_FIRST_DELAY_MS: Final = _DAY_MS
 _MAX_DELAY_MS: Final = 7 * _DAY_MS
 _MAX_ATTEMPTS: Final = 1_000_000
-#: A shorter deadline would be over before a message has crossed a slow network and its ACK has come back.
+#: A shorter deadline would pass before a message has crossed a slow network and its ACK has come back.
 _MIN_DEADLINE_MS, _MAX_DEADLINE_MS = 100, _DAY_MS
 #: Characters of a reason that are kept with the message.
 MAX_REASON: Final = 250
@@ -57,19 +57,17 @@ class _Claim(NamedTuple):
 
 def read_wishes(headers: Mapping[str, str]) -> DeliveryWishes:
     """What a SUBSCRIBE wants otherwise than the topic has it. Raises PeerViolation, also where headers disagree."""
-    foreign = _read_activemq(headers)
-    claims: dict[str, _Claim] = {}
-    for field, (header, read) in _OWN.items():
-        both = [*_claims(headers, (header,), read), *foreign.get(field, ())]
-        if both:
-            claims[field] = _agreed(both)
-    first, longest = claims.get("first_delay_ms"), claims.get("max_delay_ms")
+    activemq = _read_activemq(headers)
+    claims = {
+        field: _agreed(_claim(headers, header, read), activemq.get(field)) for field, (header, read) in _OWN.items()
+    }
+    first, longest = claims["first_delay_ms"], claims["max_delay_ms"]
     if first is not None and longest is not None and first.value > longest.value:
         raise PeerViolation(
             "contradicting headers",
             f"{first} is more than {longest}, so no wait could be as long as that: lower the one or raise the other",
         )
-    return DeliveryWishes({field: claim.value for field, claim in claims.items()})
+    return DeliveryWishes({field: claim.value for field, claim in claims.items() if claim is not None})
 
 
 def read_refusal(headers: Mapping[str, str], now_ns: int) -> Refusal:
@@ -97,17 +95,10 @@ def _read_deadline(header: str, value: str) -> int:
     return whole_number(header, value, _MIN_DEADLINE_MS, _MAX_DEADLINE_MS, f"0 for none, nor {_MILLISECONDS}")
 
 
-def _read_when_used_up(header: str, value: str) -> WhenUsedUp:
-    try:
-        return WhenUsedUp(value)
-    except ValueError:
-        raise malformed(header, value, "one of " + ", ".join(choice.value for choice in WhenUsedUp)) from None
-
-
 _first_delay: Final = partial(whole_number, low=0, high=_MAX_FIRST_DELAY_MS, noun=_MILLISECONDS)
 _multiplier: Final = partial(decimal_number, low=1, high=100)
 
-#: What each field of a `DeliveryPolicy` is called in a frame, and how it is read.
+#: The header of each field of a `DeliveryPolicy`, and how it is read.
 _OWN: Final[Mapping[str, tuple[str, _Reader]]] = {
     "first_delay_ms": ("redelivery-delay", _first_delay),
     "multiplier": ("redelivery-multiplier", _multiplier),
@@ -115,7 +106,7 @@ _OWN: Final[Mapping[str, tuple[str, _Reader]]] = {
     "jitter": ("redelivery-jitter", partial(decimal_number, low=0, high=1)),
     "max_attempts": ("max-attempts", partial(whole_number, low=0, high=_MAX_ATTEMPTS)),
     "ack_deadline_ms": ("ack-deadline", _read_deadline),
-    "when_used_up": ("when-used-up", _read_when_used_up),
+    "when_used_up": ("when-used-up", partial(choice, choices=WhenUsedUp)),
 }
 
 _ACTIVEMQ: Final[Mapping[str, _Reader]] = {
@@ -128,43 +119,38 @@ _ACTIVEMQ: Final[Mapping[str, _Reader]] = {
 }
 
 
-def _read_activemq(headers: Mapping[str, str]) -> dict[str, tuple[_Claim]]:
-    """The fields that ActiveMQ's headers speak of."""
-    said: dict[str, _Claim] = {}
-    for name, read in _ACTIVEMQ.items():
-        spelt = list(_claims(headers, (_PREFIX + name, name), read))
-        if spelt:
-            said[name] = _agreed(spelt)
-    fields: dict[str, _Claim] = {}
-    initial, delay = said.get("initialRedeliveryDelay"), said.get("redeliveryDelay")
-    if first := initial if initial is not None and initial.value else delay or initial:
-        fields["first_delay_ms"] = first
-    back_off = said.get("useExponentialBackOff")
+def _read_activemq(headers: Mapping[str, str]) -> dict[str, _Claim | None]:
+    """By field, what ActiveMQ's headers say."""
+    said = {
+        name: _agreed(_claim(headers, _PREFIX + name, read), _claim(headers, name, read))
+        for name, read in _ACTIVEMQ.items()
+    }
+    initial, delay = said["initialRedeliveryDelay"], said["redeliveryDelay"]
+    multiplier, back_off = said["backOffMultiplier"], said["useExponentialBackOff"]
     if back_off is not None and not back_off.value:
-        fields["multiplier"] = back_off._replace(value=1.0)
-    elif "backOffMultiplier" in said:
-        fields["multiplier"] = said["backOffMultiplier"]
-    if longest := said.get("maximumRedeliveryDelay"):
-        fields["max_delay_ms"] = longest._replace(value=_MAX_DELAY_MS) if longest.value < 0 else longest
-    if redeliveries := said.get("maximumRedeliveries"):
+        multiplier = back_off._replace(value=1.0)
+    longest, redeliveries = said["maximumRedeliveryDelay"], said["maximumRedeliveries"]
+    if longest is not None and longest.value < 0:
+        longest = longest._replace(value=_MAX_DELAY_MS)
+    return {
+        "first_delay_ms": initial if initial is not None and initial.value else delay or initial,
+        "multiplier": multiplier,
+        "max_delay_ms": longest,
         # The first delivery is not a redelivery. So -1, without end, becomes our 0, which means the same.
-        fields["max_attempts"] = redeliveries._replace(value=redeliveries.value + 1)
-    return {field: (claim,) for field, claim in fields.items()}
+        "max_attempts": redeliveries and redeliveries._replace(value=redeliveries.value + 1),
+    }
 
 
-def _claims(headers: Mapping[str, str], spellings: Iterable[str], read: _Reader) -> Iterator[_Claim]:
-    for header in spellings:
-        if header in headers:
-            yield _Claim(header, headers[header], read(header, headers[header]))
+def _claim(headers: Mapping[str, str], header: str, read: _Reader) -> _Claim | None:
+    return _Claim(header, headers[header], read(header, headers[header])) if header in headers else None
 
 
-def _agreed(claims: Sequence[_Claim]) -> _Claim:
-    """The value that all of them give."""
-    for other in claims[1:]:
-        if other.value != claims[0].value:
-            raise PeerViolation(
-                "contradicting headers",
-                f"{claims[0]} and {other} are about the same thing and mean different values of it, "
-                f"{claims[0].value} and {other.value}: give one of them, or both alike",
-            )
-    return claims[0]
+def _agreed(one: _Claim | None, other: _Claim | None) -> _Claim | None:
+    """The one that is there. If both are, they must give the same value."""
+    if one is not None and other is not None and one.value != other.value:
+        raise PeerViolation(
+            "contradicting headers",
+            f"{one} and {other} are about the same thing and mean different values of it, "
+            f"{one.value} and {other.value}: give one of them, or both alike",
+        )
+    return one or other

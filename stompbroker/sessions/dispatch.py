@@ -1,23 +1,22 @@
-"""Delivers in turns: consumers that are ready get a slice each, and what they are owed goes to the kernel.
+"""Delivers in turns: ready consumers get a slice each, and the outboxes they fill are flushed.
 
-Law: synchronous. Whoever is about to change topics does so within a `with` block of it, and takes a turn behind the
-change, in the same stretch: what is published leaves before anybody else has to be woken. What a turn has no time for
-is left to the distributor, and what the kernel has no room for to the writers.
+Law: synchronous. Topics are changed within a `with` block of it, which ends with a turn, so that messages leave before
+the next checkpoint and no task has to be woken. Consumers that a turn has no time for are left to the distributor, and
+bytes that the kernel has no room for to the writers.
 
-Who finds others ready before him takes no turn, since the distributor is about to: otherwise a hundred who publish a
-little would each deliver for a millisecond of somebody's long backlog before the first of them is read again.
+If consumers were ready before the block, it takes no turn but leaves delivery to the distributor. Otherwise a hundred
+small publishers would each deliver for a millisecond from a long backlog before the first of them is read again.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.delivery import appending, sending
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from stompbroker.clock import Clock
     from stompbroker.delivery import Consumer, ReadyQueue, Topic
     from stompbroker.sessions.outbox import FlushQueue
@@ -29,37 +28,29 @@ TURN_S: Final = 0.001
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Dispatch:
     """
     Invariants:
-        consumers and outboxes are attended exactly within a block or a turn; there is no await in either
-        if anybody is ready when a block begins, the distributor was woken
+        the ready queue and the flush queue are attended exactly within a block or a turn; there is no await in either
+        if a consumer is ready when a block begins, the distributor was woken
     """
 
-    __slots__ = ("_clock", "_flush_queue", "_is_behind_others", "_ready")
-
-    def __init__(self, ready: ReadyQueue[Consumer, Topic], flush_queue: FlushQueue, clock: Clock) -> None:
-        self._ready = ready
-        self._flush_queue = flush_queue
-        self._clock = clock
-        #: Whether somebody was ready when the block began.
-        self._is_behind_others = False
+    _ready: ReadyQueue[Consumer, Topic]
+    _flush_queue: FlushQueue
+    _clock: Clock
+    #: Whether consumers were ready when the block began.
+    _is_behind_others: bool = False
 
     def __enter__(self) -> None:
         self._is_behind_others = len(self._ready) > 0
         self._ready.is_attended = True
         self._flush_queue.is_attended = True
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
-    ) -> None:
-        if self._is_behind_others:
-            self._send_answers()
-        else:
+    def __exit__(self, _type: object, _error: object, _where: object) -> None:
+        if not self._is_behind_others:
             self.take_turn()
-
-    def _send_answers(self) -> None:
-        """Hand over what is owed by now, and leave those who are ready to the distributor."""
+            return
         try:
             self._flush_queue.send()
         finally:
@@ -67,7 +58,7 @@ class Dispatch:
             self._ready.leave()
 
     def take_turn(self) -> None:
-        """Deliver to whoever is ready, in turn, for a written time."""
+        """Deliver to ready consumers, one slice each, for TURN_S."""
         ready, flush_queue = self._ready, self._flush_queue
         ready.is_attended = flush_queue.is_attended = True
         try:
@@ -78,7 +69,7 @@ class Dispatch:
                     sending.deliver_slice(ready.take(), now_ns)
                     if perf_counter() > ends_at_s:
                         break
-                # What was sent in `auto` mode is settled by that, and may make room for more.
+                # This settles what was sent in `auto` mode, and may make room for more.
                 flush_queue.send()
                 if not len(ready) or perf_counter() > ends_at_s:
                     break

@@ -1,29 +1,32 @@
 """How the value of one header is read.
 
-Law: one header in, one value out, or a PeerViolation that names the header, the value and what is allowed. What a
-header means is known by whoever asks.
+Law: one header in, one value out, or a PeerViolation that names the header, the value and what is allowed. Callers know
+what a header means.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from enum import Enum
+from typing import Final, TypeVar
 
 from stompbroker.errors import PeerViolation, shorten
 
-__all__ = ["check_name", "decimal_number", "malformed", "refuse_nul", "shown", "truth", "whole_number"]
+__all__ = ["check_name", "choice", "decimal_number", "malformed", "refuse_nul", "shown", "truth", "whole_number"]
 
 #: Bytes of UTF-8 in a client id or a name: they are kept, indexed and typed by people.
 MAX_NAME_BYTES: Final = 255
-#: Characters of a wrong value that are told: what is allowed stands behind it, and must not be cut off.
+#: Characters of a wrong value that are repeated: what is allowed stands after it and must not be cut off.
 _MAX_SHOWN: Final = 100
-#: Leading zeros included; more digits than the largest number of 64 bits has are a mistake.
+#: Leading zeros included; more digits than a number of 64 bits has are a mistake.
 _WHOLE: Final = re.compile(r"(-?)[0-9]{1,19}", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,17})?", re.ASCII)
 
+AnyEnum = TypeVar("AnyEnum", bound=Enum)
+
 
 def shown(value: str) -> str:
-    """A client's text as it is told to it: in quotes, and not all of it if it is long."""
+    """A client's text as it is repeated to it: quoted, and shortened if it is long."""
     return repr(shorten(value, _MAX_SHOWN))
 
 
@@ -34,12 +37,16 @@ def malformed(header: str, value: str, allowed: str) -> PeerViolation:
 
 def truth(header: str, value: str) -> bool:
     """Any letter case: many clients write Python's `True`."""
-    match value.lower():
-        case "true":
-            return True
-        case "false":
-            return False
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
     raise malformed(header, value, "true or false")
+
+
+def choice(header: str, value: str, choices: type[AnyEnum]) -> AnyEnum:
+    try:
+        return choices(value)
+    except ValueError:
+        raise malformed(header, value, "one of " + ", ".join(each.value for each in choices)) from None
 
 
 def whole_number(header: str, value: str, low: int, high: int, noun: str = "a whole number") -> int:
@@ -56,13 +63,13 @@ def decimal_number(header: str, value: str, low: int, high: int) -> float:
 
 
 def refuse_nul(header: str, value: str) -> None:
-    """What is kept as text must not hold it: not every database can."""
+    """Not every database can store it in a text."""
     if "\0" in value:
         raise PeerViolation(f"malformed header {header!r}", "it holds a NUL, which no text may")
 
 
 def check_name(header: str, value: str) -> str:
-    """The value itself if it can be the name of something that is kept."""
+    """The value itself if it can be the name of something that is stored."""
     if not value:
         raise PeerViolation(f"empty header {header!r}", "a name needs at least one character")
     refuse_nul(header, value)

@@ -1,52 +1,113 @@
-"""Whether more is read from a client, and how long it may be that nothing is.
+"""What is kept of what one client sends before it can be applied, and whether more is read from it.
 
-Law: looks at what is kept for one client and compares. The worker stops reading, and the session gives the client up.
+Law: counts and compares. The session parks frames and gives the client up; the worker stops reading.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
+from stompbroker.stomp import weight_bytes
 
 if TYPE_CHECKING:
     from stompbroker.changes import Lane
     from stompbroker.clock import Clock
     from stompbroker.delivery import Gate
+    from stompbroker.memory_budget import MemoryBudget
     from stompbroker.sessions.consumers import Consumers
     from stompbroker.sessions.outbox import Outbox
-    from stompbroker.sessions.parking import Parking
+    from stompbroker.stomp import Frame
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "Parking"]
 
-#: What of one client may be on its way through the journal before no more is read from it. A few chunks, so that the
-#: next batch gathers while one is written.
+#: Bytes a connection may park while the memory budget is tight: parked frames of many connections can cause that.
+MAX_TIGHT_BYTES: Final = 32 * 1024
+#: Bytes of one client in the journal before no more is read from it. A few chunks, so that the next batch fills while
+#: one is written.
 MAX_LANE_BYTES: Final = 2 * 1024 * 1024
 
 
 @final
+@dataclass(slots=True, eq=False)
+class Parking:
+    """The frames of a connection that is held back, in order. A mistake of the client is parked like a frame, because
+    its ERROR must not overtake what was sent before it.
+
+    Invariants:
+        size_bytes == what the parked frames weigh, and is charged to the budget
+    """
+
+    _budget: MemoryBudget
+    _max_bytes: int
+    _items: deque[Frame | PeerViolation] = field(default_factory=deque)
+    size_bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def is_full(self) -> bool:
+        bound = min(self._max_bytes, MAX_TIGHT_BYTES) if self._budget.is_tight else self._max_bytes
+        return self.size_bytes >= bound
+
+    def put(self, item: Frame | PeerViolation) -> None:
+        self._items.append(item)
+        self._charge(0 if isinstance(item, PeerViolation) else weight_bytes(item))
+
+    def put_back(self, items: list[Frame]) -> None:
+        """Frames that were taken and could not be applied yet."""
+        self._items.extendleft(reversed(items))
+        self._charge(sum(map(weight_bytes, items)))
+
+    def take(self, limit: int) -> list[Frame]:
+        """The next frames, at most `limit`. Raises a parked PeerViolation if it is first."""
+        frames: list[Frame] = []
+        while self._items and len(frames) < limit:
+            item = self._items[0]
+            if isinstance(item, PeerViolation):
+                if frames:
+                    break
+                try:
+                    raise item
+                finally:
+                    del item  # its traceback keeps this frame, which would be a reference cycle
+            frames.append(item)
+            self._items.popleft()
+        self._charge(-sum(map(weight_bytes, frames)))
+        return frames
+
+    def clear(self) -> None:
+        self._items.clear()
+        self._charge(-self.size_bytes)
+
+    def _charge(self, difference_bytes: int) -> None:
+        self.size_bytes += difference_bytes
+        self._budget.adjust(difference_bytes)
+
+
+@final
+@dataclass(slots=True, eq=False)
 class Intake:
     """
     Invariants:
-        _stopped_since_ns is None exactly if there was room when it was last noted
+        _stopped_since_ns is None exactly if there was room at the last `note`
     """
 
-    __slots__ = ("_lane", "_outbox", "_parking", "_sent_when_stopped", "_stopped_since_ns", "_timeout_ns")
-
-    def __init__(self, parking: Parking, lane: Lane, outbox: Outbox, timeout_ns: int) -> None:
-        self._parking = parking
-        self._lane = lane
-        self._outbox = outbox
-        self._timeout_ns = timeout_ns
-        #: Since when nothing is read, and how much the client had been sent then.
-        self._stopped_since_ns: int | None = None
-        self._sent_when_stopped = 0
+    _parking: Parking
+    _lane: Lane
+    _outbox: Outbox
+    _timeout_ns: int
+    #: Since when nothing is read, and how much the client had been sent then.
+    _stopped_since_ns: int | None = None
+    _sent_when_stopped: int = 0
 
     @property
     def has_room(self) -> bool:
-        """False while its parking is full, too much of it is on its way through the journal, or it does not read its
-        receipts."""
+        """False while the parking or the lane is full, or the client does not read its receipts."""
         return (
             not self._parking.is_full and self._lane.size_bytes < MAX_LANE_BYTES and not self._outbox.is_owing_too_much
         )
@@ -57,7 +118,7 @@ class Intake:
         return None if self._stopped_since_ns is None else self._stopped_since_ns + self._timeout_ns
 
     def note(self, clock: Clock) -> bool:
-        """Whether there has just ceased to be room. The time is asked for only then: this is called for every chunk."""
+        """Whether room has just run out. It is called for every chunk, so it reads the clock only then."""
         if self.has_room:
             self._stopped_since_ns = None
             return False
@@ -71,8 +132,8 @@ class Intake:
         self._sent_when_stopped = self._outbox.sent_bytes
 
     def check(self, now_ns: int, held_by: Gate | None, consumers: Consumers) -> None:
-        """Raise PeerViolation if the client has not been read for long and waits for itself, or does not take what it
-        asked for."""
+        """Raise PeerViolation if reading has stopped for too long, and the client waits for itself or does not read its
+        receipts."""
         if self.check_at_ns is None or now_ns < self.check_at_ns:
             return
         if self._outbox.is_owing_too_much and self._outbox.sent_bytes == self._sent_when_stopped:

@@ -1,13 +1,13 @@
-"""What a connection is still owed, as bytes.
+"""Bytes that are still to be sent to a connection.
 
-Law: anybody may put, synchronously and in batches. It is sent as one buffer: at once, where somebody attends to the
-flush queue and the kernel takes it, and by the writer otherwise, which takes everything and then says so. Bounded by
-whoever puts: deliveries are made only while `has_room`, a client that lets receipts pile up is not read while it
-`is_owing_too_much`, and everything is charged to the memory budget.
+Law: anybody may put, synchronously. Everything put is sent as one buffer: at once, if the flush queue is attended and
+the kernel has room, otherwise by the writer task. Those who put keep the bounds: deliveries are made only while
+`has_room`, and a client with too many unread receipts is not read. All of it is charged to the memory budget.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.signals import Signal
@@ -19,63 +19,44 @@ if TYPE_CHECKING:
 
 __all__ = ["FlushQueue", "Outbox"]
 
-#: Bytes after which no more deliveries are made. Twice what is sent at once keeps the writer busy while we render.
+#: Bytes after which no more deliveries are made. Twice a slice keeps the writer busy while the next one is rendered.
 MAX_OUTBOX_BYTES: Final = 512 * 1024
 #: The same while the memory budget is tight.
 MAX_TIGHT_OUTBOX_BYTES: Final = 32 * 1024
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Outbox:
     """
     Invariants:
         size_bytes == bytes put and not yet reported as sent, and is charged to the budget
-        nothing is sent at once while the writer has something to send, or is about to take it: half a frame is followed
-        by its other half, and what the kernel had no room for is not offered again and again
+        nothing is sent at once while the writer has, or is about to take, something to send: half a frame is followed
+        by its other half, and the kernel is not offered again what it had no room for
     """
 
-    __slots__ = (
-        "_answers_bytes",
-        "_budget",
-        "_drained",
-        "_emptied",
-        "_filled",
-        "_flush_queue",
-        "_is_with_writer",
-        "_parts",
-        "_stalled",
-        "_taken_answers_bytes",
-        "_when_sent",
-        "has_left",
-        "is_closed",
-        "send_now",
-        "sent_bytes",
-        "size_bytes",
-    )
-
-    def __init__(self, budget: MemoryBudget, drained: Signal, flush_queue: FlushQueue) -> None:
-        self._budget = budget
-        self._flush_queue = flush_queue
-        #: Hands to the kernel what it takes at once, and says how much that was; None where that cannot be done.
-        self.send_now: Callable[[bytes], int] | None = None
-        #: Says whether the other end has closed, though we may still have to read what it said; None: nobody knows.
-        self.has_left: Callable[[], bool] | None = None
-        #: Whether the writer is at it, or was woken for what was left to it.
-        self._is_with_writer = False
-        #: Woken whenever something was sent.
-        self._drained = drained
-        self._parts: list[bytes] = []
-        #: Whom to call when what was put has been handed to the kernel.
-        self._when_sent: list[Callable[[], None]] = []
-        self._stalled: dict[Callable[[], None], None] = {}
-        self._filled = Signal()
-        self._emptied = Signal()
-        #: Of size_bytes: what is not deliveries, and of that what the writer has taken.
-        self._answers_bytes = 0
-        self._taken_answers_bytes = 0
-        self.size_bytes = 0
-        self.sent_bytes = 0
-        self.is_closed = False
+    _budget: MemoryBudget
+    #: Woken whenever something was sent.
+    _drained: Signal
+    _flush_queue: FlushQueue
+    #: Hands to the kernel what it takes at once, and returns how much that was; None if that cannot be done.
+    send_now: Callable[[bytes], int] | None = None
+    #: Whether the client has closed, though we may still have to read what it sent; None if that is unknown.
+    has_left: Callable[[], bool] | None = None
+    #: Whether the writer is sending, or was woken to.
+    _is_with_writer: bool = False
+    _parts: list[bytes] = field(default_factory=list)
+    #: Called when the bytes put have been handed to the kernel.
+    _when_sent: list[Callable[[], None]] = field(default_factory=list)
+    _stalled: dict[Callable[[], None], None] = field(default_factory=dict)
+    _filled: Signal = field(default_factory=Signal)
+    _emptied: Signal = field(default_factory=Signal)
+    #: The part of size_bytes that is not deliveries, and how much of that was taken.
+    _answers_bytes: int = 0
+    _taken_answers_bytes: int = 0
+    size_bytes: int = 0
+    sent_bytes: int = 0
+    is_closed: bool = False
 
     @property
     def put_bytes(self) -> int:
@@ -97,22 +78,22 @@ class Outbox:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether nobody is there any more who could read it."""
+        """Whether the client has left."""
         return self.is_closed or (self.has_left is not None and self.has_left())
 
     @property
     def is_owing_too_much(self) -> bool:
-        """Whether the client asks for receipts and does not read them: then nothing more is to be taken from it."""
+        """Whether the client does not read its receipts: then nothing more is to be read from it."""
         return self._answers_bytes >= self._bound_bytes
 
     def put(self, data: bytes) -> None:
-        """Owe the client an answer: a receipt, an error, a heart-beat. Nothing happens once the outbox is closed."""
+        """Put an answer: a receipt, an error, a heart-beat. Nothing happens once the outbox is closed."""
         if not self.is_closed:
             self._answers_bytes += len(data)
             self._put(data)
 
     def put_deliveries(self, data: bytes, when_sent: Callable[[], None] | None = None) -> None:
-        """Owe the client a run of messages; `when_sent` is called when the kernel has them."""
+        """Put a run of messages; `when_sent` is called when the kernel has them."""
         if not self.is_closed:
             if when_sent is not None:
                 self._when_sent.append(when_sent)
@@ -128,7 +109,7 @@ class Outbox:
             self._filled.wake()
 
     def call_when_room(self, wake: Callable[[], None]) -> None:
-        """Somebody has found no room: call it when there is some."""
+        """Call `wake` once when there is room."""
         self._stalled[wake] = None
 
     async def wait_filled(self) -> None:
@@ -152,22 +133,18 @@ class Outbox:
         if length == len(data):
             self.mark_sent(length, when_sent)
         else:
-            # Copied, because a part of a buffer keeps all of it, and only what is owed is charged.
-            self._leave(data[length:], when_sent, length)
-
-    def _leave(self, rest: bytes, when_sent: list[Callable[[], None]], sent_bytes: int) -> None:
-        """Only some of what was taken has been sent; the writer takes the rest, and what comes until then."""
-        self._taken_answers_bytes = 0
-        self._parts = [rest]
-        self._when_sent = when_sent
-        self._count_sent(sent_bytes)
-        self._filled.wake()
+            # Copied, because a view would keep the whole buffer, and only the rest is charged.
+            self._parts = [data[length:]]
+            self._when_sent = when_sent
+            self._taken_answers_bytes = 0
+            self._count_sent(length)
+            self._filled.wake()
 
     def wake_writer(self) -> None:
         self._filled.wake()
 
     def take(self) -> tuple[bytes, list[Callable[[], None]]]:
-        """Everything put so far, as one buffer. It still counts as owed until `mark_sent`."""
+        """Everything put so far, as one buffer. It is counted in size_bytes until `mark_sent`."""
         self._is_with_writer = True
         data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         when_sent = self._when_sent
@@ -177,7 +154,7 @@ class Outbox:
         return data, when_sent
 
     def mark_sent(self, sent_bytes: int, when_sent: list[Callable[[], None]]) -> None:
-        """The buffer last taken is in the kernel's hands."""
+        """The kernel has the buffer last taken."""
         self._is_with_writer = False
         self._answers_bytes -= self._taken_answers_bytes
         self._taken_answers_bytes = 0
@@ -198,7 +175,7 @@ class Outbox:
         self._budget.adjust(-sent_bytes)
 
     def close(self) -> None:
-        """Nothing is owed any more; what was not sent is forgotten."""
+        """Drop what was not sent, and take nothing more."""
         self.is_closed = True
         self._parts.clear()
         self._when_sent.clear()
@@ -212,39 +189,37 @@ class Outbox:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class FlushQueue:
-    """Outboxes that are sent from at the end of the stretch that fills them.
+    """Outboxes to flush before the next checkpoint.
 
-    While somebody attends, an outbox that is filled waits here instead of waking its writer, and whoever attends has it
-    handed to the kernel before the next checkpoint. To wake a task costs more than the system call that it would make.
+    While the queue is attended, a filled outbox is put here instead of waking its writer task, because waking a task
+    costs more than the system call it would make.
 
     Invariants:
-        nobody waits unless it is attended
+        it is empty unless it is attended
     """
 
-    __slots__ = ("_waiting", "is_attended")
-
-    def __init__(self) -> None:
-        self._waiting: dict[Outbox, None] = {}
-        self.is_attended = False
+    _waiting: dict[Outbox, None] = field(default_factory=dict)
+    is_attended: bool = False
 
     def put(self, outbox: Outbox) -> None:
         assert self.is_attended
         self._waiting[outbox] = None
 
     def send(self) -> None:
-        """Send what waits, as far as it goes at once; what does not is left to its writer."""
+        """Send from each outbox what the kernel takes now, and leave the rest to its writer."""
         waiting, self._waiting = self._waiting, {}
         try:
             for outbox in waiting:
                 outbox.send_at_once()
         except BaseException:
-            # A mistake with one connection must not leave the others waiting for a writer that nobody wakes.
+            # A bug with one connection must not keep the writers of the others from being woken.
             self._waiting |= waiting
             raise
 
     def leave(self) -> None:
-        """Nobody attends any more."""
+        """It is not attended any more: wake the writers of what is left."""
         self.is_attended = False
         waiting, self._waiting = self._waiting, {}
         for outbox in waiting:

@@ -1,14 +1,14 @@
 """From the SENDs of one connection to messages.
 
 Law: the topic of a head is found once and remembered on the head; bodies become messages in a unit. The caller checks
-whether they may be published now. How long a message lives is said by its publisher:
+whether they may be published now. A publisher says how long a message lives:
 
     expires       milliseconds since 1970: the end itself (ActiveMQ, JMS)
     ttl           milliseconds from now
     expiration    the same (RabbitMQ)
 
-0 means never in each of them, in spite of the topic's default. Where a frame has several, the earliest end counts, and
-never is later than any end; so is what lies beyond the year 2262.
+0 means never in each of them, in spite of the topic's default. If a frame has several, the earliest end counts. An end
+after the year 2262 means never.
 
 Hot path: `gather`, for all SENDs of one head at once. `make bench` (topic 1→1) and `tests/sessions/test_hot_path.py`
 guard it.
@@ -16,38 +16,36 @@ guard it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.delivery import parse_topic_name
 from stompbroker.errors import InvalidDestination, PeerViolation
 from stompbroker.message import Message, Origin
 from stompbroker.sessions.header_values import truth, whole_number
-from stompbroker.sessions.unsupported_headers import refuse_unsupported_in_send
+from stompbroker.sessions.unsupported_headers import UNSUPPORTED_IN_SEND, refuse_unsupported
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from stompbroker.delivery import Topic
     from stompbroker.sessions.client import Client
+    from stompbroker.sessions.gathering import UnitBuilder
     from stompbroker.sessions.session_context import SessionContext
-    from stompbroker.sessions.unit_builder import UnitBuilder
     from stompbroker.stomp import Head, SendRun
 
 __all__ = ["Lifetime", "Publishing", "SendPlan", "read_lifetime"]
 
-_ABSOLUTE: Final = "expires"
-_RELATIVE: Final = ("ttl", "expiration")
-
 _NS_PER_MS: Final = 1_000_000
-#: 16 digits: the year 9999 and Java's dates far beyond it are some people's "never", not a mistake.
+#: 16 digits: some people write "never" as the year 9999, or as one of Java's dates far beyond it.
 _MAX_MS: Final = 10**16 - 1
-#: Instants are kept as nanoseconds since 1970 in 64 bits, which ends in the year 2262.
+#: Times are kept as nanoseconds since 1970 in 64 bits, which ends in the year 2262.
 _LAST_NS: Final = 2**63 - 1
 
 
 class Lifetime(NamedTuple):
-    """Where there are two ends, the earlier one counts, message by message; none means for ever."""
+    """If both are set, the earlier end counts for each message; None means for ever."""
 
     #: From the moment it is published.
     lifetime_ns: int | None = None
@@ -56,27 +54,23 @@ class Lifetime(NamedTuple):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class SendPlan:
-    """What a SEND's header block comes to; kept on the head, which all frames with the same block share."""
+    """What follows from a SEND's header block; kept on the head, which all frames with the same block share."""
 
-    __slots__ = ("origin", "tail_template", "topic")
-
-    def __init__(self, topic: Topic, tail_template: bytes, origin: Origin) -> None:
-        self.topic = topic
-        self.tail_template = tail_template
-        self.origin = origin
+    topic: Topic
+    tail_template: bytes
+    origin: Origin
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Publishing:
-    __slots__ = ("_client", "_context")
-
-    def __init__(self, context: SessionContext, client: Client) -> None:
-        self._context = context
-        self._client = client
+    _context: SessionContext
+    _client: Client
 
     def plan(self, head: Head, receipt: str | None) -> SendPlan:
-        """What this head comes to. Raises PeerViolation, for the frame that asked for `receipt`."""
+        """Made once for a head. Raises PeerViolation, for the frame that asked for `receipt`."""
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_removed:
             plan = self._make_plan(head, receipt)
@@ -85,7 +79,7 @@ class Publishing:
 
     def _make_plan(self, head: Head, receipt: str | None) -> SendPlan:
         try:
-            refuse_unsupported_in_send(head.headers)
+            refuse_unsupported(head.headers, UNSUPPORTED_IN_SEND)
             is_persistent = truth("persistent", head.headers.get("persistent", "true"))
             topic = self._topic(head)
             lifetime = read_lifetime(head.headers, self._context.clock.now_ns(), topic.policy.message_ttl_ms)
@@ -132,18 +126,9 @@ class Publishing:
 
 
 def read_lifetime(headers: Mapping[str, str], now_ns: int, default_ms: int) -> Lifetime:
-    """What a SEND says, or else `default_ms`, where 0 means for ever. `now_ns` is since 1970. Raises PeerViolation.
-
-    An end that has passed already is told as it is.
-    """
-    absolute = [
-        _NS_PER_MS * _milliseconds(header, headers[header], "since 1970")
-        for header in (_ABSOLUTE,)
-        if header in headers
-    ]
-    relative = [
-        _NS_PER_MS * _milliseconds(header, headers[header], "from now") for header in _RELATIVE if header in headers
-    ]
+    """What a SEND says, or else `default_ms`, where 0 means for ever. Raises PeerViolation."""
+    relative = _nanoseconds(headers, ("ttl", "expiration"), "from now")
+    absolute = _nanoseconds(headers, ("expires",), "since 1970")
     if not absolute and not relative:
         return Lifetime(default_ms * _NS_PER_MS) if default_ms else Lifetime()
     return Lifetime(
@@ -152,5 +137,6 @@ def read_lifetime(headers: Mapping[str, str], now_ns: int, default_ms: int) -> L
     )
 
 
-def _milliseconds(header: str, value: str, since: str) -> int:
-    return whole_number(header, value, 0, _MAX_MS, f"a whole number of milliseconds {since} (0 means never)")
+def _nanoseconds(headers: Mapping[str, str], names: Sequence[str], since: str) -> list[int]:
+    noun = f"a whole number of milliseconds {since} (0 means never)"
+    return [_NS_PER_MS * whole_number(name, headers[name], 0, _MAX_MS, noun) for name in names if name in headers]

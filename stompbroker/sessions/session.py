@@ -1,30 +1,28 @@
 """One connected client, from its first byte to its last.
 
 Law: synchronous, and knows no socket. The worker feeds it chunks and sends its outbox, the pacemaker calls `on_timer`;
-between two calls everything is consistent. `commands` has what frames do. This module has the order in which they are
-applied, when a client is held back, when it is given up, and what happens then.
+between two calls everything is consistent. `commands` knows what frames do. This module knows in which order they are
+applied, when a client is held back or disconnected, and what happens then.
 
 A client that publishes to a topic whose window is full, or to a stored one while the journal's gate is closed, is *held
-back*: its SENDs, and whatever comes behind them, are parked, while ACK, NACK and heart-beats still count, since they
-are what may give the topic room again.
+back*: its SENDs, and whatever follows them, are parked. Its ACKs, NACKs and heart-beats still count, because they may
+give the topic room again.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.changes import Lane
+from stompbroker.changes import Lane, Unit
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.client import Client, ConnectionStatistics
+from stompbroker.sessions.client import Client
 from stompbroker.sessions.commands import Commands
-from stompbroker.sessions.intake import Intake
-from stompbroker.sessions.liveness import Liveness
+from stompbroker.sessions.intake import Intake, Parking
 from stompbroker.sessions.outbox import Outbox
-from stompbroker.sessions.parking import Parking
+from stompbroker.sessions.session_timers import Liveness
 from stompbroker.signals import Signal
 from stompbroker.stomp import HEART_BEAT, MAX_FRAMES_PER_CALL, Connection, forbid_body, render_error
 
@@ -39,12 +37,6 @@ __all__ = ["SMALL_PARTIAL_BYTES", "Ending", "Session"]
 
 #: While memory is tight, a partial frame above this size has to go on coming.
 SMALL_PARTIAL_BYTES: Final = 64 * 1024
-#: Topics a client publishes to that are named in its statistics.
-MAX_SHOWN_TOPICS: Final = 20
-
-
-def _do_nothing() -> None:
-    """Placeholder until the worker installs its cancel function."""
 
 
 @final
@@ -61,13 +53,12 @@ class Session:
     """
     Invariants:
         nothing is applied and nothing delivered once `ending` is set
-        while anything is parked, every frame that comes is parked behind it, except ACK and NACK outside transactions
+        while anything is parked, every new frame is parked behind it, except ACK and NACK outside transactions
         partial frames, parked frames and transactions are charged to the memory budget
     """
 
     __slots__ = (
         "_charged_bytes",
-        "_commands",
         "_context",
         "_deferred_failure",
         "_had_timed",
@@ -77,8 +68,9 @@ class Session:
         "_lane",
         "_liveness",
         "_parking",
-        "_protocol",
         "bytes_in",
+        "client",
+        "commands",
         "connected_at_ns",
         "connection_id",
         "ending",
@@ -86,6 +78,7 @@ class Session:
         "is_waiting_for_memory",
         "outbox",
         "peer",
+        "protocol",
         "resumed",
     )
 
@@ -103,26 +96,22 @@ class Session:
         self.outbox = Outbox(context.budget, self.resumed, context.flush_queue)
         self.ending: Ending | None = None
         #: Cancels the worker's reading when `ending` is set; installed by the worker.
-        self.interrupt: Callable[[], None] = _do_nothing
-        self._protocol = Connection(
+        self.interrupt: Callable[[], None] = lambda: None
+        self.protocol = Connection(
             settings.limits,
             heart_beat_send_ms=settings.heart_beat_send_ms,
             heart_beat_want_ms=settings.heart_beat_want_ms,
         )
         self._liveness = Liveness(now_ns, settings.connect_timeout_ns)
         self._lane = Lane(self.resumed)
-        self._commands = Commands(
-            context,
-            Client(connection_id, peer, end=self._end_disconnected, disconnect=self.fail),
-            self.outbox,
-            self._lane,
-        )
+        self.client = Client(connection_id, peer, self._end_disconnected, self.fail)
+        self.commands = Commands(context, self.client, self.outbox, self._lane)
         self._parking = Parking(context.budget, settings.parking_bytes)
         self._intake = Intake(self._parking, self._lane, self.outbox, settings.block_timeout_ns)
-        #: Whether its frames are being applied, and the ERROR that has to wait until they are.
+        #: Whether its frames are being applied, and the ERROR that has to wait until then.
         self._is_applying = False
         self._deferred_failure: PeerViolation | None = None
-        #: Whether it will get an ERROR as soon as everything it asked for before has been done.
+        #: Whether it will get an ERROR once its units before it are completed.
         self._is_failing = False
         #: Set by the worker while it waits for memory before it reads on.
         self.is_waiting_for_memory = False
@@ -145,42 +134,43 @@ class Session:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether something that this client asked for is not done yet."""
+        """Whether frames of this client are parked or in the journal."""
         return self.is_held_back or self._lane.units > 0
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of a frame that has not come in full."""
-        return self._protocol.pending_bytes
+        """Bytes of a frame that is not complete."""
+        return self.protocol.pending_bytes
 
     def receive(self, chunk: bytes) -> bool:
-        """Take a chunk and apply its frames, at most MAX_FRAMES_PER_CALL of them.
+        """Apply the frames of a chunk, at most MAX_FRAMES_PER_CALL.
 
-        True if there are more: then `receive(b"")` goes on, after a checkpoint.
+        True if there are more: then call `receive(b"")` after a checkpoint.
         """
         self.bytes_in += len(chunk)
         self._liveness.last_received_ns = self._context.clock.now_ns()
-        is_greeted = self._protocol.greeting is not None
+        is_greeted = self.protocol.greeting is not None
         try:
-            frames = self._protocol.receive(chunk)
+            frames = self.protocol.receive(chunk)
             if not is_greeted:
                 self._greet(frames)
             elif self.is_held_back:
                 self._overtake_or_park(frames)
             else:
                 applied = self._apply(frames)
-                self._overtake_or_park(frames[applied:])
+                if applied < len(frames):
+                    self._overtake_or_park(frames[applied:])
         except PeerViolation as violation:
-            self._protocol.fail()
+            self.protocol.fail()
             if self.is_held_back:
                 self._parking.put(violation)
             else:
                 self.fail(violation)
         self._after_commands()
-        return self._protocol.has_more and self.ending is None
+        return self.protocol.has_more and self.ending is None
 
     def resume(self) -> bool:
-        """Apply parked frames, at most MAX_FRAMES_PER_CALL of them. True if there are more that can be applied now."""
+        """Apply parked frames, at most MAX_FRAMES_PER_CALL. True if more can be applied now."""
         if self.ending is not None:
             return False
         try:
@@ -195,47 +185,45 @@ class Session:
         return self.is_held_back and applied > 0
 
     def take_rest_s(self) -> float:
-        """How long not to read this client because of its NACKs; 0 if no other client waits for the store."""
-        refusals, self._commands.refusals = self._commands.refusals, 0
+        """How long not to read from this client because of its NACKs; 0 if no other client waits for the store."""
+        refusals, self.commands.refusals = self.commands.refusals, 0
         if not refusals or self._context.journal.pending_units <= self._lane.units:
             return 0.0
         return self._context.refusal_pace.rest_ns(refusals, self._context.clock.now_ns()) / NANOSECONDS
 
     async def wait_released(self) -> None:
-        """Until what holds this session back takes messages again, or there is nothing to wait for."""
-        while self.ending is None and (holder := self._commands.held_by) is not None and holder.is_blocked:
+        """Until the topic or gate that holds this session back is unblocked, or the session has ended."""
+        while self.ending is None and (holder := self.commands.held_by) is not None and holder.is_blocked:
             await holder.unblocked.wait()
 
     async def wait_wanting_more(self) -> None:
-        """Until there is room for more of what this client sends, or it has ended."""
+        """Until `wants_more` is true, or the session has ended."""
         while self.ending is None and not self.wants_more:
             await self.resumed.wait_either(self._context.budget.eased)
             if self._intake.note(self._context.clock):
                 self._look_at_times()
 
     def _greet(self, frames: Sequence[Frame]) -> None:
-        """CONNECT is the first frame, and the protocol returns it alone: what follows depends on the version."""
-        greeting = self._protocol.greeting
+        """CONNECT is the first frame, and the protocol returns it alone, since what follows depends on the version."""
+        greeting = self.protocol.greeting
         if greeting is None:
             return
         (connect,) = frames
         forbid_body(connect, greeting.version)
-        self._commands.introduce(greeting.version, connect.headers.get("client-id"))
+        self.client.introduce(greeting.version, connect.headers.get("client-id"), self._context.message_ids)
         self._liveness.connected(greeting.heart_beats, self._context.settings.heart_beat_margin)
-        self._put_frame(self._protocol.render_connected(str(self.connection_id), self._context.server))
+        self._put_frame(self.protocol.render_connected(str(self.connection_id), self._context.server))
         self._look_at_times()
 
     def _apply(self, frames: Sequence[Frame]) -> int:
         self._is_applying = True
         try:
-            return self._commands.apply(frames)
+            return self.commands.apply(frames)
         finally:
             self._is_applying = False
 
     def _overtake_or_park(self, frames: Sequence[Frame]) -> None:
-        """Answers count at once; everything else keeps its order behind what is parked."""
-        if not frames:
-            return
+        """Apply answers at once; park everything else behind what is parked."""
         answers = []
         for frame in frames:
             if frame.command in ("ACK", "NACK") and "transaction" not in frame.headers:
@@ -245,11 +233,11 @@ class Session:
         self._apply(answers)
 
     def _after_commands(self) -> None:
-        """Charge what is kept for this client, start its timers, and send an ERROR that had to wait."""
-        kept_bytes = self._protocol.pending_bytes + self._commands.kept_bytes
+        """Charge the memory this client uses, start its timers, and send an ERROR that had to wait."""
+        kept_bytes = self.protocol.pending_bytes + self.commands.transactions.size_bytes
         self._context.budget.adjust(kept_bytes - self._charged_bytes)
         self._charged_bytes = kept_bytes
-        has_timed = self._commands.commit_by_ns is not None or self.partial_bytes > SMALL_PARTIAL_BYTES
+        has_timed = self.commands.commit_by_ns is not None or self.partial_bytes > SMALL_PARTIAL_BYTES
         if self._intake.note(self._context.clock) or (has_timed and not self._had_timed):
             self._look_at_times()
         self._had_timed = has_timed
@@ -259,36 +247,36 @@ class Session:
     # Time ------------------------------------------------------------------------------------------------------------
 
     def _look_at_times(self) -> None:
-        """Have `on_timer` called soon: something with a time limit has begun."""
+        """Something with a time limit has begun: have `on_timer` called soon."""
         if self.ending is None:
             self._context.timers.schedule(self, self._context.clock.now_ns())
 
     def on_timer(self, now_ns: int) -> int | None:
-        """Do what is due: send a heart-beat, give up a client that is overdue. Returns when to be called again."""
+        """Send a heart-beat or disconnect the client if that is due. Returns when to be called again."""
         if self.ending is not None:
             return None
         try:
             self._liveness.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
         except PeerViolation as violation:
-            # A silent client may hang because of what it was sent.
+            # Lost, not ended: a silent client may hang because of a message it was sent.
             self.fail(violation, Leaving.LOST)
             return None
         try:
-            self._commands.check_transactions(now_ns)
+            self.commands.check_transactions(now_ns)
             self._check_partial_frame(now_ns)
-            self._intake.check(now_ns, self._commands.held_by, self._commands.consumers)
+            self._intake.check(now_ns, self.commands.held_by, self.commands.consumers)
         except PeerViolation as violation:
             self.fail(violation)
             return None
         if self._liveness.owes_heart_beat(now_ns, self.outbox.put_bytes):
             self.outbox.put(HEART_BEAT)
-        due = [self._liveness.next_look_ns(now_ns), self._commands.commit_by_ns, self._intake.check_at_ns]
+        due = [self._liveness.next_look_ns(now_ns), self.commands.commit_by_ns, self._intake.check_at_ns]
         if self.partial_bytes > SMALL_PARTIAL_BYTES:
             due.append(now_ns + self._context.settings.block_timeout_ns)
         return min((at_ns for at_ns in due if at_ns is not None), default=None)
 
     def _check_partial_frame(self, now_ns: int) -> None:
-        """While memory is tight, a large frame that has come in part must go on coming."""
+        """While memory is tight, a large partial frame must not stall."""
         silence_ns = now_ns - self._liveness.last_received_ns
         is_overdue = silence_ns >= self._context.settings.block_timeout_ns and not self.is_waiting_for_memory
         if self.partial_bytes > SMALL_PARTIAL_BYTES and is_overdue and self._context.budget.is_tight:
@@ -301,28 +289,28 @@ class Session:
     # Ending ----------------------------------------------------------------------------------------------------------
 
     def fail(self, violation: PeerViolation, leaving: Leaving = Leaving.ENDED) -> None:
-        """Tell the client what is wrong; from then on it gets nothing more, and nothing more is taken from it.
+        """Send an ERROR and disconnect; nothing more is delivered to the client or taken from it.
 
-        Its own frames may be what leads to this, by filling a topic it is too slow for: then they are applied first.
+        Its own frames may cause this, by filling a topic it is too slow for: then they are applied first.
         """
         if self.ending is not None or self._is_failing:
             return
         if self._is_applying:
             self._deferred_failure = self._deferred_failure or violation
             return
-        self._protocol.fail()
-        self._commands.abandon(leaving)
+        self.protocol.fail()
+        self.commands.abandon(leaving)
         if self._lane.units and not self._context.journal.gate.is_blocked:
-            # The receipts it is owed come first.
+            # Its outstanding receipts come first.
             self._is_failing = True
-            self._commands.when_done(lambda: self._end_failed(violation))
+            self._context.journal.submit(Unit(then=lambda: self._end_failed(violation), lane=self._lane))
         else:
             self._end_failed(violation)
 
     def _end_failed(self, violation: PeerViolation) -> None:
         if self.ending is not None:
             return
-        self._put_frame(render_error(violation, self._protocol.version))
+        self._put_frame(render_error(violation, self.protocol.version))
         self._context.throttle.log(
             "info",
             "client failed",
@@ -337,14 +325,14 @@ class Session:
         self.outbox.put(frame + self._context.settings.after_frame)
 
     def lose(self) -> None:
-        """The connection is gone, or about to be: give back everything that was kept for it."""
-        self._commands.abandon(Leaving.LOST)
+        """The connection is gone, or about to be: release everything kept for it."""
+        self.commands.abandon(Leaving.LOST)
         self._end(Ending.LOST)
         self.outbox.close()
         self._parking.clear()
         self._context.budget.adjust(-self._charged_bytes)
         self._charged_bytes = 0
-        self._commands.client.release()
+        self.client.release()
 
     def _end_disconnected(self) -> None:
         self._end(Ending.DISCONNECTED)
@@ -354,31 +342,8 @@ class Session:
         self._context.timers.forget(self)
         self.interrupt()
         self.resumed.wake()
-        if self._commands.held_by is not None:
-            self._commands.held_by.unblocked.wake()
-
-    # Looking at it ---------------------------------------------------------------------------------------------------
-
-    def statistics(self) -> ConnectionStatistics:
-        greeting = self._protocol.greeting
-        return ConnectionStatistics(
-            id=self.connection_id,
-            peer=self.peer,
-            version=None if greeting is None else self._protocol.version.value,
-            client_id=self._commands.client.client_id,
-            heart_beat_to_client_ms=0 if greeting is None else greeting.heart_beats.to_client_ms,
-            heart_beat_from_client_ms=0 if greeting is None else greeting.heart_beats.from_client_ms,
-            subscriptions=len(self._commands.consumers),
-            in_flight=self._commands.consumers.in_flight,
-            publishing_to=tuple(
-                topic.destination.key for topic in islice(self._commands.client.publishing_to, MAX_SHOWN_TOPICS)
-            ),
-            bytes_in=self.bytes_in,
-            bytes_out=self.outbox.sent_bytes,
-            connected_at_ns=self.connected_at_ns,
-            is_held_back=self.is_held_back,
-            late_answers=self._commands.late_answers,
-        )
+        if self.commands.held_by is not None:
+            self.commands.held_by.unblocked.wake()
 
     @property
     def host(self) -> str:
@@ -386,6 +351,6 @@ class Session:
         return self.peer.rpartition(":")[0]
 
     def check_invariants(self) -> None:
-        self._commands.check_invariants()
-        # Between the two, a DISCONNECT or an ERROR waits for the units before it.
-        assert self._commands.is_over or (self.ending is None and not self._is_failing)
+        self.commands.check_invariants()
+        # In between, a DISCONNECT or an ERROR waits for the units before it.
+        assert self.commands.is_over or (self.ending is None and not self._is_failing)

@@ -1,6 +1,6 @@
 """What all sessions of a broker share.
 
-Law: one value, built once by the composition root and handed to each session, instead of a dozen constructor arguments.
+Law: one value, made by the composition root and given to each session.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RefusalPace", "SessionContext", "SessionSettings"]
 
-#: NACKs a second, over all connections, while other clients wait for the store. With all that follows one takes about
-#: 31 µs: this is an eighth of the time.
+#: NACKs a second, over all connections, while other clients wait for the store. One costs about 31 µs in all, so this
+#: is an eighth of the time.
 REFUSALS_PER_S: Final = 4_000
-#: The longest rest, however many are refused: the client must not miss its heart-beats.
+#: The longest pause, however many are refused: the client must not miss its heart-beats.
 MAX_REST_NS: Final = NANOSECONDS // 2
 
 
@@ -36,11 +36,11 @@ class SessionSettings:
     """What the operator decided about single connections."""
 
     limits: Limits
-    #: What is sent behind the NUL of every frame.
+    #: Sent after the NUL of every frame.
     after_frame: bytes
     heart_beat_send_ms: int
     heart_beat_want_ms: int
-    #: A client is given up when it was silent this many times the agreed interval.
+    #: A client is disconnected after this many agreed intervals of silence.
     heart_beat_margin: float
     connect_timeout_ns: int
     max_subscriptions: int
@@ -57,21 +57,18 @@ class SessionSettings:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class RefusalPace:
-    """How fast messages may be refused while another client waits for the store.
+    """Limits refusals to REFUSALS_PER_S, over all clients, while another client waits for the store.
 
-    A refused message comes again: a client that refuses everything makes the broker do each time what a message costs,
-    and nobody gains by it. Beside others all such clients together are read no faster than REFUSALS_PER_S.
+    A refused message comes again, so a client that refuses everything keeps the broker busy for nothing.
     """
 
-    __slots__ = ("_free_at_ns",)
-
-    def __init__(self) -> None:
-        #: When the time for all refusals so far has passed.
-        self._free_at_ns = 0
+    #: When the time for all refusals so far is over.
+    _free_at_ns: int = 0
 
     def rest_ns(self, refusals: int, now_ns: int) -> int:
-        """How long the client that has just refused so many is not to be read."""
+        """How long not to read from the client that has just refused so many."""
         self._free_at_ns = max(self._free_at_ns, now_ns) + refusals * NANOSECONDS // REFUSALS_PER_S
         return min(self._free_at_ns - now_ns, MAX_REST_NS)
 
@@ -89,5 +86,5 @@ class SessionContext:
     settings: SessionSettings
     refusal_pace: RefusalPace
     throttle: LogThrottle
-    #: How the broker calls itself in CONNECTED; empty if it does not.
+    #: The `server` header of CONNECTED; empty for none.
     server: str

@@ -1,21 +1,33 @@
-"""When each session is due to be called next.
+"""When each session is due to be called, and what its connection owes then: heart-beats both ways, and CONNECT.
 
-Law: one heap of times; a session has one place in it at most, and none once it has left. It only keeps the order; the
-pacemaker calls `on_timer`.
+Law: keeps times and compares them. The pacemaker calls `on_timer`, and the session acts on what is due.
 """
 
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
+from stompbroker.errors import PeerViolation
 from stompbroker.signals import Signal
 
-__all__ = ["SessionTimers", "Timed"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stompbroker.stomp import HeartBeats
+
+__all__ = ["Liveness", "SessionTimers", "Timed"]
 
 #: Cancelled entries are cleared out when the heap has this many more than twice the live ones.
 SLACK: Final = 64
+#: A heart-beat is sent after this part of the agreed interval without a frame: early enough for a slow network, late
+#: enough for clients that read until nothing has come for a while.
+BEAT_AT: Final = 0.75
+#: Checks in that time whether something was sent. No heart-beats are sent between frames less than one check apart.
+LOOKS_PER_BEAT: Final = 2
+_NS_PER_MS: Final = 1_000_000
 
 
 class Timed(Protocol):
@@ -26,35 +38,21 @@ class Timed(Protocol):
 
 
 @final
-class _Entry:
-    __slots__ = ("at_ns", "sequence", "session")
-
-    def __init__(self, at_ns: int, sequence: int, session: Timed) -> None:
-        self.at_ns = at_ns
-        self.sequence = sequence
-        #: None when the session has left or wants to be called at another time.
-        self.session: Timed | None = session
-
-    def __lt__(self, other: _Entry) -> bool:
-        return (self.at_ns, self.sequence) < (other.at_ns, other.sequence)
-
-
-@final
+@dataclass(slots=True, eq=False)
 class SessionTimers:
-    """
+    """One heap for all sessions.
+
     Invariants:
         _places[session] is the one entry in the heap that is not cancelled
         len(_heap) <= 2 * len(_places) + SLACK + 1
     """
 
-    __slots__ = ("_heap", "_places", "_sequence", "changed")
-
-    def __init__(self) -> None:
-        self._heap: list[_Entry] = []
-        self._places: dict[Timed, _Entry] = {}
-        self._sequence = count()
-        #: Woken when the earliest time has become earlier.
-        self.changed = Signal()
+    #: When; a running number, so that sessions are not compared; and the session, or None once it is cancelled.
+    _heap: list[list[Any]] = field(default_factory=list)
+    _places: dict[Timed, list[Any]] = field(default_factory=dict)
+    _sequence: Iterator[int] = field(default_factory=count)
+    #: Woken when the earliest time has become earlier.
+    changed: Signal = field(default_factory=Signal)
 
     def __len__(self) -> int:
         """Entries in the heap, cancelled ones included."""
@@ -62,16 +60,16 @@ class SessionTimers:
 
     @property
     def next_at_ns(self) -> int | None:
-        return self._heap[0].at_ns if self._heap else None
+        return self._heap[0][0] if self._heap else None
 
     def schedule(self, session: Timed, at_ns: int) -> None:
-        """Call this session's `on_timer` at that time, and not at the time asked for before."""
+        """Call this session's `on_timer` at that time, instead of the time asked for before."""
         self.forget(session)
-        entry = _Entry(at_ns, next(self._sequence), session)
+        entry = [at_ns, next(self._sequence), session]
         self._places[session] = entry
         heapq.heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._places) + SLACK:
-            self._heap = [each for each in self._heap if each.session is not None]
+            self._heap = [each for each in self._heap if each[2] is not None]
             heapq.heapify(self._heap)
         if self._heap[0] is entry:
             self.changed.wake()
@@ -79,14 +77,85 @@ class SessionTimers:
     def forget(self, session: Timed) -> None:
         place = self._places.pop(session, None)
         if place is not None:
-            place.session = None
+            place[2] = None
 
     def take_due(self, now_ns: int, limit: int) -> list[Timed]:
         """The sessions whose time has come, at most `limit`."""
         due: list[Timed] = []
-        while self._heap and self._heap[0].at_ns <= now_ns and len(due) < limit:
-            session = heapq.heappop(self._heap).session
+        while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
+            session = heapq.heappop(self._heap)[2]
             if session is not None:
                 del self._places[session]
                 due.append(session)
         return due
+
+
+@final
+class Liveness:
+    """The time limits of one connection."""
+
+    __slots__ = (
+        "_beat_ns",
+        "_connect_by_ns",
+        "_looked_at_ns",
+        "_put_at_last_look",
+        "_quiet_since_ns",
+        "_silence_ns",
+        "last_received_ns",
+    )
+
+    def __init__(self, now_ns: int, connect_timeout_ns: int) -> None:
+        self._connect_by_ns: int | None = now_ns + connect_timeout_ns
+        #: How long the client may be silent; 0 for ever.
+        self._silence_ns = 0
+        #: How long we may send nothing before a heart-beat is due; 0 for ever.
+        self._beat_ns = 0
+        #: When that was last checked, and how many bytes had been put into the outbox by then.
+        self._looked_at_ns = now_ns
+        self._put_at_last_look = 0
+        #: The last frame was put into the outbox at this time or later.
+        self._quiet_since_ns = now_ns
+        self.last_received_ns = now_ns
+
+    def connected(self, heart_beats: HeartBeats, margin: float) -> None:
+        self._connect_by_ns = None
+        self._silence_ns = int(heart_beats.from_client_ms * margin * _NS_PER_MS)
+        self._beat_ns = int(heart_beats.to_client_ms * BEAT_AT * _NS_PER_MS)
+        self._looked_at_ns = self.last_received_ns
+
+    def check(self, now_ns: int, *, is_reading: bool) -> None:
+        """Raise PeerViolation if the client is overdue. A client that is not read from may be silent."""
+        if self._connect_by_ns is not None and now_ns >= self._connect_by_ns:
+            raise PeerViolation("not connected in time", "CONNECT or STOMP must be the first frame, and come at once")
+        if not is_reading:
+            self.last_received_ns = now_ns
+        elif self._silence_ns and now_ns - self.last_received_ns >= self._silence_ns:
+            raise PeerViolation(
+                "heart-beat missing",
+                f"nothing was received for {self._silence_ns / 1e9:g} s, more than was agreed; "
+                "send line feeds, or agree on a longer interval",
+            )
+
+    def owes_heart_beat(self, now_ns: int, put_bytes: int) -> bool:
+        """Whether a heart-beat has to be put into the outbox now. `put_bytes`: how much was ever put there.
+
+        When something was put is known only as between two checks; the earlier one counts.
+        """
+        if put_bytes != self._put_at_last_look:
+            self._put_at_last_look = put_bytes
+            self._quiet_since_ns = self._looked_at_ns
+        self._looked_at_ns = now_ns
+        is_due = self._beat_ns > 0 and now_ns - self._quiet_since_ns >= self._beat_ns
+        if is_due:
+            self._put_at_last_look += 1
+            self._quiet_since_ns = now_ns
+        return is_due
+
+    def next_look_ns(self, now_ns: int) -> int | None:
+        """When to check again; None if nothing has a time limit."""
+        due = [] if self._connect_by_ns is None else [self._connect_by_ns]
+        if self._silence_ns:
+            due.append(self.last_received_ns + self._silence_ns)
+        if self._beat_ns:
+            due.append(min(now_ns + self._beat_ns // LOOKS_PER_BEAT, self._quiet_since_ns + self._beat_ns))
+        return min(due, default=None)

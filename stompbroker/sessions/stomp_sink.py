@@ -1,7 +1,7 @@
 """From messages to the MESSAGE frames of one consumer, in the outbox of its connection.
 
-Law: bytes only. What all receivers share is the message's tail, rendered once when it was published; here is put in
-front of it what is this consumer's own: subscription, attempt, `ack` id. For older versions the tail is translated.
+Law: bytes only. A message's tail, which all receivers share, was rendered when it was published. Here the consumer's
+own headers (subscription, attempt, `ack` id) are put in front; for older versions the tail is translated.
 
 Hot path: a run of messages is one join. `make bench` (topic 1→1, 1→50) guards it.
 """
@@ -40,8 +40,8 @@ class StompSink(Sink):
         ordinal: int,
         expects_acks: bool,
     ) -> None:
-        """`after_frame` is sent behind every frame. It is no part of a tail, which ends in NUL whatever is set: tails
-        are stored. `disconnect` ends the whole connection."""
+        """`after_frame` is sent after every frame. It is not part of a tail: tails are stored, and the setting may
+        change. `disconnect` ends the whole connection."""
         self._outbox = outbox
         self._disconnect = disconnect
         self._subscription_name = subscription_name
@@ -86,8 +86,7 @@ class StompSink(Sink):
         self._disconnect(violation)
 
     def _with_offsets(self, deliveries: Deliveries, first_offset: int) -> bytes:
-        """Of a topic that retains its messages: each says where it stands, and the first of a replay what of it is not
-        there any more."""
+        """From a topic that retains messages: each has its offset, and the first of a replay says what is missing."""
         messages, first_number = deliveries.messages, deliveries.first_number
         parts = [
             self._joined(self._prefix + b"offset:%d\n" % (first_offset + index), [message], first_number + index)

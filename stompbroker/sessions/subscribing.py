@@ -1,26 +1,37 @@
 """SUBSCRIBE and UNSUBSCRIBE of one connection.
 
-Law: synchronous; claims and gives up subscriptions at once, and says as a unit what has to become durable before the
-client is told. Which durable subscription is meant, and who gets it, is said in `durable_subscribing`.
+Law: synchronous. Claims and gives up subscriptions at once, and returns a unit of what has to become durable before the
+client gets its receipt. A durable subscription belongs to its newest connection; but if two clients keep taking it from
+each other, the newcomer is refused.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.changes import Created, Removed, Unit
-from stompbroker.delivery import AckMode, Consumer, Leaving, Subscription
+from stompbroker.clock import NANOSECONDS
+from stompbroker.delivery import AckMode, Consumer, Durability, Leaving, Replay, Subscription
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.durable_subscribing import Obtained, find_to_delete, obtain
-from stompbroker.sessions.starting_points import find_start
+from stompbroker.ids import Offset
 from stompbroker.sessions.stomp_sink import StompSink
-from stompbroker.sessions.subscribe_headers import read_subscribe
+from stompbroker.sessions.subscribe_headers import (
+    DSUB_PREFIX,
+    StartKind,
+    find_by_name,
+    is_named,
+    read_identity,
+    read_pattern,
+    read_subscribe,
+)
 from stompbroker.stomp import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stompbroker.changes import Lane
+    from stompbroker.delivery import Identity
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.consumers import Consumers
     from stompbroker.sessions.outbox import Outbox
@@ -29,36 +40,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Subscribing"]
 
+#: How often a subscription may be taken over within that time, from connections that are alive.
+MAX_TAKE_OVERS: Final = 2
+TAKE_OVER_WINDOW_NS: Final = 60 * NANOSECONDS
+
 
 @final
+@dataclass(slots=True, eq=False)
 class Subscribing:
-    __slots__ = ("_client", "_consumers", "_context", "_lane", "_outbox", "had_durable")
-
-    def __init__(
-        self,
-        context: SessionContext,
-        client: Client,
-        consumers: Consumers,
-        outbox: Outbox,
-        lane: Lane,
-    ) -> None:
-        self._context = context
-        self._client = client
-        self._consumers = consumers
-        self._outbox = outbox
-        self._lane = lane
-        #: Whether this connection ever had a durable subscription: then what it did may be unsaved.
-        self.had_durable = False
+    _context: SessionContext
+    _client: Client
+    _consumers: Consumers
+    _outbox: Outbox
+    _lane: Lane
+    #: Whether this connection ever had a durable subscription, so that some of its answers may be unsaved.
+    had_durable: bool = False
 
     def read(self, headers: Mapping[str, str]) -> SubscribeRequest:
-        """What a SUBSCRIBE asks for. Raises PeerViolation if it may not."""
+        """What a SUBSCRIBE asks for. Raises PeerViolation if that is not allowed."""
         registry = self._context.registry
         request = read_subscribe(headers, self._context.settings, registry.durable, self._client.client_id)
         self._consumers.check_may_open(request.name, request.destination)
         return request
 
     def open(self, request: SubscribeRequest, give_receipts: Callable[[], None]) -> Unit:
-        """Claim the subscription; it begins, and the client is told, when the unit is completed."""
+        """Claim the subscription; it begins, and the client gets its receipt, when the unit is completed."""
         registry = self._context.registry
         subscription, is_new = self._obtain(request)
         subscription.connection_id = self._client.connection_id
@@ -87,7 +93,7 @@ class Subscribing:
 
         def begin() -> None:
             if subscription.is_durable and subscription.is_closed:
-                return  # the store has refused it in the meantime, and the client is told so
+                return  # the store has refused it in the meantime, and the client got an ERROR
             # Its receipt comes before its first message: the distributor does not run in between.
             now_ns = self._context.clock.now_ns()
             registry.begin(subscription, now_ns)
@@ -97,7 +103,7 @@ class Subscribing:
         unit = Unit(then=begin, lane=self._lane)
         if subscription.is_durable:
             self.had_durable = True
-            # Somebody else may just be making it.
+            # Another connection may be creating it just now.
             unit.needs_order = not subscription.has_begun
             if is_new:
                 unit.effects.append(Created(subscription, registry))
@@ -110,12 +116,10 @@ class Subscribing:
         return consumer.subscription.is_durable
 
     def delete(self, headers: Mapping[str, str], give_receipts: Callable[[], None]) -> Unit:
-        """Give up a durable subscription for good; it is gone when the unit is completed. Raises PeerViolation."""
+        """Delete a durable subscription; it is gone when the unit is completed. Raises PeerViolation."""
         self._check_has_room()
         registry = self._context.registry
-        opened = self._consumers.find(headers.get("id"), headers.get("destination"))
-        open_here = None if opened is None else opened.subscription
-        subscription = find_to_delete(headers, open_here, self._context, self._client.client_id)
+        subscription = self._find_to_delete(headers)
         consumer = subscription.consumer
         if consumer is not None:
             if consumer not in self._consumers:
@@ -132,25 +136,97 @@ class Subscribing:
             lane=self._lane,
         )
 
-    def _obtain(self, request: SubscribeRequest) -> Obtained:
-        if request.identity is not None:
-            self._check_has_room()
-            if any(consumer.subscription.identity == request.identity for consumer in self._consumers):
-                raise PeerViolation(
-                    "subscription exists",
-                    f"this connection has {request.identity.key!r} open under another id; UNSUBSCRIBE that first",
-                )
-            return obtain(request.identity, request, self._context, self._client.peer)
+    def _find_to_delete(self, headers: Mapping[str, str]) -> Subscription:
+        """The durable subscription that an UNSUBSCRIBE wants deleted. Raises PeerViolation if there is none."""
+        durable, client_id = self._context.registry.durable, self._client.client_id
+        destination = headers.get("destination")
+        if destination is not None and destination.startswith(DSUB_PREFIX):
+            return durable[find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)]
+        identity = read_identity(headers, None if destination is None else read_pattern(destination), client_id)
+        if identity is not None and identity in durable:
+            return durable[identity]
+        if not is_named(headers):
+            # Only an id was given: this connection may know it, or else it must be unique.
+            opened = self._consumers.find(headers.get("id"), destination)
+            if opened is not None and opened.subscription.is_durable:
+                return opened.subscription
+            if identity is None:
+                return durable[find_by_name(headers["id"], durable, client_id)]
+        assert identity is not None
+        raise PeerViolation("unknown durable subscription", f"there is none known as {identity.key!r}")
+
+    def _obtain(self, request: SubscribeRequest) -> tuple[Subscription, bool]:
+        """The subscription, without a consumer, and whether it is new. Raises PeerViolation."""
+        identity = request.identity
+        if identity is None:
+            return self._create(request, None), True
+        self._check_has_room()
+        if any(consumer.subscription.identity == identity for consumer in self._consumers):
+            raise PeerViolation(
+                "subscription exists",
+                f"this connection has {identity.key!r} open under another id; UNSUBSCRIBE that first",
+            )
+        if not self._context.journal.can_store:
+            raise PeerViolation(
+                "no durable subscriptions",
+                'this broker keeps nothing (database = "memory"); subscribe without durability',
+            )
+        subscription = self._context.registry.durable.get(identity)
+        if subscription is None:
+            return self._create_durable(request, identity), True
+        self._resume(subscription, request)
+        return subscription, False
+
+    def _create(self, request: SubscribeRequest, durability: Durability | None) -> Subscription:
         subscription = Subscription(
             name=request.name,
             destination=request.destination,
             pattern=request.pattern,
             ack_mode=request.ack_mode,
             is_no_local=request.is_no_local,
+            is_ordered=request.is_ordered,
             wishes=request.wishes,
+            durability=durability,
         )
-        subscription.starts_at = find_start(request.start, request.destination, request.pattern, self._context)
-        return Obtained(subscription, True)
+        subscription.starts_at = _find_start(request, self._context)
+        return subscription
+
+    def _create_durable(self, request: SubscribeRequest, identity: Identity) -> Subscription:
+        registry, now_ns = self._context.registry, self._context.clock.now_ns()
+        if len(registry.durable) >= self._context.settings.max_durable_subscriptions:
+            raise PeerViolation(
+                "too many durable subscriptions",
+                f"there are {len(registry.durable)}, which is all there may be (max_durable_subscriptions); those that "
+                "nobody needs can be deleted with UNSUBSCRIBE, or by an operator",
+            )
+        if request.pattern.is_exact:
+            registry.topic(request.pattern, now_ns)  # raises if there are too many, before anything is done
+        number = self._context.journal.next_subscription_id()
+        durability = Durability(identity, number, created_at_ns=now_ns, last_seen_at_ns=now_ns)
+        subscription = self._create(request, durability)
+        registry.add_durable(subscription)
+        return subscription
+
+    def _resume(self, subscription: Subscription, request: SubscribeRequest) -> None:
+        """Take an existing durable subscription, from another connection if necessary, and change what a SUBSCRIBE may
+        change; that is stored with the next write."""
+        if subscription.pattern != request.pattern:
+            raise PeerViolation(
+                "durable subscription has another destination",
+                f"{subscription.key!r} subscribes to {subscription.destination!r}, not to {request.destination!r}; to "
+                "change that, delete it first with an UNSUBSCRIBE with the same headers, or choose another name",
+            )
+        if subscription.consumer is not None:
+            now_ns = self._context.clock.now_ns()
+            _take_over(subscription, self._client.peer, now_ns)
+            # The old connection has left it by now, unless it is applying frames of its own.
+            if subscription.consumer is not None:
+                self._context.registry.leave([subscription.consumer], now_ns)
+        subscription.name = request.name
+        subscription.ack_mode = request.ack_mode
+        subscription.is_no_local = request.is_no_local
+        subscription.is_ordered = request.is_ordered
+        subscription.wishes = request.wishes
 
     def _check_has_room(self) -> None:
         if self._context.journal.is_overfull:
@@ -158,3 +234,67 @@ class Subscribing:
             raise PeerViolation(
                 "too much waits to be stored", f"{why}; durable subscriptions have to wait, try again later"
             )
+
+
+def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
+    """Disconnect the client that has the subscription. Raises PeerViolation if that has happened too often."""
+    durability, consumer = subscription.durability, subscription.consumer
+    assert durability is not None
+    assert consumer is not None
+    since_ns = now_ns - TAKE_OVER_WINDOW_NS
+    recent = [at_ns for at_ns in durability.taken_over_at_ns if at_ns > since_ns]
+    # If its client has left, and only its last frames are still to be read or stored, this is a reconnect.
+    is_there = not consumer.sink.is_deserted
+    if is_there and len(recent) >= MAX_TAKE_OVERS:
+        raise PeerViolation(
+            "durable subscription in use",
+            f"{subscription.key!r} is attached to {subscription.peer}, and was taken over {len(recent)} times "
+            f"within {TAKE_OVER_WINDOW_NS // NANOSECONDS} s: two clients use one name; give each its own",
+        )
+    durability.taken_over_at_ns = [*recent, now_ns] if is_there else recent
+    consumer.sink.disconnect(
+        PeerViolation(
+            "durable subscription taken over",
+            f"{subscription.key!r} was subscribed to by {peer}; one connection has it at a time, the newest",
+        )
+    )
+
+
+def _find_start(request: SubscribeRequest, context: SessionContext) -> Replay | None:
+    """The offset to begin at; None if the subscription begins with the next message. Raises PeerViolation.
+
+    A time is looked up among the marks of what is retained; messages between the mark and the time are skipped when
+    they are read.
+    """
+    start, pattern = request.start, request.pattern
+    if start is None or start.kind is StartKind.LATEST:
+        return None
+    if not pattern.is_exact:
+        raise PeerViolation(
+            "replay needs one topic",
+            f"{request.destination!r} is a pattern; where to begin (`from`) can be said for one topic only; leave that "
+            "out",
+        )
+    now_ns = context.clock.now_ns()
+    topic = context.registry.topic(pattern, now_ns)
+    if topic.retained is None:
+        raise PeerViolation(
+            "topic retains nothing",
+            f"{topic.name!r} keeps no messages for later subscribers, so there is nothing to begin `from`: leave that "
+            "out, or have the operator set retain_s, retain_bytes or retain_messages for the topic",
+        )
+    kept_from = topic.collected_up_to
+    match start.kind:
+        case StartKind.EARLIEST:
+            return Replay(kept_from)
+        case StartKind.OFFSET:
+            if start.number > topic.log.end_offset:
+                raise PeerViolation(
+                    "offset not reached yet",
+                    f"the next message of {topic.name!r} gets offset {topic.log.end_offset}, not {start.number}; "
+                    "begin there at the latest",
+                )
+            return Replay(Offset(max(start.number, kept_from)), asked_for=Offset(start.number))
+        case _:
+            since_ns = start.since_ns(now_ns)
+            return Replay(max(kept_from, topic.retained.offset_before(since_ns)), since_ns=since_ns)

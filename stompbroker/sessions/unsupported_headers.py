@@ -1,8 +1,8 @@
 """Headers of other brokers that would change a delivery, and have no effect here.
 
-Law: headers in, nothing out, or a PeerViolation that says what is not there and what to do instead. To ignore such a
-header would deliver other messages than asked for, to others, or at another time. What is merely a hint, such as
-`priority`, or means nothing where there are only topics, such as `JMSXGroupID`, is ignored.
+Law: headers in, nothing out, or a PeerViolation that says what to do instead. Ignoring such a header would deliver
+other messages than asked for, to others, or at another time. Mere hints, such as `priority`, and headers that mean
+nothing without queues, such as `JMSXGroupID`, are ignored.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from stompbroker.sessions.header_values import shown, truth
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["refuse_unsupported_in_send", "refuse_unsupported_in_subscribe"]
+__all__ = ["UNSUPPORTED_IN_SEND", "UNSUPPORTED_IN_SUBSCRIBE", "refuse_unsupported"]
 
 
-#: Whether a header with this value asks for it.
+#: Whether a header with this value asks for what is not there.
 _Asks = Callable[[str, str], bool]
 
 
@@ -29,64 +29,46 @@ class _Unsupported(NamedTuple):
     reason: str
 
 
-def _is_filled(_header: str, value: str) -> bool:
-    return value != ""
+def _unless(*harmless: str) -> _Asks:
+    return lambda _header, value: value.lower() not in harmless
 
 
-def _is_more_than_zero(_header: str, value: str) -> bool:
-    return value not in ("", "0")
-
-
-def _is_not_multicast(_header: str, value: str) -> bool:
-    return value.lower() not in ("", "multicast")
-
-
-def _is_retained(_header: str, value: str) -> bool:
-    return value in ("set", "remove")
-
-
-def _is_temporary(_header: str, value: str) -> bool:
-    return value.startswith(("/temp-queue/", "/temp-topic/"))
-
-
-def _is_not_at_the_end(_header: str, value: str) -> bool:
-    return value != "-1"
-
+_is_filled: Final = _unless("")
 
 _DELAYED: Final = _Unsupported(
-    _is_more_than_zero, "messages cannot be delayed or repeated; send the message when it is due, without this header"
+    _unless("", "0"), "messages cannot be delayed or repeated; send the message when it is due, without this header"
 )
 _ONE_OF_MANY: Final = _Unsupported(
-    _is_not_multicast,
+    _unless("", "multicast"),
     "there are no queues yet, and every subscriber of a topic gets every message; leave the header out",
 )
-_LIMITED: Final = _Unsupported(
-    _is_filled, "a subscription cannot limit what is kept for it; let the publisher send ttl, and leave the header out"
+_FILTERED: Final = _Unsupported(
+    _is_filled,
+    "messages cannot be filtered by their headers; subscribe to a topic or pattern that has what you want, or "
+    "filter what you get, without this header",
 )
 _EXCLUSIVE: Final = _Unsupported(
     truth, "subscribers cannot stand by for each other; use a durable subscription, which has one connection at a time"
 )
+_LIMITED: Final = _Unsupported(
+    _is_filled, "a subscription cannot limit what is kept for it; let the publisher send ttl, and leave the header out"
+)
 
-_IN_SEND: Final[Mapping[str, _Unsupported]] = {
-    **dict.fromkeys(
-        (
-            "AMQ_SCHEDULED_DELAY",
-            "AMQ_SCHEDULED_TIME",
-            "AMQ_SCHEDULED_PERIOD",
-            "AMQ_SCHEDULED_REPEAT",
-            "AMQ_SCHEDULED_CRON",
-            "x-delay",
-        ),
-        _DELAYED,
-    ),
+UNSUPPORTED_IN_SEND: Final[Mapping[str, _Unsupported]] = {
+    "AMQ_SCHEDULED_DELAY": _DELAYED,
+    "AMQ_SCHEDULED_TIME": _DELAYED,
+    "AMQ_SCHEDULED_PERIOD": _DELAYED,
+    "AMQ_SCHEDULED_REPEAT": _DELAYED,
+    "AMQ_SCHEDULED_CRON": _DELAYED,
+    "x-delay": _DELAYED,
     "destination-type": _ONE_OF_MANY,
     "x-message-ttl": _Unsupported(_is_filled, "the life of a message is not given so; use ttl, in milliseconds"),
     "retain": _Unsupported(
-        _is_retained,
+        lambda _header, value: value in ("set", "remove"),
         "a topic keeps no last value; leave the header out, or have the operator set retain_messages for the topic",
     ),
     "reply-to": _Unsupported(
-        _is_temporary,
+        lambda _header, value: value.startswith(("/temp-queue/", "/temp-topic/")),
         "there are no temporary destinations yet; subscribe to a topic with a name that nobody else has, and give that",
     ),
     "_AMQ_DUPL_ID": _Unsupported(
@@ -94,24 +76,22 @@ _IN_SEND: Final[Mapping[str, _Unsupported]] = {
     ),
 }
 
-_IN_SUBSCRIBE: Final[Mapping[str, _Unsupported]] = {
-    **dict.fromkeys(
-        ("selector", "x-stream-filter"),
-        _Unsupported(
-            _is_filled,
-            "messages cannot be filtered by their headers; subscribe to a topic or pattern that has what you want, or "
-            "filter what you get, without this header",
-        ),
-    ),
+UNSUPPORTED_IN_SUBSCRIBE: Final[Mapping[str, _Unsupported]] = {
+    "selector": _FILTERED,
+    "x-stream-filter": _FILTERED,
     "browser": _Unsupported(truth, "a topic cannot be browsed; to read what it retains, subscribe with from:earliest"),
-    **dict.fromkeys(("subscription-type", "destination-type"), _ONE_OF_MANY),
-    **dict.fromkeys(("exclusive", "activemq.exclusive"), _EXCLUSIVE),
+    "subscription-type": _ONE_OF_MANY,
+    "destination-type": _ONE_OF_MANY,
+    "exclusive": _EXCLUSIVE,
+    "activemq.exclusive": _EXCLUSIVE,
     "activemq.retroactive": _Unsupported(truth, "to read what a topic retains, subscribe with from:earliest"),
-    "from-seq": _Unsupported(_is_not_at_the_end, "to read what a topic retains, subscribe with from:offset=NUMBER"),
+    "from-seq": _Unsupported(_unless("-1"), "to read what a topic retains, subscribe with from:offset=NUMBER"),
     "include-seq": _Unsupported(
         _is_filled, "a number is not given under another name; messages of a topic that retains some carry offset"
     ),
-    **dict.fromkeys(("x-message-ttl", "x-max-length", "x-max-length-bytes"), _LIMITED),
+    "x-message-ttl": _LIMITED,
+    "x-max-length": _LIMITED,
+    "x-max-length-bytes": _LIMITED,
     "x-expires": _Unsupported(
         _is_filled,
         "a subscription cannot say how long it is kept; leave the header out, or have the operator set idle_delete_s",
@@ -122,18 +102,9 @@ _IN_SUBSCRIBE: Final[Mapping[str, _Unsupported]] = {
 }
 
 
-def refuse_unsupported_in_send(headers: Mapping[str, str]) -> None:
+def refuse_unsupported(headers: Mapping[str, str], unsupported: Mapping[str, _Unsupported]) -> None:
     """Raises PeerViolation."""
-    _refuse(_IN_SEND, headers)
-
-
-def refuse_unsupported_in_subscribe(headers: Mapping[str, str]) -> None:
-    """Raises PeerViolation."""
-    _refuse(_IN_SUBSCRIBE, headers)
-
-
-def _refuse(table: Mapping[str, _Unsupported], headers: Mapping[str, str]) -> None:
-    for header in table.keys() & headers.keys():
+    for header in unsupported.keys() & headers.keys():
         value = headers[header]
-        if table[header].asks(header, value):
-            raise PeerViolation(f"unsupported header {header!r}", f"{shown(value)}: {table[header].reason}")
+        if unsupported[header].asks(header, value):
+            raise PeerViolation(f"unsupported header {header!r}", f"{shown(value)}: {unsupported[header].reason}")

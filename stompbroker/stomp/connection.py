@@ -1,7 +1,7 @@
 """The server's side of one STOMP connection, without I/O.
 
-Law: ties reader, states and version negotiation together. Chunks of bytes in, checked frames out; what the frames
-mean to topics is the session's business, when anything is sent or times out is the worker's and the pacemaker's.
+Law: connects the reader, the states, and the negotiation of version and heart-beats. Chunks of bytes in, checked frames
+out. The session knows what frames do; the worker and the pacemaker know when to send and what timed out.
 """
 
 from __future__ import annotations
@@ -10,21 +10,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp.commands import CLIENT_COMMANDS, REQUIRED_HEADERS, require_headers
+from stompbroker.stomp.commands import State, check_before_greeting, check_of, next_state
 from stompbroker.stomp.frame_reader import FrameReader
 from stompbroker.stomp.frame_writer import render_frame
-from stompbroker.stomp.head_parser import PADDING
-from stompbroker.stomp.heartbeat import HeartBeats, negotiate, parse_heart_beat
-from stompbroker.stomp.states import LEGAL, State, next_state
+from stompbroker.stomp.heads import PADDING
 from stompbroker.stomp.versions import Version, choose_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from stompbroker.stomp.frame import Frame, Limits
 
-    from stompbroker.stomp.frame import Frame, Head
-    from stompbroker.stomp.limits import Limits
+__all__ = ["MAX_INTERVAL_MS", "Connection", "Greeting", "HeartBeats", "negotiate", "parse_heart_beat"]
 
-__all__ = ["Connection", "Greeting"]
+#: Largest heart-beat interval accepted, in milliseconds (ten digits are 115 days): more is a mistake.
+MAX_INTERVAL_MS: Final = 9_999_999_999
+
+_CHECKS: Final = {version: check_of(version) for version in Version}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class HeartBeats:
+    """The negotiated intervals in milliseconds; 0 means none in that direction."""
+
+    from_client_ms: int
+    to_client_ms: int
 
 
 @final
@@ -50,19 +59,19 @@ class Connection:
     __slots__ = ("_can_and_wants_ms", "_reader", "greeting", "state")
 
     def __init__(self, limits: Limits, *, heart_beat_send_ms: int, heart_beat_want_ms: int) -> None:
-        self._reader = FrameReader(limits, _check_before_greeting)
+        self._reader = FrameReader(limits, check_before_greeting)
         self._can_and_wants_ms = (heart_beat_send_ms, heart_beat_want_ms)
         self.state = State.FRESH
         self.greeting: Greeting | None = None
 
     @property
     def version(self) -> Version:
-        """The negotiated version; 1.0, the simplest, as long as there is none (an ERROR may have to be sent)."""
+        """The negotiated version; until then 1.0, the simplest, because an ERROR may have to be sent."""
         return self.greeting.version if self.greeting is not None else Version.V1_0
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that has not come in full."""
+        """Bytes of a frame that is not complete."""
         return self._reader.pending_bytes
 
     @property
@@ -84,7 +93,7 @@ class Connection:
         return frames
 
     def fail(self) -> None:
-        """The client was, or is about to be, sent an ERROR: nothing it says counts any more."""
+        """The client was, or is about to be, sent an ERROR: take nothing more from it."""
         self.state = State.FAILED
 
     def render_connected(self, session: str, server: str) -> bytes:
@@ -98,25 +107,24 @@ class Connection:
         return render_frame("CONNECTED", headers)
 
     def _advance(self, last: Frame) -> None:
-        """Only CONNECT and DISCONNECT change the state, and the reader stops after them: looking at the last frame
-        of a batch is enough."""
+        """Only CONNECT and DISCONNECT change the state, and the reader stops after them, so the last frame of a batch
+        is enough."""
         self.state = next_state(self.state, last.command)
         if last.command in ("CONNECT", "STOMP"):
-            self.greeting = self._greet(last)
+            self.greeting = self._greet(last.headers)
             self._reader.version = self.greeting.version
             self._reader.check = _CHECKS[self.greeting.version]
 
-    def _greet(self, connect: Frame) -> Greeting:
-        version = choose_version(connect.headers.get("accept-version"))
+    def _greet(self, headers: dict[str, str]) -> Greeting:
+        version = choose_version(headers.get("accept-version"))
         if version is None:
             supported = ",".join(known.value for known in Version)
             raise PeerViolation(
                 "no common version",
-                f"the client accepts {connect.headers['accept-version']!r}; supported protocol versions, of which "
+                f"the client accepts {headers['accept-version']!r}; supported protocol versions, of which "
                 f"accept-version must name one, are {supported}",
                 headers=(("version", supported),),
             )
-        headers = connect.headers
         if version.trims_values:
             headers = {name: value.strip(PADDING) for name, value in headers.items()}
         heart_beats = HeartBeats(0, 0)
@@ -125,29 +133,24 @@ class Connection:
         return Greeting(version=version, heart_beats=heart_beats, headers=headers)
 
 
-def _check_before_greeting(head: Head) -> None:
-    """Raise PeerViolation unless the frame may be the first one."""
-    if head.command not in CLIENT_COMMANDS:
-        raise PeerViolation("not connected", f"the first frame must be CONNECT or STOMP, not {head.command[:40]!r}")
-    next_state(State.FRESH, head.command)
-    require_headers(head, Version.V1_0)
+def parse_heart_beat(value: str | None) -> tuple[int, int]:
+    """`<what I can send>,<what I want to get>` in milliseconds; `0,0` if missing. Raises PeerViolation."""
+    if value is None:
+        return 0, 0
+    parts = [part.strip() for part in value.split(",")]
+    if len(parts) == 2 and all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
+        return int(parts[0]), int(parts[1])
+    raise PeerViolation(
+        "malformed heart-beat header",
+        f"{value!r} is not two whole numbers of milliseconds, 0 to {MAX_INTERVAL_MS}, such as 10000,10000",
+    )
 
 
-def _check_of(version: Version) -> Callable[[Head], None]:
-    """What the reader calls, once this version is agreed on, for every head it has not met before. It knows no
-    connection: that keeps its reader, and the two would keep each other."""
-    required_by_command = REQUIRED_HEADERS[version]
-    allowed = {name: required_by_command[name] for name in LEGAL[State.OPEN] if name in required_by_command}
-
-    def check(head: Head) -> None:
-        required = allowed.get(head.command)
-        if required is not None and all(name in head.headers for name in required):
-            return
-        if head.command in CLIENT_COMMANDS:
-            next_state(State.OPEN, head.command)
-        require_headers(head, version)
-
-    return check
-
-
-_CHECKS: Final = {version: _check_of(version) for version in Version}
+def negotiate(client: tuple[int, int], server: tuple[int, int]) -> HeartBeats:
+    """STOMP 1.2, "Heart-beating": none if one side cannot or does not want to, else the larger of the two."""
+    client_can, client_wants = client
+    server_can, server_wants = server
+    return HeartBeats(
+        from_client_ms=max(client_can, server_wants) if client_can and server_wants else 0,
+        to_client_ms=max(server_can, client_wants) if server_can and client_wants else 0,
+    )

@@ -1,25 +1,41 @@
-"""What a frame is once it has been read.
+"""What a frame is once it has been read, and how large it may be.
 
-Law: values only. Hot path: there is one `Head` per *distinct* header block (see `head_memo`), so whatever can be known
-from the block alone belongs to it; and frames that come in numbers, SENDs with one head and bare answers, come as one
-object.
+Law: values only. Hot path: equal header blocks share one `Head` (see `heads`), so whatever follows from the block alone
+is kept there; SENDs with one head, and bare answers, come as one object for many frames.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from dataclasses import dataclass
+from typing import Final, final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+__all__ = ["AnswerRun", "Frame", "Head", "Limits", "SendRun", "weight_bytes"]
 
-__all__ = ["AnswerRun", "Frame", "Head", "SendRun", "one_by_one", "weight_bytes"]
-
-#: What a header costs beside its text: two strings and its place in the dictionary.
+#: Memory of a header beside its text: two strings and its place in the dictionary.
 HEADER_OVERHEAD_BYTES: Final = 150
-#: What a frame costs beside its body and its head.
+#: Memory of a frame beside its body and its head.
 FRAME_OVERHEAD_BYTES: Final = 256
 
 _TURNING_POINTS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED", "DISCONNECT"})
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on frames and transactions of one connection. The defaults are those of `stompbroker.config`."""
+
+    #: Header lines in one frame.
+    max_header_count: int = 256
+    #: Bytes of command and header lines together. Real clients stay under 2 KiB.
+    max_header_bytes: int = 32 * 1024
+    #: Bytes of one body.
+    max_body_bytes: int = 16 * 1024 * 1024
+    #: Transactions open at the same time.
+    max_transactions: int = 64
+    #: Frames in one transaction; they are applied in one synchronous step at COMMIT.
+    max_transaction_frames: int = 1024
+    #: Bytes in one transaction.
+    max_transaction_bytes: int = 16 * 1024 * 1024
 
 
 @final
@@ -34,16 +50,15 @@ class Head:
     def __init__(self, command: str, headers: dict[str, str], content_length: int) -> None:
         self.command = command
         self.headers = headers
-        #: -1 when the frame did not say; then its body ends at the first NUL.
+        #: -1 if missing; then the body ends at the first NUL.
         self.content_length = content_length
-        #: What it costs in memory, roughly: the texts, and the objects around each of them.
+        #: Approximate memory.
         self.size_bytes = sum([len(name) + len(value) + HEADER_OVERHEAD_BYTES for name, value in headers.items()])
-        #: Whether what follows means something else (another version) or nothing at all (after DISCONNECT).
+        #: Whether what follows has another meaning (another version) or none (after DISCONNECT).
         self.is_turning_point = command in _TURNING_POINTS
-        #: Whether frames with this head can be taken together as a `SendRun`.
+        #: Whether frames with this head can be joined in a `SendRun`.
         self.is_plain_send = command == "SEND" and "transaction" not in headers
-        #: A place for whoever acts on frames to keep what it derived from this head: equal blocks share one Head,
-        #: so it is derived once and found again without a look-up. The protocol itself never touches it.
+        #: Free for the session to keep what it derived from this head, found again without a look-up.
         self.plan: object = None
 
     def __repr__(self) -> str:
@@ -76,7 +91,7 @@ class Frame:
 class SendRun(Frame):
     """SEND frames in a row with one head and no transaction.
 
-    A publisher's frames differ in their bodies and receipts alone; an object for each would cost as much as finding it.
+    A publisher's frames differ only in bodies and receipts; an object for each would cost as much as finding it.
     `body` and `receipt` are those of the first.
     """
 
@@ -85,11 +100,11 @@ class SendRun(Frame):
     def __init__(self, head: Head, body: bytes, receipt: str | None) -> None:
         super().__init__(head, body, receipt)
         self.bodies = [body]
-        #: As many as bodies, or empty if none of them has one.
+        #: As many as bodies, or empty if no frame has one.
         self.receipts: list[str | None] = [] if receipt is None else [receipt]
 
     def append_with_receipt(self, body: bytes, receipt: str | None) -> None:
-        """For a run in which not every receipt is missing."""
+        """For a run in which some frame has a receipt."""
         if not self.receipts:
             self.receipts.extend([None] * len(self.bodies))
         self.bodies.append(body)
@@ -103,8 +118,7 @@ _ANSWER_HEADS: Final = {command: Head(command, {}, -1) for command in ("ACK", "N
 class AnswerRun(Frame):
     """Many ACK frames, or many NACK frames, in a row that carry an `id` of the form NUMBER-NUMBER and nothing else.
 
-    A consumer that acknowledges every message sends little else, and taking its ACKs together costs a tenth of taking
-    them one by one (`make bench`, ack'd 1→1). One that refuses everything must not cost others more than that.
+    Taking them together costs a tenth of taking them one by one (`make bench`, ack'd 1→1).
     """
 
     __slots__ = ("ids",)
@@ -113,19 +127,6 @@ class AnswerRun(Frame):
         super().__init__(_ANSWER_HEADS[command], b"", None)
         #: The two numbers of each id, as digits.
         self.ids = ids
-
-
-def one_by_one(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """The frames as they stood on the wire, runs taken apart."""
-    for frame in frames:
-        if isinstance(frame, SendRun):
-            for body, receipt in zip(frame.bodies, frame.receipts or [None] * len(frame.bodies), strict=True):
-                yield Frame(frame.head, body, receipt)
-        elif isinstance(frame, AnswerRun):
-            for ordinal, number in frame.ids:
-                yield Frame(Head(frame.command, {"id": f"{ordinal.decode()}-{number.decode()}"}, -1), b"", None)
-        else:
-            yield frame
 
 
 def weight_bytes(frame: Frame) -> int:

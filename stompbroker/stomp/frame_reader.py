@@ -1,15 +1,12 @@
 r"""Bytes → frames.
 
-Law: one chunk in, all its frames out, in one call; any cut of the byte stream gives the same frames. No clock, no
-socket, no meaning: what a frame may carry and when is checked by the `check` it is given, once per distinct
-head.
+Law: one chunk in, all its frames out; any cut of the byte stream gives the same frames. No clock, no socket. The
+`check` it is given, called once per distinct head, decides which frames are allowed.
 
-Hot path. The loop in `_read_frames` runs once per frame: one search for the end of the headers, one look-up of the
-whole block in the memo, one slice for the body. `receipt` is cut out before the look-up, since with a receipt per SEND
-no block would ever repeat. Where frames repeat byte for byte up to their bodies, `_extend_run` does even less.
-`make bench` (topic 1→1) and `tests/sessions/test_hot_path.py` guard it.
-
-It is long because the hot loop and what it gives up on share the position in one buffer.
+Hot path, guarded by `make bench` (topic 1→1) and `tests/sessions/test_hot_path.py`. `_read_frames` does one search for
+the end of the headers, one look-up of the whole block in the memo, and one slice for the body. It cuts `receipt` out
+before the look-up, since with a receipt per SEND no block would ever repeat. Frames that repeat byte for byte up to
+their bodies are read by `_extend_run`, which does even less.
 """
 
 from __future__ import annotations
@@ -20,37 +17,39 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp.frame import AnswerRun, Frame, Head, SendRun
-from stompbroker.stomp.head_memo import HeadMemo
-from stompbroker.stomp.head_parser import parse_head, parse_value
+from stompbroker.stomp.heads import (
+    LF_SEPARATOR,
+    MAX_SEPARATOR_BYTES,
+    RECEIPT,
+    HeadMemo,
+    after_empty_lines,
+    cut_receipt,
+    find_head_end,
+    parse_head,
+    parse_value,
+)
 from stompbroker.stomp.versions import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompbroker.stomp.limits import Limits
+    from stompbroker.stomp.frame import Limits
 
 __all__ = ["MAX_FRAMES_PER_CALL", "FrameReader"]
 
-#: SENDs returned by one call. A batch is also the unit of unfairness: this many take about 1 ms.
+#: SENDs returned by one call. Other clients wait meanwhile: this many take about 1 ms.
 MAX_FRAMES_PER_CALL: Final = 512
-#: How many SENDs any other frame counts as: it is parsed for itself, and what it does takes 20 µs (NACK) to 100 µs
-#: (SUBSCRIBE).
+#: How many SENDs any other frame counts as: applying it takes 20 µs (NACK) to 100 µs (SUBSCRIBE).
 OTHER_FRAME_WEIGHT: Final = 8
+#: The same for a NACK in an `AnswerRun`: it takes 5 µs.
+BARE_NACK_WEIGHT: Final = 4
 
-#: A pending piece shorter than this is lengthened by the next chunk instead of being kept beside it.
+#: The next chunk is appended to a pending piece shorter than this.
 SMALL_PIECE_BYTES: Final = 4096
 
 _LF: Final = 0x0A
 _CR: Final = 0x0D
-_RECEIPT: Final = b"\nreceipt:"
-_LF_SEPARATOR: Final = b"\n\n"
-_CRLF_SEPARATOR: Final = b"\n\r\n"
-#: Runs of line ends are skipped as one: byte by byte, a chunk of 256 KiB took 35 ms.
-_LINE_FEEDS: Final = re.compile(rb"\n+")
-_LINE_END_BYTES: Final = re.compile(rb"[\r\n]+")
-#: What a NACK of STOMP 1.2 counts as that is taken together with others: it takes 5 µs.
-BARE_NACK_WEIGHT: Final = 4
-#: Answers of STOMP 1.2 that can be taken together, as many as fit a batch. One alone need not be parsed either.
+#: Answers of STOMP 1.2 that make an `AnswerRun`, as many as fit a batch.
 _BARE_ANSWER: Final = rb"%b\nid:(%b)-(%b)\n\n\0\n?"
 _NUMBER: Final = rb"?:[1-9][0-9]{0,17}"
 _BARE_ANSWERS: Final = re.compile(
@@ -64,7 +63,7 @@ _BARE_ANSWER_IDS: Final = re.compile(_BARE_ANSWER % (rb"N?ACK", rb"[0-9]+", rb"[
 
 
 class _Awaits(Enum):
-    """What must come before it is worth looking at an incomplete frame again; it saves rescanning long ones."""
+    """What has to arrive before an incomplete frame is scanned again; rescanning long ones would be slow."""
 
     ANYTHING = "any byte may complete something"
     LINE_END = "the header block is not complete"
@@ -83,7 +82,7 @@ class FrameReader:
     Invariants:
         pending_bytes == total length of _pieces; it holds at most one incomplete frame, unless `has_more`
         an incomplete frame is never longer than the header limit plus the body limit plus one chunk
-        no block in the memo holds a separator, so a hit proves that its separator was the first one
+        no block in the memo holds a separator, so a hit proves that the separator found was the first one
     """
 
     __slots__ = (
@@ -114,10 +113,10 @@ class FrameReader:
         self._frame_bound = limits.max_header_bytes
         #: With NUL: the receipt that the incomplete frame asks for.
         self._awaited_receipt: str | None = None
-        #: The empty line of the last head read: a client ends its lines one way, and so the search starts with that.
-        self._separator = _LF_SEPARATOR
+        #: The empty line after the last head, searched for first: a client does not change its line ends.
+        self._separator = LF_SEPARATOR
         self._finds_runs = False
-        #: What is still to be raised.
+        #: To be raised by the next call.
         self._failure: PeerViolation | None = None
         #: Bytes received that are not yet part of a returned frame.
         self.pending_bytes = 0
@@ -138,8 +137,8 @@ class FrameReader:
     def receive(self, chunk: bytes) -> list[Frame]:
         """All frames completed by this chunk, up to MAX_FRAMES_PER_CALL; `has_more` says whether to call again.
 
-        Raises PeerViolation. Frames that stood before the bad one are returned first and the violation is raised by
-        the next call, so that what was sent before a mistake still counts. Nothing is to be received after it.
+        Raises PeerViolation. Frames before the bad one are returned first, and the next call raises, so that what was
+        sent before a mistake still counts. Nothing may be received after it.
         """
         if self._failure is not None:
             raise self._take_failure()
@@ -149,6 +148,8 @@ class FrameReader:
         if self._is_worth_a_look(chunk):
             data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             consumed = 0
+            self._awaits = _Awaits.ANYTHING
+            self.has_more = False
             try:
                 consumed = self._read_frames(data, frames)
             except PeerViolation as violation:
@@ -164,13 +165,13 @@ class FrameReader:
         return frames
 
     def _take_failure(self) -> PeerViolation:
-        """Not kept: its traceback holds this reader, so the two would keep each other."""
+        """Forget it when it is raised: its traceback refers to this reader, which would be a reference cycle."""
         failure, self._failure = self._failure, None
         assert failure is not None
         return failure
 
     def _keep(self, chunk: bytes) -> None:
-        """Put a chunk behind what is pending. Small ones are joined, or each would cost more than what is in it."""
+        """Append a chunk to what is pending. Small ones are joined, or objects would take more memory than bytes."""
         self.pending_bytes += len(chunk)
         if self._pieces and len(self._pieces[-1]) < SMALL_PIECE_BYTES:
             self._pieces[-1] += chunk
@@ -194,19 +195,16 @@ class FrameReader:
         known = self._memo.known
         separator = self._separator
         end = len(data)
-        position = 0
-        room = MAX_FRAMES_PER_CALL
+        position, room = 0, MAX_FRAMES_PER_CALL
         run: SendRun | None = None
-        self._awaits = _Awaits.ANYTHING
-        self.has_more = False
         while room > 0:
             if position < end and data[position] <= _CR:
-                position = self._after_empty_lines(data, position)
+                position = after_empty_lines(data, position, self._version)
             if position == end:
                 return position
             head_end = find(separator, position)
             block = data[position:head_end] if head_end >= 0 else b""
-            receipt_at = block.find(_RECEIPT)
+            receipt_at = block.find(RECEIPT)
             if receipt_at < 0:
                 head = known.get(block)
                 receipt = None
@@ -216,17 +214,13 @@ class FrameReader:
                 body_at = head_end + len(separator)
             else:
                 if self._finds_runs and (answers := _BARE_ANSWERS.match(data, position)):
-                    command = "ACK" if data.startswith(b"A", position) else "NACK"
                     ids = _BARE_ANSWER_IDS.findall(data, position, answers.end())
-                    frames.append(AnswerRun(command, ids))
-                    position = answers.end()
+                    frames.append(AnswerRun("ACK" if data.startswith(b"A", position) else "NACK", ids))
+                    position, run = answers.end(), None
                     room = 0 if len(ids) > 1 else room - OTHER_FRAME_WEIGHT
-                    run = None
                     continue
                 found = self._read_unknown_head(data, position)
                 if found is None:
-                    # The largest block may be followed by all of the separator but its last byte.
-                    self._await(_Awaits.LINE_END, self._limits.max_header_bytes + len(_CRLF_SEPARATOR) - 1)
                     return position
                 head, receipt, body_at = found
                 separator = self._separator
@@ -235,12 +229,9 @@ class FrameReader:
                 return position
             body = data[body_at:body_end]
             if not head.is_plain_send:
-                room -= OTHER_FRAME_WEIGHT
                 frames.append(Frame(head, body, receipt))
-                run = None
-                position = body_end + 1
-                if head.is_turning_point:
-                    break
+                position, run = body_end + 1, None
+                room = 0 if head.is_turning_point else room - OTHER_FRAME_WEIGHT
                 continue
             room -= 1
             if run is None or run.head is not head:
@@ -253,7 +244,7 @@ class FrameReader:
             if receipt is None and not run.receipts and head.content_length >= 0:
                 position, room = self._extend_run(data, position, body_at, run, room)
             elif 0 <= receipt_at < body_at - position and head.content_length >= 0 and self._finds_runs:
-                value_at = position + receipt_at + len(_RECEIPT)
+                value_at = position + receipt_at + len(RECEIPT)
                 position, room = self._extend_run_with_receipts(data, position, value_at, body_at, run, room)
             else:
                 position = body_end + 1
@@ -261,8 +252,8 @@ class FrameReader:
         return position
 
     def _extend_run(self, data: bytes, position: int, body_at: int, run: SendRun, room: int) -> tuple[int, int]:
-        """Take the frames that repeat the one at `position` byte for byte up to their bodies; returns where the next
-        frame begins, and how many more may be taken. The innermost loop of all: a publisher at full speed is here."""
+        """Take the frames that repeat the one at `position` byte for byte up to their bodies. Returns where the next
+        frame begins, and how many more may be taken. A publisher at full speed is in this loop."""
         starts_alike = data.startswith
         append = run.bodies.append
         prefix = data[position:body_at]
@@ -286,8 +277,8 @@ class FrameReader:
     def _extend_run_with_receipts(
         self, data: bytes, position: int, value_at: int, body_at: int, run: SendRun, room: int
     ) -> tuple[int, int]:
-        """The same for frames that repeat the one at `position` but for the value of `receipt`, which begins at
-        `value_at`. None is taken if any of these values is not plain text: then each is looked at for itself."""
+        """The same for frames that differ in the value of `receipt` too, which begins at `value_at`. If any of these
+        values is not plain ASCII, none is taken, and the frames are read one by one."""
         find, starts_alike = data.find, data.startswith
         prefix, length = data[position:value_at], run.head.content_length
         suffix = data[find(b"\n", value_at) : body_at]
@@ -312,15 +303,14 @@ class FrameReader:
             bodies.append(data[body_at:body_end])
             position = body_end + 1
         joined = b"\n".join(values)
-        if not values or not joined.isascii() or b"\\" in joined or b"\r" in joined or _RECEIPT in suffix:
+        if not values or not joined.isascii() or b"\\" in joined or b"\r" in joined or RECEIPT in suffix:
             return first, room
         run.bodies += bodies
         run.receipts += joined.decode().split("\n")
-        # One line feed before a frame that was not taken is an empty line, and read as such.
         return position, room - len(values)
 
     def _find_body_end(self, data: bytes, position: int, body_at: int, head: Head, receipt: str | None) -> int:
-        """Where the NUL behind a body stands; -1 if it has not come yet. `position` is where the frame begins."""
+        """Where the NUL after the body is; -1 if it has not come yet. The frame begins at `position`."""
         length = head.content_length
         if length >= 0:
             body_end = body_at + length
@@ -343,34 +333,27 @@ class FrameReader:
         return body_end
 
     def _look_up_with_receipt(self, block: bytes, receipt_at: int) -> tuple[Head | None, str | None]:
-        """What the memo knows of a block once its receipt has been cut out, and that receipt."""
-        rest, receipt = _cut_receipt(block, receipt_at)
+        """The known head of a block without its receipt, and that receipt."""
+        rest, receipt = cut_receipt(block, receipt_at)
         head = self._memo.known.get(rest)
         return head, parse_value(receipt, self._version) if head is not None else None
-
-    def _after_empty_lines(self, data: bytes, position: int) -> int:
-        """Skip the line ends that may stand between frames; they are also the heart-beats."""
-        stop = _end_of_run(_LINE_FEEDS, data, position)
-        accepts_crlf = self._version is None or self._version.accepts_crlf
-        if not (accepts_crlf and data.startswith(b"\r\n", stop)):
-            return stop
-        stop = _end_of_run(_LINE_END_BYTES, data, position)
-        bare_cr = data[position:stop].replace(b"\r\n", b"\n\n").find(b"\r")
-        return stop if bare_cr < 0 else position + bare_cr
 
     def _read_unknown_head(self, data: bytes, position: int) -> tuple[Head, str | None, int] | None:
         """Find and parse a head that the memo does not know: (head, receipt, where its body begins), or None if the
         empty line that ends it has not come yet."""
-        head_end, separator = self._find_head_end(data, position)
+        bound = position + self._limits.max_header_bytes + MAX_SEPARATOR_BYTES
+        head_end, separator = find_head_end(data, position, bound, self._version, self._separator)
         if head_end < 0:
+            # The largest block may be followed by all of the separator but its last byte.
+            self._await(_Awaits.LINE_END, self._limits.max_header_bytes + MAX_SEPARATOR_BYTES - 1)
             return None
         if head_end - position > self._limits.max_header_bytes:
             raise self._head_too_large()
         block = data[position:head_end]
         receipt = None
-        receipt_at = block.find(_RECEIPT)
+        receipt_at = block.find(RECEIPT)
         if receipt_at >= 0:
-            block, raw_receipt = _cut_receipt(block, receipt_at)
+            block, raw_receipt = cut_receipt(block, receipt_at)
             receipt = parse_value(raw_receipt, self._version)
         self._separator = separator
         head = self._memo.known.get(block)
@@ -382,38 +365,23 @@ class FrameReader:
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipt
             raise
-        # Of all client frames only SEND repeats its headers often enough to be worth a place. A block with as many
-        # lines as are allowed gets none: with a receipt it would be too long, and nobody would count again.
+        # Only SENDs repeat their headers often enough. A block with as many lines as are allowed is not remembered:
+        # with a receipt it would have too many, and lines of known blocks are not counted.
         if head.command == "SEND" and block.count(b"\n") < self._limits.max_header_count:
             self._memo.offer(block, head)
         return head, receipt, head_end + len(separator)
-
-    def _find_head_end(self, data: bytes, position: int) -> tuple[int, bytes]:
-        """Where the first empty line stands, and how it looks; -1 if there is none yet. The kind of line end seen last
-        is looked for first, and bounds the search for the other: no frame makes us look through the whole chunk."""
-        bound = position + self._limits.max_header_bytes + len(_CRLF_SEPARATOR)
-        if self._version is not None and not self._version.accepts_crlf:
-            return data.find(_LF_SEPARATOR, position, bound), _LF_SEPARATOR
-        first, second = _LF_SEPARATOR, _CRLF_SEPARATOR
-        if self._separator is _CRLF_SEPARATOR:
-            first, second = second, first
-        found = data.find(first, position, bound)
-        # The second counts if it begins earlier. Its last byte may be the first of the other: an empty line in CR LF
-        # style whose body begins with a line feed.
-        earlier = data.find(second, position, found + 1 if found >= 0 else bound)
-        return (earlier, second) if earlier >= 0 else (found, first)
 
     def _await(self, what: _Awaits, frame_bound: int) -> None:
         self._awaits = what
         self._frame_bound = frame_bound
 
     def _excess(self) -> PeerViolation | None:
-        """What is wrong with the size of the incomplete frame, if anything."""
-        if self._awaits is _Awaits.LINE_END and self.pending_bytes > self._frame_bound:
+        """The violation if the incomplete frame is too large."""
+        if self.pending_bytes <= self._frame_bound:
+            return None
+        if self._awaits is _Awaits.LINE_END:
             return self._head_too_large()
-        if self._awaits is _Awaits.NUL and self.pending_bytes > self._frame_bound:
-            return self._body_too_large(self._awaited_receipt)
-        return None
+        return self._body_too_large(self._awaited_receipt) if self._awaits is _Awaits.NUL else None
 
     def _head_too_large(self) -> PeerViolation:
         return PeerViolation(
@@ -426,17 +394,3 @@ class FrameReader:
         return PeerViolation(
             "body too large", f"at most {self._limits.max_body_bytes} bytes are allowed", receipt=receipt
         )
-
-
-def _end_of_run(pattern: re.Pattern[bytes], data: bytes, position: int) -> int:
-    """Where the run that the pattern finds at `position` ends; `position` itself if it finds none."""
-    run = pattern.match(data, position)
-    return position if run is None else run.end()
-
-
-def _cut_receipt(block: bytes, receipt_at: int) -> tuple[bytes, bytes]:
-    """The block without its `receipt` line, and that line's value."""
-    receipt_end = block.find(b"\n", receipt_at + 1)
-    if receipt_end < 0:
-        receipt_end = len(block)
-    return block[:receipt_at] + block[receipt_end:], block[receipt_at + len(_RECEIPT) : receipt_end]

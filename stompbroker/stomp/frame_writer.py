@@ -1,7 +1,7 @@
 """Frames → bytes.
 
-Law: the only place that knows how a frame looks on the wire on its way out. Lines end in LF alone (stomp.py leaves a
-stray CR on anything else). Every part of a MESSAGE that is the same for all its receivers is rendered once.
+Law: the only module that renders frames. Lines end in LF alone (stomp.py leaves a stray CR on anything else). The part
+of a MESSAGE that is the same for all receivers is rendered once.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from stompbroker.stomp.escaping import escape, unescape
-from stompbroker.stomp.head_parser import UNESCAPED_COMMANDS
-from stompbroker.stomp.versions import Version
+from stompbroker.stomp.heads import UNESCAPED_COMMANDS
+from stompbroker.stomp.versions import Version, escape, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +37,8 @@ HEART_BEAT: Final = b"\n"
 
 _NEEDS_ESCAPE: Final = re.compile(r"[\r\n:\\]")
 
-#: Headers of SEND that do not reach the subscriber: they concern the publisher's connection alone, or are the
-#: broker's to set and must not be forged (`content-length` is stated anew from the body itself).
+#: Headers of SEND that do not reach the subscriber: they concern only the publisher's connection, or the broker sets
+#: them and they must not be forged (`content-length` is made from the body).
 NOT_PASSED_THROUGH: Final = frozenset(
     {
         "receipt",
@@ -55,7 +54,7 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "missing-before",
     }
 )
-#: The same for all headers that begin so: they say where a dead letter comes from.
+#: Headers with this prefix do not either: they say where a dead letter comes from.
 LETTER_PREFIX: Final = "dead-letter-"
 
 
@@ -74,8 +73,7 @@ def render_frame(
 
 
 def render_receipts(receipts: Sequence[str], version: Version, after_frame: bytes = b"") -> bytes:
-    """One RECEIPT frame for each, in order, with `after_frame` behind it. Hot path: with a receipt per SEND this is
-    half of what a publisher gets."""
+    """One RECEIPT frame for each, in order, followed by `after_frame`. Hot path: there may be one per SEND."""
     if _NEEDS_ESCAPE.search("".join(receipts)):
         receipts = [escape(receipt, version) for receipt in receipts]
     begin, end = "RECEIPT\nreceipt-id:", f"\n\n\0{after_frame.decode()}"
@@ -93,9 +91,10 @@ def render_error(violation: PeerViolation, version: Version) -> bytes:
 
 def render_passed_through(headers: Mapping[str, str], version: Version) -> bytes:
     """The header lines of a SEND that its MESSAGEs repeat, each with its line end."""
-    # Trimmed and in small letters: an old client may do that before it compares, and take a forged one for ours.
-    kept = ((name, value) for name, value in headers.items() if not _is_ours(name.strip().lower()))
-    return render_headers(kept, version)
+    # Compared trimmed and in small letters, as an old client may do, which would then take a forged one for ours.
+    names = ((name, name.strip().lower()) for name in headers)
+    kept = [name for name, plain in names if plain not in NOT_PASSED_THROUGH and not plain.startswith(LETTER_PREFIX)]
+    return render_headers([(name, headers[name]) for name in kept], version)
 
 
 def render_headers(headers: Iterable[tuple[str, str]], version: Version = Version.V1_2) -> bytes:
@@ -103,24 +102,20 @@ def render_headers(headers: Iterable[tuple[str, str]], version: Version = Versio
     return "".join([f"{line}\n" for line in _header_lines(headers, version)]).encode()
 
 
-def _is_ours(name: str) -> bool:
-    return name in NOT_PASSED_THROUGH or name.startswith(LETTER_PREFIX)
-
-
 def message_tail(message_id: bytes, passed_through: bytes, body: bytes) -> bytes:
-    """Everything of a MESSAGE that all its receivers share: from the message id to the NUL."""
+    """The part of a MESSAGE that all its receivers share: from the message id to the NUL."""
     return b"message-id:%b\ncontent-length:%d\n%b\n%b\0" % (message_id, len(body), passed_through, body)
 
 
 def message_tail_template(message_id_prefix: bytes, passed_through: bytes) -> bytes:
-    """What makes `message_tail`s of messages that differ in the number at the end of their id and in their body alone:
-    `template % (number, len(body), body)`."""
+    """`template % (number, len(body), body)` is the `message_tail` of one of many messages with the same headers;
+    `number` is the end of its id."""
     fixed = (part.replace(b"%", b"%%") for part in (message_id_prefix, passed_through))
     return b"message-id:%b%%d\ncontent-length:%%d\n%b\n%%b\0" % tuple(fixed)
 
 
 def translate_tail(tail: bytes, version: Version) -> bytes:
-    """A tail, which is rendered for 1.2, as an older version has to see it. Seldom needed, so it is parsed again."""
+    """A tail, which is rendered for 1.2, as an older version needs it. It is seldom needed, and therefore parsed."""
     _, separator, rest = tail.partition(b"\n\n")
     return "\n".join(_header_lines(tail_headers(tail), version)).encode() + separator + rest
 
@@ -140,9 +135,9 @@ def delivery_prefix(
     delivery_count: int = 1,
     history: Iterable[tuple[str, str]] = (),
 ) -> bytes:
-    """What comes before a MESSAGE's tail (or before its `ack` header), the same for a whole run of deliveries.
+    """The part of a MESSAGE before its tail (or before its `ack` header), the same for a whole run of deliveries.
 
-    In 1.0 a subscription without an id has no `subscription` header. `history`: further headers of this delivery.
+    A 1.0 subscription without an id has no `subscription` header. `history`: further headers of this delivery.
     """
     named = b"" if subscription is None else b"subscription:%b\n" % escape(subscription, version).encode()
     redelivered = b"true" if is_redelivery else b"false"
@@ -152,7 +147,7 @@ def delivery_prefix(
 
 def _header_lines(headers: Iterable[tuple[str, str]], version: Version) -> list[str]:
     if version is Version.V1_0:
-        # A colon in a *name* would move the border between name and value, and 1.0 has no way to say it.
+        # A colon in a *name* would move the border between name and value, and 1.0 cannot escape it.
         return [
             f"{escape(name, version).replace(':', chr(92) + 'c')}:{escape(value, version)}" for name, value in headers
         ]

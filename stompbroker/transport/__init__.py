@@ -1,15 +1,14 @@
-"""Where clients connect, and the bytes that pass.
+"""Endpoints, listeners and transports, and how much to read at once.
 
-Law: endpoints, listeners and transports, and how much to read at once. No protocol, no topics. Above this package
-nobody knows a socket: a worker sees a `Transport`.
+Law: no protocol, no topics. Only this package knows sockets; a worker sees a `Transport`.
 """
 
-from stompbroker.transport.accepting import accept
 from stompbroker.transport.chunk_sizes import FAIR_BYTES, ChunkSize, Traffic
 from stompbroker.transport.endpoint import Endpoint, Scheme
 from stompbroker.transport.tcp import (
     TcpListener,
     TcpTransport,
+    accept,
     bound_endpoint,
     open_listeners,
     open_sockets,

@@ -1,31 +1,29 @@
 """How much to read from a connection at once.
 
-Law: a connection that is busy alone is read in large chunks; the more often others are read between two of its own
-reads, the smaller its chunks: a chunk is the unit of unfairness, and everybody else waits behind it. An idle
-connection keeps no large buffer.
+Law: a connection that is busy alone is read in large chunks. The more often others are read between two of its reads,
+the smaller its chunks, because everybody else waits for a chunk. An idle connection keeps no large buffer.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, final
 
 __all__ = ["FAIR_BYTES", "ChunkSize", "Traffic"]
 
 MIN_BYTES: Final = 4 * 1024
-#: For a connection that is busy alone. Beyond it nothing is gained: the cost per chunk is lost in that of its frames.
+#: For a connection that is busy alone. More gains nothing: the cost per chunk is small beside that of its frames.
 MAX_BYTES: Final = 256 * 1024
-#: What a busy connection may read however many others are.
+#: For a busy connection beside any number of others.
 FAIR_BYTES: Final = 16 * 1024
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Traffic:
     """How many chunks all connections have read together."""
 
-    __slots__ = ("reads",)
-
-    def __init__(self) -> None:
-        self.reads = 0
+    reads: int = 0
 
 
 @final
@@ -40,8 +38,8 @@ class ChunkSize:
         self.size_bytes = MIN_BYTES
 
     def note(self, received_bytes: int) -> None:
-        """A chunk was read, and this much of it came: ask for four times as much if it was filled, else for twice what
-        came. A connection that waits for its next bytes must not wait with a large buffer."""
+        """After a read: ask for four times as much if the chunk was full, else for twice what came. A connection must
+        not wait for its next bytes with a large buffer."""
         others = self._traffic.reads - self._reads_at_last
         self._traffic.reads += 1
         self._reads_at_last = self._traffic.reads

@@ -1,6 +1,6 @@
 """Where clients connect: a scheme and an address.
 
-Law: text in, a value out, or an OperatorError that says what is possible. Nothing is opened or looked up here.
+Law: text in, a value out, or an OperatorError that says what is possible. Opens and resolves nothing.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Endpoint:
     scheme: Scheme
     #: A name or an address, an IPv6 one without brackets.
     host: str
-    #: 0 means any free one, until a listener has it.
+    #: 0 lets the listener choose a free one.
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """The endpoint that clients of the broker are to find. Raises OperatorError."""
+        """An endpoint for clients of the broker. Raises OperatorError."""
         shown = repr(shorten(text, _MAX_SHOWN))
         url = _URL.fullmatch(text)
         if url is None:

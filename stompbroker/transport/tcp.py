@@ -1,6 +1,6 @@
-"""TCP: listeners, connections, and what sockets are set to.
+"""TCP: listeners, connections, and the options of their sockets.
 
-Law: endpoints in, transports out. Settings of sockets are written here with their reasons.
+Law: endpoints in, transports out.
 """
 
 from __future__ import annotations
@@ -16,16 +16,23 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from stompbroker.errors import OperatorError
-from stompbroker.transport.accepting import accept
 from stompbroker.transport.endpoint import Endpoint, Scheme
-from stompbroker.transport.transport import Transport, close_gently
+from stompbroker.transport.transport import StreamTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stompbroker.log_throttle import LogThrottle
 
-__all__ = ["TcpListener", "TcpTransport", "bound_endpoint", "open_listeners", "open_sockets", "raise_descriptor_limit"]
+__all__ = [
+    "TcpListener",
+    "TcpTransport",
+    "accept",
+    "bound_endpoint",
+    "open_listeners",
+    "open_sockets",
+    "raise_descriptor_limit",
+]
 
 #: Connections that may wait to be accepted; a burst of reconnecting clients after a restart fits.
 BACKLOG: Final = 4096
@@ -35,42 +42,33 @@ KEEP_ALIVE_INTERVAL_S: Final = 10
 KEEP_ALIVE_PROBES: Final = 3
 #: ... and one that stops acknowledging what we send, after this long, in milliseconds.
 USER_TIMEOUT_MS: Final = 60_000
-#: A client that sends more at once is not waiting to send the rest of it.
+#: A client that sends more at once does not wait to send the rest.
 SMALL_CHUNK_BYTES: Final = 1024
-#: Linux has it.
+#: Linux only.
 _QUICK_ACK: Final = getattr(socket, "TCP_QUICKACK", None)
-#: That the other side has closed, before all that it had sent was read. Elsewhere than on Linux only the end of both
-#: directions is told.
+#: The other side has closed, though not all that it sent was read. Other systems than Linux report only the end of both
+#: directions.
 _CLOSED_BY_PEER: Final = getattr(select, "POLLRDHUP", 0)
+#: What accept fails with when the process or the system has no room for another connection.
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+#: The wait before the next try: long enough not to burn a core, short enough not to be noticed.
+RETRY_S: Final = 0.1
 
 
 @final
-class TcpTransport(Transport):
+class TcpTransport(StreamTransport):
     """One accepted connection."""
 
-    __slots__ = ("_sent_bytes_when_told", "_socket", "_stream")
+    __slots__ = ("_sent_bytes_when_told", "_socket")
 
     def __init__(self, stream: trio.SocketStream, peer: str) -> None:
-        super().__init__(peer)
-        self._stream = stream
+        super().__init__(stream, peer)
         self._socket = stream.socket
         #: How much we had sent when the kernel was last told to acknowledge at once.
         self._sent_bytes_when_told = -1
 
-    async def receive_some(self, max_bytes: int) -> bytes:
-        return await self._stream.receive_some(max_bytes)
-
-    async def send_all(self, data: bytes) -> None:
-        await self._stream.send_all(data)
-
-    async def finish(self) -> None:
-        await close_gently(self._stream)
-
-    async def close(self) -> None:
-        await trio.aclose_forcefully(self._stream)
-
     def send_now(self, data: bytes) -> int:
-        # The number is asked for each time: that of a closed descriptor soon is somebody else's.
+        # fileno() is called each time: the number of a closed descriptor may soon be another connection's.
         return os.write(self._socket.fileno(), data)
 
     def has_left(self) -> bool:
@@ -84,12 +82,12 @@ class TcpTransport(Transport):
         return bool(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
     def note_unanswered(self, received_bytes: int, sent_bytes: int) -> None:
-        """Have the kernel acknowledge what was received without waiting for data to travel with.
+        """Have the kernel acknowledge what was received at once.
 
-        A client that leaves Nagle's algorithm on holds its second small write back until the first is acknowledged.
-        Once we have sent something, Linux delays acknowledgements by 40 ms and hopes for an answer. Where there is none
-        (a SUBSCRIBE or SEND without a receipt), the kernel is told not to wait. That costs about 3 µs, so it is done
-        for small chunks only, and once until we send again: then Linux waits again.
+        A client with Nagle's algorithm holds its second small write back until the first is acknowledged. Once we have
+        sent something, Linux delays acknowledgements by 40 ms, so as to send them with an answer. If there is none (a
+        SUBSCRIBE or SEND without a receipt), the kernel is told not to wait. That costs about 3 µs, so it is done for
+        small chunks only, and only once until we send again, when Linux starts to delay again.
         """
         if received_bytes >= SMALL_CHUNK_BYTES or sent_bytes == self._sent_bytes_when_told or _QUICK_ACK is None:
             return
@@ -115,13 +113,33 @@ class TcpListener:
                 _set_up(stream)
                 host, port, *_ = stream.socket.getpeername()
             except OSError:
-                # The client was gone before we came to look at it.
+                # The client has left already.
                 await trio.aclose_forcefully(stream)
             else:
                 return TcpTransport(stream, Endpoint(Scheme.STOMP, host, port).address)
 
     async def aclose(self) -> None:
         await self._sockets.aclose()
+
+
+async def accept(listener: trio.SocketListener, name: str, throttle: LogThrottle) -> trio.SocketStream:
+    """The next connection. While there are no descriptors, try again every RETRY_S, and log that once; `name` is the
+    listener's name in the log."""
+    is_out_of_room = False
+    while True:
+        try:
+            stream = await listener.accept()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            if not is_out_of_room:
+                is_out_of_room = True
+                throttle.log("error", "cannot accept connections", (name,), listener=name, reason=error.strerror)
+            await trio.sleep(RETRY_S)
+        else:
+            if is_out_of_room:
+                throttle.log("info", "accepting connections again", (name,), listener=name)
+            return stream
 
 
 async def open_listeners(endpoints: Iterable[Endpoint]) -> list[TcpListener]:
@@ -138,7 +156,7 @@ async def open_listeners(endpoints: Iterable[Endpoint]) -> list[TcpListener]:
 
 
 async def open_sockets(endpoint: Endpoint) -> list[trio.SocketListener]:
-    """Listen on every address that its host stands for. Raises OperatorError with a sentence that says what to do."""
+    """Listen on every address of its host. Raises OperatorError."""
     try:
         return await trio.open_tcp_listeners(endpoint.port, host=endpoint.host, backlog=BACKLOG)
     except OSError as error:
@@ -150,13 +168,13 @@ async def open_sockets(endpoint: Endpoint) -> list[trio.SocketListener]:
 
 
 def bound_endpoint(sockets: trio.SocketListener, scheme: Scheme) -> Endpoint:
-    """Where it really listens."""
+    """The actual address, with the port that was chosen."""
     host, port, *_ = sockets.socket.getsockname()
     return Endpoint(scheme, host, port)
 
 
 def _set_up(stream: trio.SocketStream) -> None:
-    # Deliveries are written in batches already; waiting for more only adds latency.
+    # Deliveries are already written in batches; waiting for more only adds latency.
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
@@ -170,7 +188,7 @@ def _set_up(stream: trio.SocketStream) -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Allow as many open files as the system lets us: a connection is one. Returns how many that are."""
+    """Raise the limit on open files, of which each connection is one, as far as allowed, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -169,7 +169,7 @@ async def test_an_answer_to_a_queued_auto_delivery_is_late_after_an_unsubscribe(
 
     assert await second.next_bodies(5) == BODIES
     await second.expect_receipt("late")
-    assert second.session.statistics().late_answers == 1
+    assert second.session.commands.late_answers == 1
     durable_broker.check_invariants()
     assert await unsettled(durable_broker) == BODIES
 

@@ -159,7 +159,7 @@ async def test_unsubscribe_meets_an_ack_in_the_same_chunk(broker: BrokerUnderTes
 
     await subscriber.expect_receipt("done")
     assert subscription.counters.acked == 1
-    assert subscriber.session.statistics().late_answers == 1
+    assert subscriber.session.commands.late_answers == 1
 
 
 async def test_a_message_published_in_the_chunk_of_its_subscribe_is_received(

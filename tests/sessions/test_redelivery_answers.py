@@ -469,7 +469,7 @@ async def test_an_answer_after_a_plain_unsubscribe_of_a_transient_subscription_i
     await subscriber.send(command, id=message.headers["ack"], receipt="late")
 
     await subscriber.expect_receipt("late")
-    assert subscriber.session.statistics().late_answers == 1
+    assert subscriber.session.commands.late_answers == 1
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.starting_points import Start, StartKind, read_start
+from stompbroker.sessions.subscribe_headers import Start, StartKind, read_start
 
 S = 1_000_000_000
 DAY = 86_400 * S
@@ -17,20 +17,20 @@ DAY = 86_400 * S
 AT_NS = 1_774_944_000 * S
 MOST = 2**63 - 1
 
-EARLIEST = Start(kind=StartKind.EARLIEST)
-LATEST = Start(kind=StartKind.LATEST)
+EARLIEST = Start(StartKind.EARLIEST)
+LATEST = Start(StartKind.LATEST)
 
 
 def offset(number: int) -> Start:
-    return Start(kind=StartKind.OFFSET, offset=number)
+    return Start(StartKind.OFFSET, number)
 
 
 def at(at_ns: int) -> Start:
-    return Start(kind=StartKind.TIME, at_ns=at_ns)
+    return Start(StartKind.TIME, at_ns)
 
 
 def age(age_ns: int) -> Start:
-    return Start(kind=StartKind.AGE, age_ns=age_ns)
+    return Start(StartKind.AGE, age_ns)
 
 
 def test_who_does_not_say_where_to_begin_says_nothing() -> None:
@@ -164,4 +164,4 @@ def test_any_text_is_taken_or_refused(value: str) -> None:
     except PeerViolation:
         return
     assert start is not None
-    assert all(0 <= number <= MOST for number in (start.offset, start.at_ns, start.age_ns))
+    assert 0 <= start.number <= MOST

@@ -123,11 +123,11 @@ async def test_a_header_block_is_looked_at_once_however_often_it_comes(
 ) -> None:
     looks = 0
 
-    def count(_headers: object) -> None:
+    def count(_headers: object, _unsupported: object) -> None:
         nonlocal looks
         looks += 1
 
-    monkeypatch.setattr("stompbroker.sessions.publishing.refuse_unsupported_in_send", count)
+    monkeypatch.setattr("stompbroker.sessions.publishing.refuse_unsupported", count)
     client = await broker.client()
 
     await client.publish(*[b"x"] * 1000, priority="9")

@@ -40,9 +40,8 @@ KEPT_FOR_CLIENTS: Final = tuple(
     f"stompbroker.{part}"
     for part in ("changes", "delivery", "errors", "management", "sessions", "signals", "stomp", "transport")
 )
-#: What stays, within a bound of its own: cancelled timers, names that were read lately, pages.
+#: What stays, within a bound of its own: names that were read lately, pages.
 STAYS: Final = {
-    "stompbroker.sessions.session_timers._Entry",
     "stompbroker.delivery.destination.Pattern",
     "stompbroker.delivery.pages._Page",
 }
@@ -417,7 +416,7 @@ async def test_a_topic_that_is_gone_is_kept_by_nobody_who_published_to_it(store_
             world.remove_unused_topics()
 
             assert before - ours() >= Counter({"stompbroker.delivery.topic.Topic": 1})
-            assert client.session.statistics().publishing_to == ()
+            assert not client.session.client.publishing_to
         await bye(client)
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp import Connection, FrameReader, Limits, one_by_one
+from stompbroker.stomp import AnswerRun, Connection, Frame, FrameReader, Head, Limits, SendRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from stompbroker.stomp import Frame, Version
+    from stompbroker.stomp import Version
 
-__all__ = ["Outcome", "Seen", "connection", "cuts", "flattened", "outcome", "read_stream", "reader"]
+__all__ = ["Outcome", "Seen", "connection", "cuts", "flattened", "one_by_one", "outcome", "read_stream", "reader"]
 
 DEFAULT_LIMITS: Final = Limits()
 
@@ -35,6 +35,19 @@ class Outcome(NamedTuple):
 
     frames: list[Seen]
     violation: str | None = None
+
+
+def one_by_one(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """The frames as they stood on the wire, runs taken apart."""
+    for frame in frames:
+        if isinstance(frame, SendRun):
+            for body, receipt in zip(frame.bodies, frame.receipts or [None] * len(frame.bodies), strict=True):
+                yield Frame(frame.head, body, receipt)
+        elif isinstance(frame, AnswerRun):
+            for ordinal, number in frame.ids:
+                yield Frame(Head(frame.command, {"id": f"{ordinal.decode()}-{number.decode()}"}, -1), b"", None)
+        else:
+            yield frame
 
 
 def flattened(frames: Iterable[Frame]) -> Iterator[Seen]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp import MAX_FRAMES_PER_CALL, AnswerRun, FrameReader, Limits, SendRun, Version, one_by_one
-from tests.stomp.reading import Outcome, Seen, connection, cuts, flattened, outcome, read_stream, reader
+from stompbroker.stomp import MAX_FRAMES_PER_CALL, AnswerRun, FrameReader, Limits, SendRun, Version
+from tests.stomp.reading import Outcome, Seen, connection, cuts, flattened, one_by_one, outcome, read_stream, reader
 from tests.support.work import operations
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import trio
 from stompbroker.broker import run as run_broker
 from stompbroker.config import Settings
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp import MAX_FRAMES_PER_CALL, FrameReader, Head, Limits, one_by_one
+from stompbroker.stomp import MAX_FRAMES_PER_CALL, FrameReader, Head, Limits
+from stompbroker.stomp.connection import MAX_INTERVAL_MS
 from stompbroker.stomp.frame import FRAME_OVERHEAD_BYTES
-from stompbroker.stomp.head_memo import MAX_KNOWN_BYTES, MAX_SEEN_ONCE, HeadMemo
-from stompbroker.stomp.heartbeat import MAX_INTERVAL_MS
+from stompbroker.stomp.heads import MAX_KNOWN_BYTES, MAX_SEEN_ONCE, HeadMemo
 from tests.end_to_end.conformance.mock_time import pass_time
 from tests.end_to_end.conformance.versions import V1_1, V1_2, answer, every_version, in_versions
-from tests.stomp.reading import outcome, reader
+from tests.stomp.reading import one_by_one, outcome, reader
 from tests.support.broker_under_test import running_broker
 from tests.support.patience import HARD_TIMEOUT_S
 

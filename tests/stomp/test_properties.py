@@ -13,22 +13,18 @@ from hypothesis import strategies as st
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import (
-    Frame,
     Head,
     HeartBeats,
     Limits,
-    Transactions,
     Version,
     message_tail,
     render_frame,
     render_passed_through,
     render_receipts,
-    weight_bytes,
 )
-from stompbroker.stomp.escaping import escape, unescape
-from stompbroker.stomp.head_memo import HeadMemo
-from stompbroker.stomp.heartbeat import negotiate, parse_heart_beat
-from stompbroker.stomp.versions import choose_version
+from stompbroker.stomp.connection import negotiate, parse_heart_beat
+from stompbroker.stomp.heads import HeadMemo
+from stompbroker.stomp.versions import choose_version, escape, unescape
 from tests.stomp.reading import Outcome, Seen, connection, flattened, outcome, read_stream, reader
 
 if TYPE_CHECKING:
@@ -327,61 +323,6 @@ def test_the_memo_keeps_its_bounds_and_never_mixes_blocks_up(offers: list[tuple[
     memo.clear()
     memo.check_invariants()
     assert not memo.known
-
-
-TRANSACTION_LIMITS: Final = Limits(max_transactions=2, max_transaction_frames=3, max_transaction_bytes=2000)
-STEPS: Final = st.tuples(
-    st.sampled_from(["begin", "add", "add", "add", "end"]), st.sampled_from("abc"), st.sampled_from([0, 10, 700, 1500])
-)
-
-
-@bounded
-@given(steps=st.lists(STEPS, max_size=30))
-def test_transactions_do_what_a_dictionary_of_lists_does(steps: list[tuple[str, str, int]]) -> None:
-    under_test = Transactions(TRANSACTION_LIMITS)
-    model: dict[str, list[Frame]] = {}
-
-    for verb, name, size in steps:
-        frame = Frame(Head("SEND", {}, -1), b"x" * size, None)
-        refused = None
-        ended: list[Frame] | None = None
-        try:
-            if verb == "begin":
-                under_test.begin(name)
-            elif verb == "add":
-                under_test.add(name, frame)
-            else:
-                ended = under_test.end(name)
-        except PeerViolation as violation:
-            refused = violation.summary
-
-        assert refused == expected_refusal(model, verb, name, frame)
-        if refused is None and verb == "begin":
-            model[name] = []
-        elif refused is None and verb == "add":
-            model[name].append(frame)
-        elif refused is None:
-            assert ended == model.pop(name)
-        assert under_test.names() == model.keys()
-        assert len(under_test) == len(model)
-        assert all(under_test.frames(each) == frames for each, frames in model.items())
-        assert under_test.size_bytes == sum(weight_bytes(each) for frames in model.values() for each in frames)
-        under_test.check_invariants()
-
-
-def expected_refusal(model: dict[str, list[Frame]], verb: str, name: str, frame: Frame) -> str | None:
-    if verb == "begin":
-        if name in model:
-            return "transaction already open"
-        return "too many transactions" if len(model) == TRANSACTION_LIMITS.max_transactions else None
-    if name not in model:
-        return "unknown transaction"
-    if verb == "add":
-        if len(model[name]) == TRANSACTION_LIMITS.max_transaction_frames:
-            return "transaction too long"
-        if sum(map(weight_bytes, [*model[name], frame])) > TRANSACTION_LIMITS.max_transaction_bytes:
-            return "transaction too large"
-    return None
 
 
 @bounded

@@ -11,7 +11,7 @@ import trio
 from structlog.testing import capture_logs
 
 from stompbroker.log_throttle import LogThrottle
-from stompbroker.transport.accepting import RETRY_S, accept
+from stompbroker.transport.tcp import RETRY_S, accept
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -414,7 +414,7 @@ async def test_item_48_an_answer_to_what_is_settled_is_counted_and_does_no_harm(
 
     await client.expect_nothing()
     assert subscription.counters.acked == 1
-    assert subscription.counters.late + client.session.statistics().late_answers == 1
+    assert subscription.counters.late + client.session.commands.late_answers == 1
 
 
 @from_1_1_on

@@ -112,7 +112,7 @@ async def test_item_19_no_accept_version_means_1_0(autojump_clock: MockClock, br
     await client.send("CONNECT", login="me")
 
     assert (await client.next_frame()).headers["version"] == "1.0"
-    assert client.session.statistics().version == "1.0"
+    assert client.session.protocol.version is Version.V1_0
 
 
 @pytest.mark.parametrize("offered", ["1.3", "2.0,3.0", "", "1", "1.20", "11", "nonsense"])

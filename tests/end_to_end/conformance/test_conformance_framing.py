@@ -561,7 +561,7 @@ async def test_item_12_connect_is_exempt(
     await client.send_raw(f"{command}\naccept-version:{version.value}\npasscode:a\\cb\\q\\\n\n\0".encode())
 
     assert (await client.next_frame()).command == "CONNECTED"
-    greeting = client.session._protocol.greeting
+    greeting = client.session.protocol.greeting
     assert greeting is not None
     assert greeting.headers["passcode"] == "a\\cb\\q\\"
 
@@ -617,7 +617,7 @@ async def test_item_14_in_1_0_the_headers_of_connect_are_trimmed_too(
     await client.send_raw(b"CONNECT\nlogin: me \n\n\0")
 
     assert (await client.next_frame()).command == "CONNECTED"
-    greeting = client.session._protocol.greeting
+    greeting = client.session.protocol.greeting
     assert greeting is not None
     assert greeting.headers == {"login": "me"}
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from stompbroker.stomp import HEART_BEAT, HeartBeats
-from stompbroker.stomp.heartbeat import negotiate
+from stompbroker.stomp.connection import negotiate
 from tests.end_to_end.conformance.mock_time import pass_time
 from tests.end_to_end.conformance.versions import V1_0, V1_2, every_version, from_1_1_on
 

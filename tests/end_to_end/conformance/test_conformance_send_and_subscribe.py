@@ -351,7 +351,7 @@ async def test_item_42_an_answer_that_comes_after_unsubscribe_is_late_and_no_err
     await answer(client, "ACK", message, receipt="late")
 
     await client.expect_receipt("late")
-    assert client.session.statistics().late_answers == 1
+    assert client.session.commands.late_answers == 1
 
 
 async def test_item_42_many_answers_that_come_after_unsubscribe_are_late_and_no_error(
@@ -365,7 +365,7 @@ async def test_item_42_many_answers_that_come_after_unsubscribe_are_late_and_no_
     await client.send_raw(b"".join(client.frame("ACK", id=message.headers["ack"]) for message in messages))
 
     await client.sync()
-    assert client.session.statistics().late_answers == 3
+    assert client.session.commands.late_answers == 3
 
 
 @every_version
