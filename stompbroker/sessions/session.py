@@ -210,7 +210,7 @@ class Session:
             return
         (connect,) = frames
         forbid_body(connect, greeting.version)
-        self.client.introduce(greeting.version, connect.headers.get("client-id"), self._context.message_ids)
+        self.client.introduce(greeting.version, greeting.headers.get("client-id"), self._context.message_ids)
         self._liveness.connected(greeting.heart_beats, self._context.settings.heart_beat_margin)
         self._put_frame(self.protocol.render_connected(str(self.connection_id), self._context.server))
         self._look_at_times()

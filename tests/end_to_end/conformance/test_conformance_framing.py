@@ -622,6 +622,15 @@ async def test_item_14_in_1_0_the_headers_of_connect_are_trimmed_too(
     assert greeting.headers == {"login": "me"}
 
 
+async def test_item_14_in_1_0_a_client_id_is_trimmed(autojump_clock: MockClock, broker: BrokerUnderTest) -> None:
+    client = await broker.open()
+
+    await client.send_raw(b"CONNECT\nclient-id: me \n\n\0")
+
+    assert (await client.next_frame()).command == "CONNECTED"
+    assert client.session.client.client_id == "me"
+
+
 @every_version
 @pytest.mark.parametrize("line", ["no colon", ":no name", ":", " "])
 async def test_item_15_a_header_line_needs_a_name_and_a_colon(
