@@ -64,7 +64,6 @@ _MESSAGE_CREDIT: Final = ("prefetch-count", "activemq.prefetchSize")
 _MAX_CREDIT: Final = 9_999_999_999
 _NO_LOCAL: Final = ("no-local", "activemq.noLocal")
 
-
 _STARTS: Final = ("from", "x-stream-offset")
 _DAY_S: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
