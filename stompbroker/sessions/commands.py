@@ -216,8 +216,9 @@ class Commands:
         # First what came before it: that may fill a topic this transaction publishes to.
         self._hand_over()
         name = frame.headers["transaction"]
-        sends = (each for each in self.transactions.find(name).frames if each.command == "SEND")
-        for topic in {self._publishing.plan(each.head, frame.receipt).topic for each in sends}:
+        frames = self.transactions.find(name).frames
+        topics = {self._publishing.plan(each.head, frame.receipt).topic for each in frames if each.command == "SEND"}
+        for topic in topics:
             self._check_not_held(topic)
         transaction = self.transactions.end(name)
         deliveries = iter(transaction.deliveries)
