@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Topic
     from stompbroker.errors import PeerViolation
     from stompbroker.ids import ConnectionId
-    from stompbroker.message_ids import MessageIds
+    from stompbroker.message import MessageIds
 
 __all__ = ["Client"]
 
