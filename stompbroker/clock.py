@@ -33,7 +33,8 @@ def iso_time_if_any(at_ns: int | None) -> str | None:
 class Clock:
     """Must be made inside a trio run."""
 
-    _started_at_ns: int = field(default_factory=time.time_ns)
+    #: `time_ns` is looked up at every start, so that tests can set the wall clock.
+    _started_at_ns: int = field(default_factory=lambda: time.time_ns())
     _started_at_s: float = field(default_factory=trio.current_time)
 
     def now_ns(self) -> int:
