@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from stompbroker.delivery import Subscription
 
-__all__ = ["CONNECTIONS", "ChaosOutcome", "run_chaos"]
-
 CONNECTIONS: Final = 20
 #: Seconds between two checks of all invariants, and at least this multiple of the time that a check takes.
 _CHECK_S: Final = 1.0

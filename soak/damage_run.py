@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["KINDS", "DamageOutcome", "run_damages"]
-
 SETTINGS: Final = ["--set", "redelivery_first_delay_ms=0", "--set", "max_attempts=1000"]
 TOPICS: Final = ("damage.0", "damage.1")
 MESSAGES: Final = 800

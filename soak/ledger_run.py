@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_process import BrokerProcess
 
-__all__ = ["SETTINGS", "LedgerOutcome", "run_ledger"]
-
 #: Settings of the broker.
 SETTINGS: Final[dict[str, Any]] = {"lake_export_interval_s": 1, "redelivery_first_delay_ms": 0}
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from stompbroker.stomp import Frame
 
-__all__ = ["AUDITORS", "EXPECTED_ERRORS", "Seen", "WildClient"]
-
 #: Slots with a durable subscription to everything that is never deleted.
 AUDITORS: Final = 3
 #: ERRORs for two clients with one `x-queue-name`, and for one that fills a window and waits for a receipt.

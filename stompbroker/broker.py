@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from stompbroker.storage import WritingProcess
     from stompbroker.transport import TcpListener, Transport
 
-__all__ = ["Broker", "run", "serve"]
-
 log = structlog.get_logger()
 
 

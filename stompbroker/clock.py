@@ -13,8 +13,6 @@ from typing import Final, final
 
 import trio
 
-__all__ = ["NANOSECONDS", "Clock", "iso_time", "iso_time_if_any"]
-
 #: Nanoseconds in a second.
 NANOSECONDS: Final = 1_000_000_000
 

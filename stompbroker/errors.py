@@ -6,8 +6,6 @@ prints an `OperatorError`, and everything else is a bug of ours and brings the n
 
 from __future__ import annotations
 
-__all__ = ["BrokerError", "InvalidDestination", "OperatorError", "PeerViolation", "shorten"]
-
 #: Characters of an error that are told and logged. It may quote a client's text, which may be long.
 MAX_SUMMARY = 200
 MAX_DETAIL = 1000

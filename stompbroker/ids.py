@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NewType
 
-__all__ = ["FIRST_OFFSET", "ConnectionId", "DeliveryNumber", "Offset"]
-
 #: Position of a message in its topic's log; the first message of a topic has offset 0.
 Offset = NewType("Offset", int)
 FIRST_OFFSET: Final = Offset(0)

@@ -14,8 +14,6 @@ import trio
 
 from stompbroker.signals import Signal
 
-__all__ = ["INTERVAL_S", "MAX_KINDS", "LogThrottle"]
-
 Level: TypeAlias = Literal["info", "warning", "error"]
 
 #: How long repeats are counted before they are logged.

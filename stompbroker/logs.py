@@ -20,8 +20,6 @@ from stompbroker.visible_text import readable
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
-__all__ = ["configure"]
-
 #: Fields that structlog makes itself, and that have lines.
 _WITH_LINES = ("exception", "stack")
 

@@ -11,8 +11,6 @@ from typing import Final, final
 
 from stompbroker.signals import Signal
 
-__all__ = ["MemoryBudget"]
-
 #: From this share of the limit on, outboxes are kept short and publishers are held back.
 TIGHT_SHARE: Final = 0.8
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from stompbroker.ids import ConnectionId
 
-__all__ = ["MESSAGE_OVERHEAD_BYTES", "Message", "MessageIds", "Origin", "size_of_all", "tails_bytes"]
-
 #: What a message costs beside the bytes of its tail.
 MESSAGE_OVERHEAD_BYTES: Final = 200
 

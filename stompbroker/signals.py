@@ -10,8 +10,6 @@ from typing import final
 
 import trio
 
-__all__ = ["Signal"]
-
 
 @final
 class Signal:

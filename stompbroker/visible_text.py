@@ -10,8 +10,6 @@ import unicodedata
 from typing import Final, final
 from urllib.parse import quote
 
-__all__ = ["readable", "visible"]
-
 #: Controls, marks without a width or with a direction, surrogates, line and paragraph separators.
 _UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 #: Joiners have no width either, but belong to words in Persian and to many emoji.

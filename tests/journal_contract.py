@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from stompbroker.changes import Effect, Journal
     from stompbroker.delivery import Topic
 
-__all__ = ["JournalContract"]
-
 
 def make_registry() -> Registry:
     return Registry(TopicPolicies(TopicPolicy()), MemoryBudget(1 << 30), Totals(), max_topics=10)

@@ -21,8 +21,6 @@ from stompbroker_report.session import DEFAULT_MASTER, DEFAULT_MEMORY, spark_ses
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
-
 #: 2 is also argparse's code for wrong arguments.
 EXIT_CODES = {
     Cause.NO_SPARK: 2,

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from stompbroker_report.excerpts import Excerpt, Row
 
-__all__ = ["DateFacts", "content_of", "history_of"]
-
 T = TypeVar("T")
 
 _HOURS: Final = range(24)

@@ -16,8 +16,6 @@ from stompbroker_report.schemas import MARTS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["CLOSING_HOUR", "backlog", "backlog_hours", "reading_backlog", "unsettled"]
-
 CLOSING_HOUR: Final = 24
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["EARLIER_DAYS", "Calendar", "changes", "earlier_dates", "measures"]
-
 EARLIER_DAYS: Final = 7
 #: With fewer, the median is arbitrary.
 FEWEST_DAYS: Final = 4

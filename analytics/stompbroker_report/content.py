@@ -16,33 +16,6 @@ from typing import Generic, TypeVar, final
 
 from stompbroker_report.measures import Change, DayMeasures  # noqa: TC001 - likewise
 
-__all__ = [
-    "AttemptsBucket",
-    "Backlog",
-    "BacklogPoint",
-    "BacklogSeries",
-    "Counts",
-    "DeadLetter",
-    "DeadLetterGroup",
-    "DeadLetters",
-    "Durations",
-    "Figures",
-    "Head",
-    "HourFigures",
-    "Lag",
-    "Outcomes",
-    "Reading",
-    "ReadingFigures",
-    "Reason",
-    "ReportContent",
-    "SlowSubscription",
-    "SubscriptionFigures",
-    "Table",
-    "TopicFigures",
-    "TopicHours",
-    "Unsettled",
-]
-
 RowT = TypeVar("RowT")
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = ["HEIGHT", "WIDTH", "inline_svg", "new_axes", "styled"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

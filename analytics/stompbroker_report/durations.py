@@ -17,8 +17,6 @@ from stompbroker_report.schemas import DURATIONS
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["DURATION_SUMS", "duration_aggregates", "duration_columns"]
-
 _MILLISECOND_US: Final = 1_000
 _SECOND_US: Final = 1_000_000
 

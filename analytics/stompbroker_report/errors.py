@@ -9,8 +9,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import final
 
-__all__ = ["Cause", "ReportError", "first_line"]
-
 
 @final
 class Cause(Enum):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from stompbroker_report.sinks import Results
 
-__all__ = ["Excerpt", "Row", "excerpts_of"]
-
 #: A row, by column. Times have a timezone.
 Row = dict[str, Any]
 

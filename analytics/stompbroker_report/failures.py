@@ -16,8 +16,6 @@ from stompbroker_report.schemas import MARTS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["LATEST", "dead_letters", "latest_dead_letters", "reading_reasons", "reasons"]
-
 #: Dead letters of a date that are listed one by one; the lake has all.
 LATEST: Final = 20
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["durations", "figures", "figures_of", "sums", "weighted_when"]
-
 #: Levels that have durations.
 _MEASURED: Final = (Level.DAY, Level.TOPIC, Level.SUBSCRIPTION, Level.READING, Level.HOUR)
 

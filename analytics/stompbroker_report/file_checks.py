@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from pyarrow import fs
 
-__all__ = ["broken_texts", "difference"]
-
 #: The years 1 to 9999 in microseconds since 1970: Python has no others.
 _FIRST_US: Final = -62_135_596_800_000_000
 _LAST_US: Final = 253_402_300_799_999_999

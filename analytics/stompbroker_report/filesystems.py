@@ -8,8 +8,6 @@ from typing import final
 
 from pyarrow import fs
 
-__all__ = ["Place", "place_of"]
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Reals = NDArray[np.float64]
 
-__all__ = ["generate_lake"]
-
 _SECOND_US: Final = 1_000_000
 _HOUR_US: Final = 3_600 * _SECOND_US
 _DAY_US: Final = 24 * _HOUR_US

@@ -23,8 +23,6 @@ from typing import Final
 
 from stompbroker_report.errors import Cause, ReportError
 
-__all__ = ["find_java_home"]
-
 #: The versions Spark 4.3 is tested with.
 SUPPORTED: Final = (17, 21, 25)
 

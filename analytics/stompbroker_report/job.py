@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from stompbroker_report.content import ReportContent
 
-__all__ = ["STEPS", "ReportRequest", "run"]
-
 #: The names of the steps, in order, as `on_step` gets them.
 STEPS: Final = (
     "looking at the lake",

@@ -18,8 +18,6 @@ from stompbroker_report.content import ReportContent
 if TYPE_CHECKING:
     from datetime import date
 
-__all__ = ["from_json", "to_json"]
-
 
 def to_json(content: ReportContent) -> str:
     """Ends in a line break, as a text file does."""

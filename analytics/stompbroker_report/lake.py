@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Lake", "open_lake"]
-
 _COMPLETE_UNTIL: Final = "_complete_until.json"
 _PARTITION: Final = "dt="
 _PATTERN: Final = re.compile(r"[\\*?\[\]{}]")

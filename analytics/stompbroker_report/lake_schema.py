@@ -10,8 +10,6 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["BACKLOG", "DELIVERIES", "OUTCOMES", "TABLES"]
-
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
 DELIVERIES: Final = pa.schema(

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["KEYS", "Level", "aggregated"]
-
 #: A key that a level does not have is null in its rows.
 KEYS: Final = ("dt", "topic", "subscription", "hour_utc")
 

@@ -15,8 +15,6 @@ from stompbroker_report.readable_numbers import count, duration, share
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MEASURES", "Change", "DayMeasures", "Direction", "Measure", "Scope"]
-
 
 @final
 class Measure(Enum):

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from stompbroker_report.content import Head, ReportContent
 
-__all__ = ["index", "page"]
-
 
 def page(content: ReportContent) -> str:
     """The report of one date. The same content gives the same bytes."""

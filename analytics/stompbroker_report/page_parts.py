@@ -22,30 +22,6 @@ if TYPE_CHECKING:
 
     from stompbroker_report.plots import Plot
 
-__all__ = [
-    "NOTHING",
-    "Column",
-    "banner",
-    "beside",
-    "chip",
-    "document",
-    "joined",
-    "name",
-    "names",
-    "numbers",
-    "panel",
-    "picture",
-    "quoted",
-    "section",
-    "sentence",
-    "side_by_side",
-    "spark_bars",
-    "table",
-    "texts",
-    "tile",
-    "to_the_second",
-]
-
 NOTHING: Final = Markup("")
 
 # The policy lets the page fetch and run nothing, even if markup slips through the escaping.

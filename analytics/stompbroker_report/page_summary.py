@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompbroker_report.content import ReportContent
     from stompbroker_report.measures import Change
 
-__all__ = ["changes", "tiles"]
-
 #: As in `changes.py`, which cannot be imported here: it needs Spark.
 FEWEST_DAYS: Final = 4
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from stompbroker_report.measures import DayMeasures
     from stompbroker_report.page_parts import Column
 
-__all__ = ["endings", "history", "hours", "readings", "subscriptions", "topics"]
-
 #: Rows of a table on the page; `report.json` has more, and the marts have all.
 MAX_ROWS: Final = 20
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from stompbroker_report.content import Backlog, Reading, ReportContent
 
-__all__ = ["backlog", "dead_letters", "reasons", "slowest"]
-
 #: Rows of a table on the page; `report.json` has more, and the marts have all.
 MAX_ROWS: Final = 20
 MAX_LATEST: Final = 6

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DAY", "LINES", "NIGHT", "OUTCOMES", "custom_properties"]
-
 DAY: Final = {
     "ground": "#f4f6f9",
     "surface": "#fffffe",

@@ -31,16 +31,6 @@ if TYPE_CHECKING:
         TopicHours,
     )
 
-__all__ = [
-    "Key",
-    "Plot",
-    "attempts",
-    "backlog_over_the_day",
-    "deliveries_by_outcome",
-    "deliveries_by_topic",
-    "time_to_ack",
-]
-
 #: Subscriptions with their own line, or their own percentiles: as many as can be told apart.
 MAX_LINES: Final = 5
 MAX_RANGES: Final = 8

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["UNKNOWN", "compact", "count", "duration", "factor", "share", "size"]
-
 NumberT = TypeVar("NumberT")
 
 #: Shown for an unknown number.

@@ -12,8 +12,6 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["duplicates", "measured", "to_compare"]
-
 
 def measured(deliveries: DataFrame) -> DataFrame:
     """One row per record, with its durations; one that does not apply is null."""

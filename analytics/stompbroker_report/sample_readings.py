@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-__all__ = ["TOPICS", "SampleReading", "SampleTopic"]
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,6 @@ from pyspark.sql.types import (
 
 from stompbroker_report.lake_schema import OUTCOMES, TABLES
 
-__all__ = ["ATTEMPTS_BUCKETS", "DURATIONS", "LAKE", "MARTS", "attempts_column"]
-
 _STRING: Final = StringType()
 _LONG: Final = LongType()
 _INTEGER: Final = IntegerType()

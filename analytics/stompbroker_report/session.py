@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "DEFAULT_MEMORY", "spark_session"]
-
 DEFAULT_MASTER: Final = "local[*]"
 #: Heap of the one Java process in local mode. Ten million deliveries need less (`benchmarks/report_scale.py`), and a
 #: machine that also runs the broker can spare it.

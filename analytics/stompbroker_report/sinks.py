@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["Results", "delete_before"]
-
 _UNFINISHED: Final = ".unfinished"
 _REPLACED: Final = ".replaced"
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from stompbroker_report.errors import Cause, ReportError
 from stompbroker_report.java import find_java_home
 
-__all__ = ["environment", "program"]
-
 
 def program() -> Path:
     """The `spark-class` script.

@@ -18,8 +18,6 @@ from stompbroker_report.errors import Cause, ReportError, first_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["spark_failures"]
-
 #: Part of Spark's message if a file's footer is intact and something before it is not.
 _UNREADABLE: Final = re.compile(r"Encountered error while reading file (?:file://)?(\S+?)\.?\s")
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["tables_of"]
-
 _COMPARED = (Level.DAY, Level.TOPIC, Level.SUBSCRIPTION)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_LENGTH", "shortened", "visible"]
-
 #: Characters of a name in a table; the whole of it is in `report.json`.
 MAX_LENGTH: Final = 80
 

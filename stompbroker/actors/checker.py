@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from stompbroker.journal import Health
     from stompbroker.storage import Store
 
-__all__ = ["run"]
-
 #: How long it rests after each step, as a multiple of the step's time.
 REST: Final = 4
 #: Lost messages reported for a topic; the rest of the topic is not checked.

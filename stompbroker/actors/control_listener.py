@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stompbroker.control import Control
     from stompbroker.log_throttle import LogThrottle
 
-__all__ = ["run"]
-
 #: Longest request.
 MAX_REQUEST_BYTES: Final = 64 * 1024
 #: Connections that are answered at the same time.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Consumer, ReadyQueue, Registry, Topic, Waiting
     from stompbroker.sessions import Dispatch
 
-__all__ = ["run"]
-
 #: Redeliveries handled between two checkpoints; each takes 1 µs, and more if it is given up.
 DUE_PER_TURN: Final = 128
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.ledger import Exports, Rounds
 
-__all__ = ["Lake", "run"]
-
 #: How long the process may take before it counts as hanging, in seconds. A file takes a second or two.
 PATIENCE_S: Final = 3600.0
 #: Pause between two portions of deleted batches, in seconds; each keeps the store busy for a millisecond or two.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Registry, Topic
     from stompbroker.transport import Traffic
 
-__all__ = ["run", "take_over_cycles"]
-
 #: Time between two rounds, in seconds.
 ROUND_S: Final = 1.0
 #: Seconds between two searches for reference cycles in quiet and in busy times; and how long a search should take:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from stompbroker.journal import Formed, Health, StoreJournal, StoreWriter
     from stompbroker.sessions import Dispatch
 
-__all__ = ["run"]
-
 #: How long batches are formed and units completed between two checkpoints.
 SLICE_S: Final = 0.001
 #: How long to wait before trying a failing store again: at first, and at most.

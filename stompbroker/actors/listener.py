@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompbroker.log_throttle import LogThrottle
     from stompbroker.transport import TcpListener, Transport
 
-__all__ = ["run"]
-
 #: How long telling a client that there is no room may take, in seconds.
 REFUSAL_S: Final = 1.0
 #: How many are told at the same time. The connections of all others are just closed.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from stompbroker.counting import LoopGauge
     from stompbroker.sessions import SessionTimers
 
-__all__ = ["run"]
-
 #: Sessions handled between two checkpoints; each takes a few microseconds.
 SESSIONS_PER_TURN: Final = 256
 

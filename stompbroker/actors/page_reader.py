@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompbroker.journal import Health
     from stompbroker.storage import Store
 
-__all__ = ["run"]
-
 #: How long to wait before trying a failing store again, in seconds.
 RETRY_S: Final = 0.5
 #: Pages read in one go: a backlog of many topics is many small pages, and a trip to a thread costs as much as a page.

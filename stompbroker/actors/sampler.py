@@ -9,8 +9,6 @@ import trio
 if TYPE_CHECKING:
     from stompbroker.control import Sampler
 
-__all__ = ["run"]
-
 #: Time between two samples while nobody watches, and while somebody does.
 SELDOM_S: Final = 5.0
 OFTEN_S: Final = 1.0

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompbroker.control import KeptMessages
     from stompbroker.ledger import Exports, Rounds
 
-__all__ = ["run"]
-
 HOUR_NS: Final = 3600 * NANOSECONDS
 #: Records that are packed together; more would delay their batch.
 RECORDS_AT_ONCE: Final = 5_000

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
     from stompbroker.storage import Store, Stretch
 
-__all__ = ["run"]
-
 #: Time between two rounds, in seconds.
 ROUND_S: Final = 5.0
 #: Expired messages in one query and one unit: giving one up takes about 2 µs for every subscription.

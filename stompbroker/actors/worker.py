@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions import Dispatch, Outbox, Session
     from stompbroker.transport import Traffic, Transport
 
-__all__ = ["WorkerContext", "run"]
-
 #: How long a client that is being disconnected may take to read its outbox, in seconds.
 FLUSH_S: Final = 10.0
 #: How often we look whether a client that we do not read from is still there, in seconds.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Failure, Reading, Registry, Topic
     from stompbroker.message import MessageIds
 
-__all__ = ["DeadLetters", "Provenance", "provenance_of", "redriven"]
-
 #: Bytes of letters in one unit, which is completed in one step.
 MAX_UNIT_BYTES: Final = 256 * 1024
 #: Delay before the next try while the gate is closed, and after the store has refused a letter.

@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.settled import Settled
     from stompbroker.message import Message
 
-__all__ = [
-    "Appended",
-    "Created",
-    "Effect",
-    "PendingDeliveries",
-    "Purged",
-    "Removed",
-    "SetAside",
-    "SettledDeliveries",
-    "claim_refused",
-    "claim_settled",
-]
-
 
 class Effect:
     __slots__ = ()

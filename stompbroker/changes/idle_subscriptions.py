@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.delivery import Registry, Subscription
 
-__all__ = ["warn_or_delete_idle"]
-
 log = structlog.get_logger()
 
 

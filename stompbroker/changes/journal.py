@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from stompbroker.changes.unit import Unit
     from stompbroker.clock import Clock
 
-__all__ = ["Journal", "JournalStatistics", "MemoryJournal", "StoreState"]
-
 
 @final
 class StoreState(Enum):

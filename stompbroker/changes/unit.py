@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Consumer, Reading, Subscription
     from stompbroker.signals import Signal
 
-__all__ = ["Answer", "Decision", "Lane", "Unit", "Verdict"]
-
 
 @final
 class Verdict(Enum):

@@ -3,8 +3,6 @@
 from stompbroker.cli.options import ConfigOption, JsonOption
 from stompbroker.cli.terminal import print_uncut, say_json, table_of
 
-__all__ = ["config"]
-
 
 def config(config_file: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show every setting: its value, where the value came from, and what it is for.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-__all__ = ["ControlClient", "ControlRefused", "NoBroker", "ask", "connect"]
-
 #: A busy broker answers within milliseconds; one that takes this long, in seconds, hangs.
 ANSWER_TIMEOUT_S = 10.0
 #: The same for methods that search all that is stored, or write files: many, if the lake was away for a while.

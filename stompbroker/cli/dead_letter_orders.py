@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["Move", "Selection", "carry_out", "find_letters", "skipped_lines"]
-
 #: Letters in one answer: the most the broker gives.
 PAGE = 1_000
 

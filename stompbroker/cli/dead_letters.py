@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from stompbroker.cli.dead_letter_orders import Selection
 
-__all__ = ["commands", "letter_lines", "letter_table"]
-
 #: Bytes shown of a body that is not text: 64 lines.
 SHOWN_BINARY_BYTES = 1_024
 _BYTES_A_LINE = 16

@@ -15,8 +15,6 @@ from stompbroker.cli.terminal import say, say_json
 from stompbroker.cli.wording import counted, duration, in_one_piece, labelled, moment, relative, size
 from stompbroker.visible_text import readable, visible
 
-__all__ = ["biggest_first", "commands", "explanation"]
-
 #: Topics in one answer. The broker counts the stored messages of each, and must answer before the timeout.
 PAGE = 20
 

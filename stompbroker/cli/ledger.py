@@ -10,8 +10,6 @@ from stompbroker.cli.outcome import CommandFailed, run
 from stompbroker.cli.terminal import say, say_json
 from stompbroker.cli.wording import counted, to_the_second
 
-__all__ = ["commands"]
-
 commands = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
 

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from stompbroker.cli.options import ConfigOption, DatabaseOption, DataOption
 from stompbroker.cli.terminal import say
 
-__all__ = ["migrate"]
-
 
 def migrate(database: DatabaseOption = None, data: DataOption = None, config: ConfigOption = None) -> None:
     """Bring the schema of the database to the newest version.

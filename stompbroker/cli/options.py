@@ -8,22 +8,6 @@ import typer
 if TYPE_CHECKING:
     from stompbroker.delivery import Pattern
 
-__all__ = [
-    "ConfigOption",
-    "DataOption",
-    "DatabaseOption",
-    "HeaderOption",
-    "HostOption",
-    "JsonOption",
-    "PortOption",
-    "broker_address",
-    "data_directory",
-    "read_headers",
-    "read_origin",
-    "read_topic",
-    "require_utf8",
-]
-
 HostOption = Annotated[
     str | None, typer.Option("--host", help="Host of the broker.", show_default="from the settings, 127.0.0.1")
 ]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-__all__ = ["CommandFailed", "ExitCode", "ask_broker", "require_consent", "run", "sentences", "stopped_by_signal"]
-
 T = TypeVar("T")
 
 

@@ -23,8 +23,6 @@ from stompbroker.stomp import render_frame
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-__all__ = ["Publication", "Summary", "publish_all", "repeated", "typed_lines"]
-
 #: Messages sent and not confirmed yet. Enough to keep a connection busy over 10 ms of latency at 100,000 a second.
 MAX_UNCONFIRMED = 1_000
 

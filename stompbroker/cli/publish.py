@@ -19,8 +19,6 @@ from stompbroker.cli.options import (
 from stompbroker.cli.outcome import run
 from stompbroker.cli.terminal import say, say_json
 
-__all__ = ["publish"]
-
 #: Fewer messages than this are sent before a progress bar can be read, unless their rate is limited.
 PROGRESS_FROM_COUNT = 10_000
 

@@ -27,8 +27,6 @@ from stompbroker.visible_text import readable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["Reception", "choose_format", "receive_all"]
-
 _SUBSCRIPTION_ID = "1"
 _SUBSCRIBE_RECEIPT = "subscribe"
 

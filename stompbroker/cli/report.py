@@ -25,8 +25,6 @@ from stompbroker.errors import OperatorError
 if TYPE_CHECKING:
     from stompbroker_report.content import ReportContent
 
-__all__ = ["has_report_of", "next_start", "report"]
-
 #: Dates of one run. All of them go through Spark in one pass.
 MAX_DATES = 366
 

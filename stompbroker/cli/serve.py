@@ -16,9 +16,6 @@ from stompbroker.cli.terminal import say
 if TYPE_CHECKING:
     from stompbroker.transport import Endpoint
 
-__all__ = ["announce", "serve"]
-
-
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.", show_default="127.0.0.1")]
 PortOption = Annotated[
     int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes any free one.", show_default="61613")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from stompbroker.cli.control_client import ControlClient
     from stompbroker.cli.terminal import Columns
 
-__all__ = ["ask_for_statistics", "overview", "stats", "top"]
-
 #: Entries of each kind with --json: the most the broker gives in one answer.
 MAX_ENTRIES = 1_000
 

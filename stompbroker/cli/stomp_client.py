@@ -20,8 +20,6 @@ from stompbroker.visible_text import readable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["DISCONNECT_RECEIPT", "StompClient", "connect", "render_disconnect"]
-
 #: Time for the connection, and then for CONNECTED, in seconds. A broker answers at once; a firewall may never.
 CONNECT_TIMEOUT_S = 10.0
 

@@ -16,8 +16,6 @@ from stompbroker.cli.options import (
 )
 from stompbroker.cli.outcome import run
 
-__all__ = ["AckMode", "subscribe"]
-
 #: Always the same, so that the same command resumes its subscription.
 DEFAULT_CLIENT_ID = "stompbroker-cli"
 

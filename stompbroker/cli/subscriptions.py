@@ -19,8 +19,6 @@ from stompbroker.visible_text import readable, visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["commands", "near", "subscription_table"]
-
 #: Subscriptions in one answer: the most the broker gives.
 PAGE = 1_000
 

@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     #: Heading → what stands below it for one entry.
     Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
 
-__all__ = [
-    "as_json",
-    "ask",
-    "complain",
-    "counts",
-    "open_console",
-    "print_uncut",
-    "progress_bar",
-    "say",
-    "say_json",
-    "shown",
-    "table_of",
-]
-
 #: Wider than any row: the longest names are a few hundred characters.
 MAX_WIDTH = 1_000_000
 

@@ -15,8 +15,6 @@ from stompbroker.visible_text import readable, visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["place", "progress_table", "trace"]
-
 _DEAD_LETTERS = "DLQ."
 
 

@@ -14,8 +14,6 @@ from stompbroker.visible_text import readable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["counted", "duration", "in_one_piece", "labelled", "moment", "relative", "size", "to_the_second"]
-
 #: A blank at which no line is broken. `readable` lets none through, so each one is ours.
 _UNBREAKABLE = "\xa0"
 

@@ -34,8 +34,6 @@ from stompbroker.ids import Offset
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Claimed", "Cursor", "Settlement"]
-
 
 class Settlement(NamedTuple):
     """How many offsets a settling took out of each state; the rest of its range was settled before."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from stompbroker.message import Message
 
-__all__ = ["Log"]
-
 #: Messages in a segment. Dropping from its front moves the rest, so it is short; a read ends at its end, so not too
 #: short.
 SEGMENT_MESSAGES: Final = 1024

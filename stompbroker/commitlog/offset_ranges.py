@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["OffsetRanges"]
-
 
 @final
 class OffsetRanges:

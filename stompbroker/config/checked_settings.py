@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from stompbroker.sessions import SessionSettings
 
-__all__ = ["Contradicting", "Settings", "TopicSettings"]
-
 #: A body or a transaction is held whole while it arrives. As a divisor of `memory_limit`: a few clients that send
 #: their largest at the same moment must not fill the budget all connections live on.
 LARGEST_PIECE_DIVISOR = 4

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["DataDirectory", "DataDirectoryError", "control_address", "control_socket_path", "hold"]
-
 LOCK_NAME = "broker.lock"
 CONTROL_SOCKET_NAME = "control.sock"
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-__all__ = ["EffectiveSetting", "SettingsError", "effective", "load"]
-
 #: Read from the working directory when no file is given.
 DEFAULT_FILE = Path("stompbroker.toml")
 

@@ -10,17 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = [
-    "EMBEDDED",
-    "EMBEDDED_FILE",
-    "IN_DATA_DIRECTORY",
-    "MEMORY",
-    "lake_place",
-    "read_database",
-    "read_lake",
-    "without_password",
-]
-
 #: The SQLite file in the data directory.
 EMBEDDED = ""
 #: Its name there.

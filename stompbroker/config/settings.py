@@ -22,18 +22,6 @@ from stompbroker.delivery import SlowSubscriber, WhenUsedUp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "ENVIRONMENT_PREFIX",
-    "MIN_TOKEN",
-    "GeneralSettings",
-    "Kind",
-    "LogFormat",
-    "LogLevel",
-    "Source",
-    "SourceKind",
-    "bytes_as_text",
-]
-
 ENVIRONMENT_PREFIX = "STOMPBROKER_"
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4

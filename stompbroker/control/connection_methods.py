@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from stompbroker.control.parts import BrokerParts
     from stompbroker.sessions import Session
 
-__all__ = ["METHODS"]
-
 #: Topics a client publishes to that are listed.
 MAX_SHOWN_TOPICS: Final = 20
 

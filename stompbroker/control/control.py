@@ -21,8 +21,6 @@ from stompbroker.ledger import RoundFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["METHODS", "Control"]
-
 
 @final
 class Control(BrokerParts):

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Topic
     from stompbroker.message import Message
 
-__all__ = ["METHODS"]
-
 #: Letters in one answer, and letters that are redriven or purged in one step.
 MAX_LISTED: Final = 1000
 MAX_CHANGED: Final = 100

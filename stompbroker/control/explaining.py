@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.ids import Offset
     from stompbroker.message import Message
 
-__all__ = ["METHODS", "describe_delivery"]
-
 #: Topics in one answer, and subscriptions that are named for each.
 MAX_TOPICS: Final = 100
 MAX_PINNING: Final = 5

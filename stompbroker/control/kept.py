@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
     from stompbroker.storage import Extent, Store
 
-__all__ = ["KeptMessages", "Place", "stored_messages"]
-
 #: Messages of a log that are searched between two looks at the time.
 STEP_MESSAGES: Final = 200
 #: Places that are looked up in the store before others may ask it.

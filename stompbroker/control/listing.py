@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompbroker.control.looking import Looking
     from stompbroker.control.parts import BrokerParts
 
-__all__ = ["Page", "SortFields", "TopN", "described", "list_params", "take_page"]
-
 MAX_LIMIT: Final = 1000
 DEFAULT_LIMIT: Final = 100
 #: Rows between two looks at the time.

@@ -15,8 +15,6 @@ import trio
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Look", "Looking"]
-
 #: Duration of a step. A message passes through three tasks, and may meet a step before each.
 STEP_S: Final = 0.0003
 #: Pause between two steps of a background look.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions import Session
     from stompbroker.storage import Store
 
-__all__ = ["BrokerParts", "LedgerParts"]
-
 
 @final
 @dataclass(frozen=True, slots=True)

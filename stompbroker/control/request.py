@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stompbroker.changes import Effect, Journal
     from stompbroker.delivery import Pattern
 
-__all__ = ["ControlError", "Method", "NotFound", "Param", "Unavailable", "make_durable", "named_topic"]
-
 #: Larger than any offset or connection number.
 MAX_NUMBER: Final = 1 << 62
 #: Characters that are repeated of a wrong value.

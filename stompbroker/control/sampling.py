@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions import Session
 
-__all__ = ["COUNTERS", "Flow", "Sample", "Sampler", "counters_of"]
-
 #: How old counts may be; and how old while the next sample is being taken, or will be within a second.
 RECENT_NS: Final = NANOSECONDS
 EXPECTED_NS: Final = 2 * NANOSECONDS

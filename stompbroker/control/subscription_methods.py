@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from stompbroker.control.parts import BrokerParts
     from stompbroker.delivery import Reading, Subscription
 
-__all__ = ["METHODS"]
-
 #: Unsettled messages, and topics, that are listed with one subscription.
 MAX_UNSETTLED: Final = 100
 MAX_TOPICS: Final = 100

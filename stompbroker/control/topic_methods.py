@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from stompbroker.control.parts import BrokerParts
     from stompbroker.delivery import Reading, Topic
 
-__all__ = ["METHODS", "reading_numbers"]
-
 #: Subscriptions and publishers that are named with one topic.
 MAX_NAMED: Final = 100
 _SORT_FIELDS: Final[SortFields[Topic]] = {

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.settled import Party
     from stompbroker.message import Message
 
-__all__ = ["Unrecorded", "account_of"]
-
 
 class Accountable(Protocol):
     """What is known of the messages of a reading."""

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.reading import Reading
 
-__all__ = [
-    "acknowledged",
-    "count_in_flight_between",
-    "defer",
-    "defer_settling",
-    "pass_deadline",
-    "refused",
-    "repeat_deferred",
-    "set_aside",
-    "settle",
-    "split_pending",
-]
-
 # Which messages are meant --------------------------------------------------------------------------------------------
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
 
-__all__ = ["append", "disconnect_slowest", "try_to_unblock"]
-
 #: A blocked topic takes messages again when its window is filled no more than this, so that it does not flutter.
 UNBLOCK_SHARE: Final = 0.75
 

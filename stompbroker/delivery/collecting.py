@@ -15,8 +15,6 @@ from stompbroker.ids import Offset
 if TYPE_CHECKING:
     from stompbroker.delivery.topic import Topic
 
-__all__ = ["collect", "collectable_up_to", "find_between_holes", "is_unused", "note_collected", "settled_floor"]
-
 #: Settled messages above the ack floor before looking whether everybody has settled them is worth it; and the most
 #: ranges that are looked at: with more of them, the floors have to move first.
 MIN_BETWEEN_HOLES: Final = 100

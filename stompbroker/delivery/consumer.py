@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.delivery.topic import Topic
 
-__all__ = ["Consumer", "Credit", "Unanswered"]
-
 #: The most messages that are handed to a sink at once: the unit of fairness between consumers.
 SLICE_MESSAGES: Final = 512
 #: Readings remembered beyond twice the messages in flight.

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DeliveryPolicy", "DeliveryWishes", "WhenUsedUp"]
-
 _NS_PER_MS: Final = 1_000_000
 #: Odd factors that spread seeds and attempts over 32 bits.
 _SPREAD_BY_SEED, _SPREAD_BY_ATTEMPT, _SPREAD_BITS = 0x9E3779B1, 0x85EBCA77, 32

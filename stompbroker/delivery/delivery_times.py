@@ -10,8 +10,6 @@ from typing import final
 from stompbroker.clock import NANOSECONDS
 from stompbroker.counting import SECONDS_BOUNDS, Histogram
 
-__all__ = ["DeliveryTimes"]
-
 
 @final
 class DeliveryTimes:

@@ -18,18 +18,6 @@ from typing import Final, final
 
 from stompbroker.errors import InvalidDestination, shorten
 
-__all__ = [
-    "ANY_NUMBER",
-    "ANY_ONE",
-    "DEAD_LETTERS",
-    "DestinationKind",
-    "Pattern",
-    "key_of",
-    "parse_pattern",
-    "parse_shown_topic",
-    "parse_topic_name",
-]
-
 #: Bytes of UTF-8 in a name, separators included.
 MAX_NAME_BYTES: Final = 255
 #: Segments in a name or pattern; bounds the work of matching.

@@ -13,8 +13,6 @@ from stompbroker.ids import DeliveryNumber
 if TYPE_CHECKING:
     from stompbroker.delivery.delivery_policy import DeliveryPolicy
 
-__all__ = ["Failing", "Failure", "Refusal"]
-
 NO_NUMBER: Final = DeliveryNumber(0)
 
 

@@ -10,8 +10,6 @@ from typing import final
 
 from stompbroker.signals import Signal
 
-__all__ = ["Gate"]
-
 
 @final
 class Gate:

@@ -10,8 +10,6 @@ from typing import NamedTuple, final
 
 from stompbroker.visible_text import visible
 
-__all__ = ["Identity", "IdentityKind"]
-
 
 @final
 class IdentityKind(Enum):

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from stompbroker.commitlog import Cursor
 
-__all__ = ["Owners"]
-
 
 def _nobody() -> None:
     """A weak reference to nobody."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stompbroker.commitlog import Log
     from stompbroker.memory_budget import MemoryBudget
 
-__all__ = ["PAGE_MESSAGES", "PageRequest", "Pages"]
-
 #: Offsets in a page, and so the most messages.
 PAGE_MESSAGES: Final = 1000
 #: All pages together may have the memory limit divided by this, but at least MIN_BYTES: enough for a few readers.

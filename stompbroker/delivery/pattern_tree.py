@@ -10,8 +10,6 @@ from typing import Generic, TypeVar, final
 
 from stompbroker.delivery.destination import ANY_NUMBER, ANY_ONE, DEAD_LETTERS, DestinationKind, Pattern
 
-__all__ = ["PatternTree"]
-
 Value = TypeVar("Value")
 
 

@@ -14,8 +14,6 @@ from stompbroker.delivery.delivery_policy import DeliveryPolicy
 if TYPE_CHECKING:
     from stompbroker.delivery.destination import Pattern
 
-__all__ = ["IdlePolicy", "Retention", "SlowSubscriber", "TopicPolicies", "TopicPolicy"]
-
 
 @final
 class SlowSubscriber(Enum):

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from stompbroker.commitlog import Cursor
 
-__all__ = ["ReadingQueue", "ReadyQueue"]
-
 
 class Listed(Protocol):
     listed_in: object

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
 
-__all__ = ["Found", "Reading", "Waiting"]
-
 
 class Found(NamedTuple):
     """What is at an offset: a message, or nothing. Not known if the store has to be asked first."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.settled import Party
     from stompbroker.message import Message
 
-__all__ = ["Records"]
-
 #: Records a second of what transient subscribers acknowledge or refuse, and of what is merely sent to them.
 ANSWERED_PER_S: Final = 1000
 SENT_PER_S: Final = 100

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.sent_runs import Part
 
-__all__ = [
-    "become_due",
-    "failures_after",
-    "note_lost",
-    "restore_failure",
-    "schedule_again",
-    "set_aside",
-    "set_aside_claimed",
-]
-
 
 def set_aside(part: Part[Reading], refusal: Refusal, *, holder: Consumer | None) -> int:
     """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight to `holder`,

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.memory_budget import MemoryBudget
 
-__all__ = ["Leaving", "Registry"]
-
 
 @final
 class Leaving(Enum):

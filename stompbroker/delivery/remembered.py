@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message import Message
 
-__all__ = ["Remembered", "offsets_between"]
-
 
 @final
 class Remembered:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from stompbroker.ids import Offset
 
-__all__ = ["Replay"]
-
 
 class Replay(NamedTuple):
     #: The first offset that is read.

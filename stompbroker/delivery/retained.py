@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.policy import Retention
     from stompbroker.message import Message
 
-__all__ = ["Mark", "Retained"]
-
 #: The least number of marks for what is retained, and the most that one mark counts.
 MARKS: Final = 64
 MAX_MARK_MESSAGES: Final = 1_000

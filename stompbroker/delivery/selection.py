@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from stompbroker.commitlog import Log
     from stompbroker.message import Message, Origin
 
-__all__ = ["Selection"]
-
 _origin_of: Final = attrgetter("origin")
 
 

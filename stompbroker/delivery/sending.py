@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
 
-__all__ = ["deliver_slice"]
-
 #: The most bytes that are handed to a sink at once, beside SLICE_MESSAGES.
 SLICE_BYTES: Final = 256 * 1024
 #: The same for what goes again, which is looked at message by message.

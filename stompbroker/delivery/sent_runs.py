@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompbroker.commitlog import Cursor
     from stompbroker.message import Message
 
-__all__ = ["Part", "Run", "SentRuns"]
-
 #: Entries are cleared when there are this many beyond twice what was left after the last clearing.
 SLACK: Final = 64
 #: Beyond so many runs, those are forgotten whose messages have all been sent again since; a late answer to one of them

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from stompbroker.ids import Offset
     from stompbroker.message import Message
 
-__all__ = ["NOWHERE", "Deliveries", "Sink"]
-
 
 class Deliveries(NamedTuple):
     """Messages of one topic in a row, to be delivered under the numbers from `first_number` on."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.topic import Topic
     from stompbroker.ids import ConnectionId
 
-__all__ = ["AckMode", "Counters", "Durability", "Subscription"]
-
 NO_WISHES: Final = DeliveryWishes({})
 
 

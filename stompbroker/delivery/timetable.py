@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from stompbroker.signals import Signal
 
-__all__ = ["Timetable"]
-
 #: Pointless entries are cleared out when there are this many beyond twice what was left after the last clearing.
 SLACK: Final = 1024
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from stompbroker.ids import ConnectionId
     from stompbroker.memory_budget import MemoryBudget
 
-__all__ = ["Topic", "TopicContext"]
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,6 @@ from typing import Final, Generic, TypeVar, final
 
 from stompbroker.signals import Signal
 
-__all__ = ["Unsaved"]
-
 #: Deliveries that may be settled before their cursors are written at once.
 MANY_RECORDS: Final = 500
 

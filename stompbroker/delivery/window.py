@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message import Message
 
-__all__ = ["Window"]
-
 #: The window of each topic while memory is tight.
 TIGHT_WINDOW_BYTES: Final = 64 * 1024
 #: A log is trimmed when it has doubled since the last time, but not below these.

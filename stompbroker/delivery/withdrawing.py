@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stompbroker.ids import Offset
     from stompbroker.message import Message
 
-__all__ = ["discard", "expire", "expire_oldest", "move_to", "purge", "skip"]
-
 #: Expired messages that are dropped from a log at one look.
 EXPIRED_PER_LOOK: Final = 500
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from stompbroker.journal.health import Health
     from stompbroker.memory_budget import MemoryBudget
 
-__all__ = ["Backlog"]
-
 #: Charged for a unit beside its messages: receipts, answers, the objects around them.
 UNIT_OVERHEAD_BYTES: Final = 2048
 #: What may wait to be written before publishers to stored topics are held back, and when they go on.

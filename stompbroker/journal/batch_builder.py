@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from stompbroker.journal.rows import Numbers
     from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
 
-__all__ = ["Formed"]
-
 
 @final
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.settled import Account
     from stompbroker.storage import Batch
 
-__all__ = [
-    "FAILURES_BESIDE",
-    "FAILURES_IDLE",
-    "MAX_DELETED",
-    "add_collected",
-    "add_deleted_since",
-    "add_moved_since",
-    "add_unsaved",
-    "find_positions",
-]
-
 #: Messages deleted in one batch, at most.
 MAX_DELETED: Final = 5_000
 #: Fewer than this of one topic, and between two unsettled messages, are left until the journal is idle.

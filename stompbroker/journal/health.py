@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.storage import Batch
 
-__all__ = ["Health", "WriteGauge"]
-
 #: Publishers go on when there is this much more room than the mark at which they were stopped.
 ROOM_MARGIN: Final = 1.1
 #: Damages that are told one by one. One beyond that is counted each time it is met.

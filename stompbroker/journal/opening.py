@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-__all__ = ["OpenedStore", "own_store"]
-
 #: How long a thread may run Python before another gets its turn. With the usual 5 ms each return of the journal's
 #: thread from the database waits that long for a busy event loop (a batch of 500 rows: 18 against 147 µs a row).
 SWITCH_INTERVAL_S: Final = 0.0005

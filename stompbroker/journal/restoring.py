@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from stompbroker.ids import Offset
     from stompbroker.storage import CursorRow, Kept, RedeliveryRow, SubscriptionRow
 
-__all__ = ["restore"]
-
 
 def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
     subscriptions = {row.id: _subscription(row, now_ns) for row in kept.subscriptions}

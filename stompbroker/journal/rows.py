@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.outcome import Outcome
     from stompbroker.storage import Batch
 
-__all__ = [
-    "ATTACHED",
-    "Numbers",
-    "accounts_of_removed",
-    "add_topic",
-    "cursor_row",
-    "ledger_rows",
-    "read_wishes",
-    "redelivery_key",
-    "redelivery_row",
-    "subscription_row",
-]
-
 #: `last_seen_at_ns` while a client is attached, later than every time: a killed broker has seen it until the end.
 ATTACHED: Final = 1 << 62
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.settled import Account
     from stompbroker.memory_budget import MemoryBudget
 
-__all__ = ["StoreJournal"]
-
 #: Coalescing delay: how long acknowledgements without a receipt wait for other changes before they are written.
 LAZY_S: Final = 0.05
 LAZY_NS: Final = int(LAZY_S * NANOSECONDS)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage import Batch, Encoded, Store, WritingProcess
 
-__all__ = ["StoreWriter", "Written"]
-
 #: Messages and ledger records that are encoded in the event loop, not in a thread: about 1 µs each.
 FEW: Final = 500
 #: Parts of a question given to the kernel at once: Linux takes no more.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["Behind", "backlog"]
-
 _MICROSECOND_NS: Final = 1000
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.settled import Account
     from stompbroker.message import Message
 
-__all__ = ["FairCopy", "draft"]
-
 #: What is kept of a tail: its first line, which is the message id, and whatever follows. Message ids are shorter.
 _HEAD_BYTES: Final = 64
 _ID_START: Final = len(b"message-id:")

@@ -14,8 +14,6 @@ from stompbroker.storage import ExportRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ExportOrder", "FileWritten"]
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.lake import Lake
     from stompbroker.storage import ExportRow
 
-__all__ = ["ExitCode", "carry_out"]
-
 #: Added to the niceness of the broker: clients come first.
 NICENESS: Final = 10
 #: A row group is written when it has so many records, or bytes in memory. Larger ones are read no quicker.

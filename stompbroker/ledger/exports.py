@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.lake import Kind
     from stompbroker.storage import Batch, Gathered
 
-__all__ = ["Exports", "Waiting", "day_of"]
-
 #: Batches that are deleted at once: so many bytes, or so many of them, take 1 to 2 ms.
 PORTION_BYTES: Final = 512 * 1024
 PORTION_BATCHES: Final = 1000

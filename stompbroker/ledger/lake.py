@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     import pyarrow.fs
 
-__all__ = ["COMPLETE_UNTIL", "Kind", "Lake", "LocalLake", "open_lake", "partition"]
-
 COMPLETE_UNTIL: Final = "_complete_until.json"
 #: Tables that a report makes.
 MARTS: Final = "marts"

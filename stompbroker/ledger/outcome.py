@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import final
 
-__all__ = ["Outcome"]
-
 
 @final
 class Outcome(Enum):

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["BrokenPayload", "Payload", "pack", "pack_draft", "unpack"]
-
 _HEAD: Final = struct.Struct("<BII")
 #: The versions of drafts. Short ones are not compressed: that takes 25 µs, a tenth of what a durable message that comes
 #: alone costs.

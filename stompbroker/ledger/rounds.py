@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.ledger.exports import Exports
 
-__all__ = ["Round", "RoundFailed", "RoundResult", "RoundStatistics", "Rounds"]
-
 #: What is there now is complete up to this long ago: a delivery is settled at the time that its step began.
 MARGIN_NS: Final = NANOSECONDS
 #: How long to wait after a round that failed: at first, and at most.

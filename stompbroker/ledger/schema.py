@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from stompbroker.ledger.lake import Kind
 
-__all__ = ["BACKLOG", "DELIVERIES", "SCHEMAS"]
-
 #: Parquet readers disagree about nanoseconds, and Spark refuses them.
 _TIME: Final = pa.timestamp("us", tz="UTC")
 #: Null, or not there, in files of older releases, which only knew topics.

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from stompbroker.ledger.outcome import Outcome
     from stompbroker.message import Message
 
-__all__ = ["Account", "Party", "Settled"]
-
 
 class Settled(NamedTuple):
     """A run of messages that were settled for one subscription at one time and in one way."""

@@ -19,8 +19,6 @@ from stompbroker.management.responses import Problem
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
-__all__ = ["Access", "is_loopback"]
-
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 #: No token is needed here: nothing there tells what the broker holds.
 _OPEN_PATHS: Final = ("/health/", "/static/")

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from stompbroker.control import Control, Param
     from stompbroker.management.endpoints import Endpoint
 
-__all__ = ["API", "MAX_BODY_BYTES", "api_routes", "read_query"]
-
 API: Final = "/api/v1"
 #: A body holds a few fields.
 MAX_BODY_BYTES: Final = 16 * 1024

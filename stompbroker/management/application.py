@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     _Channel: TypeAlias = tuple[trio.MemorySendChannel[Message], trio.MemoryReceiveChannel[Message]]
 
-__all__ = ["make_application"]
-
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 #: The page loads nothing from anywhere else, and no other page may embed it.
 _SECURITY_HEADERS: Final = [

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from stompbroker.control import Param
 
-__all__ = ["ENDPOINTS", "Endpoint"]
-
 #: For the command line only: exact counts cost every time, and a browser does not count before it moves letters.
 _NOT_OVER_HTTP: Final = frozenset({"exact", "up_to"})
 

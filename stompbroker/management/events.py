@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from stompbroker.control import Control
 
-__all__ = ["Events"]
-
 #: Streams at the same time.
 MAX_STREAMS: Final = 256
 INTERVAL_S: Final = 1.0

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from stompbroker.control import BrokerParts, Control, Looking, Sample
     from stompbroker.counting import Histogram
 
-__all__ = ["render_metrics"]
-
 #: Topics, and subscriptions, with a label of their own.
 MAX_NAMED: Final = 100
 OTHER: Final = "other"

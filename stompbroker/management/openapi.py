@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from stompbroker.control import Param
     from stompbroker.management.endpoints import Endpoint
 
-__all__ = ["openapi_document", "readable_page"]
-
 
 def openapi_document() -> dict[str, Any]:
     schemas: dict[str, Any] = {"Problem": Problem.model_json_schema()}

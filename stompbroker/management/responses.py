@@ -17,8 +17,6 @@ from stompbroker.control import ControlError, NotFound, Unavailable
 if TYPE_CHECKING:
     from stompbroker.control import Looking
 
-__all__ = ["PROBLEM_TYPE", "Problem", "as_json", "as_json_in_steps"]
-
 #: Entries written between two looks at the time; a list of no more is written at once.
 STEP_ENTRIES: Final = 20
 PROBLEM_TYPE: Final = "application/problem+json"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from stompbroker.control import Control
     from stompbroker.log_throttle import LogThrottle
 
-__all__ = ["Management", "open_management"]
-
 #: Connections at the same time: event streams, and as many others.
 MAX_CONNECTIONS: Final = 512
 #: How long a client may take for what is sent at once, which is at most a few hundred kilobytes.

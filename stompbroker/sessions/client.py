@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from stompbroker.ids import ConnectionId
     from stompbroker.message import MessageIds
 
-__all__ = ["Client"]
-
 #: Most topics that a connection is listed as a publisher of, for operators.
 MAX_NOTED: Final = 1000
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame
 
-__all__ = ["Commands"]
-
 
 class _HeldBack(Exception):
     """A frame has to wait; `held_by` says for what."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Consumer
     from stompbroker.message import MessageIds
 
-__all__ = ["Consumers", "Named"]
-
 
 class Named(NamedTuple):
     """One delivery, as an ACK or NACK named it."""

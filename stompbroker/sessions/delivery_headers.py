@@ -24,8 +24,6 @@ from stompbroker.sessions.header_values import choice, decimal_number, malformed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["read_ordering", "read_refusal", "read_wishes"]
-
 _NS_PER_MS: Final = 1_000_000
 _DAY_MS: Final = 86_400_000
 #: A longer wait is a typing mistake.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Consumer, ReadyQueue, Topic
     from stompbroker.sessions.outbox import FlushQueue
 
-__all__ = ["Dispatch"]
-
 #: How long slices are handed out in one turn. One slice takes 0.1 to 0.5 ms.
 TURN_S: Final = 0.001
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions.consumers import Named
     from stompbroker.stomp import Frame, Limits
 
-__all__ = ["Transaction", "Transactions", "UnitBuilder"]
-
 
 @final
 @dataclass(slots=True, eq=False)

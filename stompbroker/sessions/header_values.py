@@ -12,8 +12,6 @@ from typing import Final, TypeVar
 
 from stompbroker.errors import PeerViolation, shorten
 
-__all__ = ["check_name", "choice", "decimal_number", "malformed", "refuse_nul", "shown", "truth", "whole_number"]
-
 #: Bytes of UTF-8 in a client id or a name: they are kept, indexed and typed by people.
 MAX_NAME_BYTES: Final = 255
 #: Characters of a wrong value that are repeated: what is allowed stands after it and must not be cut off.

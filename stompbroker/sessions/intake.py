@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions.outbox import Outbox
     from stompbroker.stomp import Frame
 
-__all__ = ["Intake", "Parking"]
-
 #: Bytes a connection may park while the memory budget is tight: parked frames of many connections can cause that.
 MAX_TIGHT_BYTES: Final = 32 * 1024
 #: Bytes of one client in the journal before no more is read from it. A few chunks, so that the next batch fills while

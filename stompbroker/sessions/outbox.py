@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from stompbroker.memory_budget import MemoryBudget
 
-__all__ = ["FlushQueue", "Outbox"]
-
 #: Bytes after which no more deliveries are made. Twice a slice keeps the writer busy while the next one is rendered.
 MAX_OUTBOX_BYTES: Final = 512 * 1024
 #: The same while the memory budget is tight.

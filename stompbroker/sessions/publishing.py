@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Head, SendRun
 
-__all__ = ["Lifetime", "Publishing", "SendPlan", "read_lifetime"]
-
 _NS_PER_MS: Final = 1_000_000
 #: 16 digits: some people write "never" as the year 9999, or as one of Java's dates far beyond it.
 _MAX_MS: Final = 10**16 - 1

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame
 
-__all__ = ["SMALL_PARTIAL_BYTES", "Ending", "Session"]
-
 #: While memory is tight, a partial frame above this size has to go on coming.
 SMALL_PARTIAL_BYTES: Final = 64 * 1024
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions.session_timers import SessionTimers
     from stompbroker.stomp import Limits
 
-__all__ = ["RefusalPace", "SessionContext", "SessionSettings"]
-
 #: NACKs a second, over all connections, while other clients wait for the store. One costs about 31 µs in all, so this
 #: is an eighth of the time.
 REFUSALS_PER_S: Final = 4_000

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from stompbroker.stomp import HeartBeats
 
-__all__ = ["Liveness", "SessionTimers", "Timed"]
-
 #: Cancelled entries are cleared out when the heap has this many more than twice the live ones.
 SLACK: Final = 64
 #: A heart-beat is sent after this part of the agreed interval without a frame: early enough for a slow network, late

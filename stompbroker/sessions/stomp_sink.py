@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
     from stompbroker.sessions.outbox import Outbox
 
-__all__ = ["StompSink"]
-
 
 @final
 class StompSink(Sink):

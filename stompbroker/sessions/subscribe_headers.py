@@ -35,20 +35,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery import DeliveryWishes, Subscription
     from stompbroker.sessions.session_context import SessionSettings
 
-__all__ = [
-    "DSUB_PREFIX",
-    "Start",
-    "StartKind",
-    "SubscribeRequest",
-    "asks_for_durable",
-    "find_by_name",
-    "is_named",
-    "read_identity",
-    "read_pattern",
-    "read_start",
-    "read_subscribe",
-]
-
 #: Other brokers' headers for the name of a durable subscription.
 _NAMES: Final = ("activemq.subscriptionName", "durable-subscription-name", "durable-subscriber-name")
 _QUEUE_NAME: Final = "x-queue-name"

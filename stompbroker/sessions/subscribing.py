@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.sessions.subscribe_headers import SubscribeRequest
 
-__all__ = ["Subscribing"]
-
 #: How often a subscription may be taken over within that time, from connections that are alive.
 MAX_TAKE_OVERS: Final = 2
 TAKE_OVER_WINDOW_NS: Final = 60 * NANOSECONDS

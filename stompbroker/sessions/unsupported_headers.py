@@ -16,9 +16,6 @@ from stompbroker.sessions.header_values import shown, truth
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["UNSUPPORTED_IN_SEND", "UNSUPPORTED_IN_SUBSCRIBE", "refuse_unsupported"]
-
-
 #: Whether a header with this value asks for what is not there.
 _Asks = Callable[[str, str], bool]
 

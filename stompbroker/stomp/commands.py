@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from stompbroker.stomp.frame import Frame, Head
 
-__all__ = ["State", "check_before_greeting", "check_of", "forbid_body", "next_state"]
-
 
 @final
 class State(Enum):

@@ -19,8 +19,6 @@ from stompbroker.stomp.versions import Version, choose_version
 if TYPE_CHECKING:
     from stompbroker.stomp.frame import Frame, Limits
 
-__all__ = ["MAX_INTERVAL_MS", "Connection", "Greeting", "HeartBeats", "negotiate", "parse_heart_beat"]
-
 #: Largest heart-beat interval accepted, in milliseconds (ten digits are 115 days): more is a mistake.
 MAX_INTERVAL_MS: Final = 9_999_999_999
 

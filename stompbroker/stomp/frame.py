@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-__all__ = ["AnswerRun", "Frame", "Head", "Limits", "SendRun", "weight_bytes"]
-
 #: Memory of a header beside its text: two strings and its place in the dictionary.
 HEADER_OVERHEAD_BYTES: Final = 150
 #: Memory of a frame beside its body and its head.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from stompbroker.stomp.frame import Limits
 
-__all__ = ["MAX_FRAMES_PER_CALL", "FrameReader"]
-
 #: SENDs returned by one call. Other clients wait meanwhile: this many take about 1 ms.
 MAX_FRAMES_PER_CALL: Final = 512
 #: How many SENDs any other frame counts as: applying it takes 20 µs (NACK) to 100 µs (SUBSCRIBE).

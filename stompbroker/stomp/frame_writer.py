@@ -17,22 +17,6 @@ if TYPE_CHECKING:
 
     from stompbroker.errors import PeerViolation
 
-__all__ = [
-    "HEART_BEAT",
-    "LETTER_PREFIX",
-    "NOT_PASSED_THROUGH",
-    "delivery_prefix",
-    "message_tail",
-    "message_tail_template",
-    "render_error",
-    "render_frame",
-    "render_headers",
-    "render_passed_through",
-    "render_receipts",
-    "tail_headers",
-    "translate_tail",
-]
-
 HEART_BEAT: Final = b"\n"
 
 _NEEDS_ESCAPE: Final = re.compile(r"[\r\n:\\]")

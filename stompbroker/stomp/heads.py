@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp.frame import Limits
     from stompbroker.stomp.versions import Version
 
-__all__ = [
-    "LF_SEPARATOR",
-    "MAX_SEPARATOR_BYTES",
-    "PADDING",
-    "RECEIPT",
-    "UNESCAPED_COMMANDS",
-    "HeadMemo",
-    "after_empty_lines",
-    "cut_receipt",
-    "find_head_end",
-    "parse_head",
-    "parse_value",
-]
-
 #: What 1.0 clients pad header values with; other kinds of space are part of the value.
 PADDING: Final = " \t\r"
 #: STOMP 1.2, "Value Encoding": these frames are not escaped, for the sake of 1.0 peers.

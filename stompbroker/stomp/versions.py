@@ -15,8 +15,6 @@ from stompbroker.errors import PeerViolation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Version", "choose_version", "escape", "unescape"]
-
 
 @final
 class Version(Enum):

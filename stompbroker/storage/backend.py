@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.storage.paging import PageLimits, Rows
     from stompbroker.storage.sqlite.checkpoints import Checkpoints
 
-__all__ = ["Backend", "discard"]
-
 
 class Backend(ABC):
     """`where` names the database for people, without password. The defaults are those of a file without a lock."""

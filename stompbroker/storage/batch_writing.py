@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     MessageWriter = Callable[[DBAPICursor, Sequence[MessageRun]], None]
 
-__all__ = ["BatchWriter", "message_insertion", "message_rows"]
-
 _NOT_NEEDED: Final = (gaps.c.topic_id == bindparam("topic_id"), gaps.c.stop <= bindparam("whole_from"))
 _EXPORTED: Final = (
     ledger_batches.c.kind == bindparam("kind"),

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-__all__ = ["REMEDY", "RESTORE", "Failures", "StoreDamaged", "StoreFailing", "StoreRefused", "StoreTaken"]
-
 #: What an operator can do about damage: if the broker does not start, and while it runs.
 RESTORE: Final = "Restore it from one backup, as a whole."
 REMEDY: Final = (

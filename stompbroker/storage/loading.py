@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select, Table
 
-__all__ = ["check_structure", "load"]
-
 #: Batches of the ledger, of which there may be a hundred thousand, are summed up in groups of this many.
 GATHERED_BATCHES: Final = 16
 

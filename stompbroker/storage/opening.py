@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage.batch import ExportRow
 
-__all__ = ["migrate", "open_store", "read_ledger", "recognise"]
-
 #: Names the store of a data directory, so that a lost one is not mistaken for a first start.
 MARKER_NAME: Final = "store.id"
 #: Two processes that migrate one server database wait for each other. Any number that nobody else uses.

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Insert, Update
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-__all__ = ["Fence", "Ownership", "holder_of"]
-
-
 _LOOK: Final = select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch)
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage.backend import Backend
 
-__all__ = ["LEDGER_PAGE_ROWS", "PageLimits", "Rows", "check_batch", "check_ledger", "ledger_page", "read_page"]
-
 #: A page is the unit of reading, sharing and the memory budget.
 MAX_PAGE_ROWS: Final = 1000
 MAX_PAGE_BYTES: Final = 1024 * 1024

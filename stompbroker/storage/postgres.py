@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from stompbroker.storage.batch import MessageRun
     from stompbroker.storage.paging import PageLimits
 
-__all__ = ["PostgresBackend", "migrating_engine", "passwords_in", "reading_engine", "server_url", "shown"]
-
 _ALLOWED: Final = (
     "Give --database postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE for a PostgreSQL server, "
     "or none for the SQLite file stompbroker.db in the data directory."

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Dialect, Executable, Insert, Table
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-__all__ = ["IN_RANGE", "ManyRows", "deletion", "insertion", "text_of", "upsert"]
-
 #: Rows per statement. The largest, with the widest table, has 6,656 parameters: SQLite takes 32,766, PostgreSQL 65,535.
 SIZES: Final = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 #: Conditions joined by OR are planned one by one, so these stay short.

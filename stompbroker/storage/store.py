@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from stompbroker.storage.backend import Backend
     from stompbroker.storage.batch import Batch, Kept
 
-__all__ = ["Store"]
-
 
 @final
 class Store:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage.backend import Backend
 
-__all__ = ["MAX_FOUND", "Expired", "Extent", "Stretch", "Surveys"]
-
 #: Most places of a message that are returned: its own, and a dead letter for each subscription it failed for.
 MAX_FOUND: Final = 100
 

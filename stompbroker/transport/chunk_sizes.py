@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-__all__ = ["FAIR_BYTES", "ChunkSize", "Traffic"]
-
 MIN_BYTES: Final = 4 * 1024
 #: For a connection that is busy alone. More gains nothing: the cost per chunk is small beside that of its frames.
 MAX_BYTES: Final = 256 * 1024

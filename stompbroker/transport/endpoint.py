@@ -12,8 +12,6 @@ from typing import Final, final
 
 from stompbroker.errors import OperatorError, shorten
 
-__all__ = ["Endpoint", "Scheme"]
-
 _POSSIBLE: Final = "Possible is stomp://HOST:PORT, with an IPv6 address in brackets, such as stomp://[::1]:61613."
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://(.*)", re.ASCII | re.DOTALL)

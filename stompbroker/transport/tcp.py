@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 
     from stompbroker.log_throttle import LogThrottle
 
-__all__ = [
-    "TcpListener",
-    "TcpTransport",
-    "accept",
-    "bound_endpoint",
-    "open_listeners",
-    "open_sockets",
-    "raise_descriptor_limit",
-]
-
 #: Connections that may wait to be accepted; a burst of reconnecting clients after a restart fits.
 BACKLOG: Final = 4096
 #: A peer that vanished without a word is noticed after about KEEP_ALIVE_IDLE_S + 3 * KEEP_ALIVE_INTERVAL_S...

@@ -11,8 +11,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["StreamTransport", "Transport"]
-
 #: How long we read and drop what a client sends after our last byte. Closing at once would make the kernel send a
 #: reset, and the client might never read the ERROR frame.
 LINGER_S: Final = 2.0

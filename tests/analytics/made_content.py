@@ -38,19 +38,6 @@ from stompbroker_report.content import (
 )
 from stompbroker_report.measures import Change, DayMeasures, Direction, Measure, Scope
 
-__all__ = [
-    "DATE",
-    "HOSTILE",
-    "busy_day",
-    "durations",
-    "empty_day",
-    "figures",
-    "hour",
-    "outcomes",
-    "quiet_day",
-    "slow",
-]
-
 DATE = date(2026, 11, 15)
 
 #: A name that would end an element, run a script, turn the direction of the text, and be a formula.

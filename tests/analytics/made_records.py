@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DATE", "NOON", "Row", "delivery", "lake_frame", "mart_frame", "rows", "snapshot", "write_lake"]
-
 Row = dict[str, Any]
 
 DATE = date(2026, 11, 15)

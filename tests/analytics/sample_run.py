@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from tests.analytics.made_records import Row
 
-__all__ = ["AFTER", "GENERATED_AT", "QUIET", "SampleRun", "marts", "request_for"]
-
 GENERATED_AT: Final = datetime(2026, 11, 16, 3, tzinfo=UTC)
 #: After the sample's last date: one with a delivery twice, and one on which nothing was settled.
 AFTER: Final = DATE + timedelta(days=1)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["QUICK_JAVA", "Cluster", "running_cluster"]
-
 #: For small frames: every Java compiles little, which is most of what it does in a short life.
 QUICK_JAVA: Final = {"JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 

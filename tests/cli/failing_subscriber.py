@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import RunningBroker
 
-__all__ = ["client_of", "make_letters", "refuse_all"]
-
 
 def client_of(broker: RunningBroker, *, client_id: str = "somebody") -> RawClient:
     return RawClient.connected(Address("127.0.0.1", broker.port), client_id=client_id)

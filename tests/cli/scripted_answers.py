@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "Refused",
-    "ScriptedAnswers",
-    "ScriptedLetters",
-    "ScriptedSubscriptions",
-    "Vanished",
-    "addressed",
-    "letter",
-    "named",
-    "scripted_answers",
-    "scripted_subscriptions",
-]
-
 #: Letters that are looked at for one answer.
 LOOK = 150
 

@@ -6,8 +6,6 @@ import select
 
 import trio
 
-__all__ = ["CONNECTED", "Peer"]
-
 CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:100,1000\n\n\0"
 
 

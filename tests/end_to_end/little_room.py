@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_process import BrokerProcess
 
-__all__ = ["Ballast", "FileSizeLimit", "Room", "mounted_tmpfs"]
-
 _MOUNT_TIMEOUT_S: Final = 10.0
 
 

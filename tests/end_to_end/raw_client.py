@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_process import Address
 
-__all__ = ["TINY_BUFFER_BYTES", "RawClient", "send_frame", "sending"]
-
 #: The smallest receive buffer Linux gives: what does not fit stays with the broker.
 TINY_BUFFER_BYTES: Final = 2304
 _CHUNK_BYTES: Final = 256 * 1024

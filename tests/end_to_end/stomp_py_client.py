@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_process import Address
 
-__all__ = ["VERSIONS", "Inbox", "StompPyClient", "connected"]
-
 VERSIONS: Final = ("1.0", "1.1", "1.2")
 
 #: Heart-beats that may be late.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-__all__ = ["BrokerOnStore", "broker_on"]
-
 
 @final
 class BrokerOnStore(BrokerUnderTest):

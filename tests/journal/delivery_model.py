@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 from stompbroker.delivery import AckMode, Pattern, Refusal, WhenUsedUp, parse_pattern
 
-__all__ = ["MS", "UNSETTLED", "Attempt", "Course", "Expected", "Fate", "Published", "Subscriber", "World"]
-
 #: In nanoseconds.
 MS: Final = 1_000_000
 #: The back-off of every subscriber, in milliseconds: each is twice as long as the one before.

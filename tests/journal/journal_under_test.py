@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from stompbroker.delivery import Topic
 
-__all__ = ["JournalUnderTest", "acknowledgement", "make_lane", "query", "running_journal", "until"]
-
 
 async def until(is_so: Callable[[], object]) -> None:
     """Wait for something that another task or thread will bring about."""

@@ -92,8 +92,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions import Outbox
     from stompbroker.stomp import Frame
 
-__all__ = ["SUBSCRIBERS", "TOPICS", "Attachment", "End", "ModelledBroker"]
-
 E = TypeVar("E", bound="Effect")
 
 #: The last one is nobody's own: it may be removed.

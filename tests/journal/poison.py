@@ -9,8 +9,6 @@ from tests.journal.journal_under_test import query
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["POISON", "refuse_messages", "refuse_redeliveries", "refuse_subscriptions"]
-
 #: No message with this in it can be written, and no subscription of this name.
 POISON: Final = b"poison"
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage import Batch, Store
 
-__all__ = ["WatchedStore", "statements_written", "writing_connections"]
-
 
 def _nothing() -> None:
     """What happens before a call unless a test says otherwise."""

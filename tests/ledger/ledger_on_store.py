@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tests.storage.place import Place
 
-__all__ = ["ENDS", "LedgerOnStore"]
-
 STORE_ID = "1a2b3c4d"
 #: Where a process can be killed, by which function it calls first then.
 ENDS = {

@@ -10,8 +10,6 @@ from tests.ledger.records import unpack_one
 if TYPE_CHECKING:
     from tests.support.broker_under_test import BrokerUnderTest
 
-__all__ = ["recorded"]
-
 
 def recorded(broker: BrokerUnderTest, topic: str) -> list[dict[str, Any]]:
     """The records of a topic, in the order in which they were written."""

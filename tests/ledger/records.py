@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from stompbroker.ledger import Kind
 
-__all__ = ["DAY", "TIME", "backlog_records", "day_number", "deliveries", "unpack_one"]
-
 TIME = datetime(2026, 11, 16, 12, 30, 0, 123456, tzinfo=UTC)
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-__all__ = ["Asker", "asking", "hold_against_model", "served"]
-
 API = "/api/v1"
 _ENDPOINTS = [
     (endpoint.method, re.compile(re.sub(r"{\w+}", "[^/]+", endpoint.path)), endpoint.answer) for endpoint in ENDPOINTS

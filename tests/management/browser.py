@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from tests.support.broker_process import BrokerProcess
 
-__all__ = ["DESKTOP", "PHONE", "Visit", "installed_chromium", "page_address", "running_browser", "visiting"]
-
 #: Width and height in pixels.
 DESKTOP: Final = (1280, 900)
 PHONE: Final = (390, 844)

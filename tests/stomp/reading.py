@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from stompbroker.stomp import Version
 
-__all__ = ["Outcome", "Seen", "connection", "cuts", "flattened", "one_by_one", "outcome", "read_stream", "reader"]
-
 DEFAULT_LIMITS: Final = Limits()
 
 

@@ -17,8 +17,6 @@ from tests.support.patience import HARD_TIMEOUT_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["AtCommit", "CuttingProxy", "cutting_proxy"]
-
 _CHUNK_BYTES: Final = 65536
 
 

@@ -34,20 +34,6 @@ if TYPE_CHECKING:
     from stompbroker.commitlog import Log
     from stompbroker.storage import Store
 
-__all__ = [
-    "Place",
-    "bodies",
-    "current_revision",
-    "cursor",
-    "expiring",
-    "export",
-    "ledger",
-    "publication",
-    "redelivery",
-    "subscription",
-    "topic",
-]
-
 
 @final
 class Place:

@@ -23,8 +23,6 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["SYNCS", "WRITES", "watched"]
-
 SYNCS: Final = ("fsync", "fdatasync")
 WRITES: Final = ("write", "pwrite64", "writev", "pwritev")
 

@@ -9,8 +9,6 @@ from stompbroker.delivery import answering
 if TYPE_CHECKING:
     from stompbroker.delivery import Consumer, Refusal
 
-__all__ = ["acknowledge", "refuse"]
-
 
 def acknowledge(consumer: Consumer, first: int, last: int, now_ns: int = 0) -> None:
     """Settle the deliveries numbered first..last; in `client` mode everything sent before them too."""

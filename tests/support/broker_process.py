@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["Address", "BrokerProcess", "running_broker", "wait_until"]
-
 #: How often a condition that nobody announces is looked at, in seconds.
 LOOK_S: Final = 0.01
 

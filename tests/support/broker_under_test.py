@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from stompbroker.sessions import Session
     from stompbroker.storage import Batch, Store
 
-__all__ = ["BrokerUnderTest", "Client", "running_broker"]
-
 #: Nothing in these tests takes that long, not even on the mock clock.
 PATIENCE_S = 3600.0
 #: How long, in real time, nothing must happen before the page reader's thread is looked at again.

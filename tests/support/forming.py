@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stompbroker.journal import Formed, StoreJournal
 
-__all__ = ["form"]
-
 
 def form(journal: StoreJournal) -> Formed:
     steps = journal.form_in_steps()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from stompbroker.message import Message, Origin
 from stompbroker.stomp import message_tail
 
-__all__ = ["make_message", "make_messages"]
-
 
 def make_message(
     body: bytes = b"body", *, number: int = 1, publisher: str = "publisher", is_persistent: bool = True

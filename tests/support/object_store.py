@@ -23,8 +23,6 @@ from pyarrow import fs
 
 from tests.support.broker_process import wait_until
 
-__all__ = ["Bucket", "new_bucket"]
-
 _PROGRAM: Final = Path(__file__).parents[2] / ".peers" / "object-store" / "bin" / "moto_server"
 _ANNOUNCED: Final = re.compile(r"Running on http://(127\.0\.0\.1:\d+)")
 _REGION: Final = "us-east-1"

@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from stompbroker.storage import Batch
     from tests.support.broker_under_test import BrokerUnderTest
 
-__all__ = [
-    "UpkeepRounds",
-    "begin_in_the_morning",
-    "let_time_pass",
-    "let_wall_clock_go_on",
-    "set_wall_clock",
-    "watch_batches",
-]
-
 #: When tests begin: 2027-01-15 08:10 UTC. Whatever a broker does on the hour or at midnight, it does in those tests
 #: that have it so late, and in no other because of the time at which somebody runs it.
 MORNING_NS: Final = 1_800_000_600 * NANOSECONDS

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["HARD_TIMEOUT_S", "SPARK_TIMEOUT_S"]
-
 #: For any one wait, and for any one command.
 HARD_TIMEOUT_S: Final = 120.0
 #: For one that starts Spark.

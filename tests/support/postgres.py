@@ -38,8 +38,6 @@ from tests.support.patience import HARD_TIMEOUT_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PostgresServer", "installed_binaries", "running_postgres"]
-
 #: How often a condition that nobody announces is looked at, in seconds.
 LOOK_S: Final = 0.01
 

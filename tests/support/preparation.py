@@ -27,8 +27,6 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Final
 
-__all__ = ["LARGEST_ORDER_BYTES", "ONE_THREAD", "Order"]
-
 #: More than an environment and a command line have together in any test.
 LARGEST_ORDER_BYTES: Final = 128 * 1024
 

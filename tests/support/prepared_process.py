@@ -28,9 +28,6 @@ from tests.support.preparation import LARGEST_ORDER_BYTES, ONE_THREAD, Order
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PYTHON", "PreparedProcess", "clean_environment", "run_prepared", "run_program"]
-
-
 #: How every prepared process begins. Warnings are errors in our processes as they are in the tests.
 PYTHON: Final = [sys.executable, "-W", "error"]
 

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import BrokerUnderTest, Client
 
-__all__ = [
-    "MS",
-    "S",
-    "begin_from",
-    "history",
-    "iso",
-    "jump_to",
-    "letters_of",
-    "refuse",
-    "refuse_all",
-    "sleep_until",
-    "subscription_of",
-]
-
 #: In nanoseconds.
 MS: Final = 1_000_000
 S: Final = 1000 * MS

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from stompbroker.errors import PeerViolation
     from stompbroker.memory_budget import MemoryBudget
 
-__all__ = ["ListSink", "frame_sink"]
-
 
 @final
 class ListSink(Sink):

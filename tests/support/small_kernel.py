@@ -8,8 +8,6 @@ from __future__ import annotations
 import errno
 from typing import final
 
-__all__ = ["SmallKernel"]
-
 
 @final
 class SmallKernel:

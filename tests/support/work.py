@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
 
-__all__ = ["operations"]
-
 _JUMPS_BACK: Final = frozenset(number for name, number in dis.opmap.items() if "JUMP_BACKWARD" in name)
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage import Batch
 
-__all__ = ["Dies", "begun_writing_process"]
-
 
 class Dies(StrEnum):
     NEVER = "never"

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage.paging import PageLimits
 
-__all__ = ["SqliteBackend"]
-
 #: Tails with this many bytes on average are read one by one: a page has at most 256 of them, and joining them would
 #: copy too much.
 LONG_TAIL_BYTES: Final = 4096

@@ -34,8 +34,6 @@ from stompbroker.storage.batch import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Encoded", "decode", "encode"]
-
 #: Without back references: looking for them costs more than they save.
 _VERSION: Final = 2
 

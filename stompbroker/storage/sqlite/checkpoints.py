@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from stompbroker.storage.batch import Batch
 
-__all__ = ["CHECKPOINT_BYTES", "FREE_PAGES_BYTES", "Checkpoints", "FairLock"]
-
 #: Bytes in the log at which a checkpoint is due: a second of the highest load we know. A commit beside a checkpoint
 #: takes several times as long; with 16 MiB, at 1,000 commits a second, that was more than one in a hundred.
 CHECKPOINT_BYTES: Final = 64 * 1024 * 1024

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["LogFile", "Reserve"]
-
 #: Shorter logs get no room: a broker that stores a message now and then never needs it.
 FIRST_BYTES: Final = 256 * 1024
 #: Room ahead of the used part: for some 400 commits of one message each.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-__all__ = ["BEGIN_WRITING", "connect_file", "database_file", "reading_engine", "writing_engine"]
-
 #: The embedded database, in the data directory.
 FILE_NAME: Final = "stompbroker.db"
 

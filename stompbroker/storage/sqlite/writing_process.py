@@ -38,8 +38,6 @@ from stompbroker.storage.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["HEAD", "Question", "WritingProcess", "answered", "forked_writing_process", "question", "serve"]
-
 #: Before a question: the lengths of the question itself, of a batch without tails, and of the tails.
 QUESTION_HEAD: Final = struct.Struct("<QQQ")
 #: Before an answer: its length.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-__all__ = ["pass_time"]
-
 
 async def pass_time(duration_s: float) -> None:
     """Let the mock clock run that long and everything happen that is due by then; not a moment of it is waited for."""

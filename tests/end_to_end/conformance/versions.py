@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from stompbroker.stomp import Frame
     from tests.support.broker_under_test import Client
 
-__all__ = ["V1_0", "V1_1", "V1_2", "answer", "every_answer", "every_version", "from_1_1_on", "in_versions"]
-
 V1_0: Final = Version.V1_0
 V1_1: Final = Version.V1_1
 V1_2: Final = Version.V1_2
