@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.ledger.ledger_on_store import LedgerOnStore
+from tests.storage.conftest import migrated_postgres, place, postgres_place, sqlite_place
 
 if TYPE_CHECKING:
     from tests.storage.place import Place
+
+__all__ = ["migrated_postgres", "place", "postgres_place", "sqlite_place"]
 
 
 @pytest.fixture

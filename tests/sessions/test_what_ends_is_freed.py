@@ -379,6 +379,9 @@ async def test_whoever_ends_leaves_nothing(
             for number in range(WARM_UP, WARM_UP + LIVES):
                 await life(world, number)
             await world.settle()
+            with trio.move_on_after(HARD_TIMEOUT_S):
+                while grown(before):  # the tasks of the last connections may still be ending
+                    await wait_all_tasks_blocked()
 
             assert not grown(before)
             found = unreachable()
