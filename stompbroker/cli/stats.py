@@ -107,13 +107,13 @@ def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> "Iterator[R
     yield _store(second["store"])
     if second["ledger"]:
         yield _lake(second["ledger"])
-    published_before: dict[str, int] = {topic["name"]: topic["published"] for topic in first["topics"]}
+    published_before: dict[str, int] = {topic["destination"]: topic["published"] for topic in first["topics"]}
     topics: Columns = {
         "topic": lambda one: visible(one["name"]),
         "published": lambda one: f"{one['published']:,}",
         # A topic that was not there before has no rate yet.
         "a second": lambda one: _growth(
-            published_before.get(one["name"], int(one["published"])), one["published"], interval_s
+            published_before.get(one["destination"], int(one["published"])), one["published"], interval_s
         ),
         "subs": lambda one: str(one["subscribers"]),
         "kept": lambda one: f"{one['kept_messages']:,}",

@@ -53,6 +53,7 @@ ANSWER: dict[str, Any] = {
     "topics": [
         {
             "name": "prices.[red]",
+            "destination": "/topic/prices.[red]",
             "published": 1000,
             "published_bytes": 5000,
             "subscribers": 3,
