@@ -7,7 +7,7 @@ until it is removed. It has many methods since the log, the window, the readings
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import TYPE_CHECKING, final
 
 from stompbroker.commitlog import Cursor, Log, OffsetRanges
@@ -58,6 +58,7 @@ class TopicContext:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Topic:
     """
     Invariants:
@@ -66,91 +67,61 @@ class Topic:
         a reading of a subscription that has closed is ignored, and removed at the next refresh
     """
 
-    __slots__ = (
-        "_durable_version",
-        "_forgotten_version",
-        "_is_stored",
-        "_matched_version",
-        "between_holes",
-        "budget",
-        "collected",
-        "collected_up_to",
-        "context",
-        "destination",
-        "gate",
-        "is_choosy",
-        "is_removed",
-        "last_used_at_ns",
-        "log",
-        "name",
-        "pending_units",
-        "pinned_at",
-        "policy",
-        "progress_at_ns",
-        "published",
-        "published_bytes",
-        "publishers",
-        "readings",
-        "retained",
-        "store_id",
-        "stored_end",
-        "whole_from",
-        "window",
-    )
+    destination: Pattern
+    policy: TopicPolicy
+    context: TopicContext
+    now_ns: InitVar[int]
+    _: KW_ONLY
+    next_offset: InitVar[Offset] = FIRST_OFFSET
+    name: str = field(init=False)
+    budget: MemoryBudget = field(init=False)
+    log: Log = field(init=False)
+    readings: dict[Subscription, Reading] = field(default_factory=dict)
+    window: Window[Reading] = field(init=False)
+    published: int = 0
+    published_bytes: int = 0
+    #: Connections that are known to publish here, each with all topics it is noted for.
+    publishers: dict[ConnectionId, dict[Topic, None]] = field(default_factory=dict)
+    last_used_at_ns: int = field(init=False)
+    is_removed: bool = False
+    #: Closed while publishers are held back.
+    gate: Gate = field(default_factory=Gate)
+    #: While blocked: when the slowest reading last moved, and where it stands.
+    progress_at_ns: int = field(init=False)
+    pinned_at: Offset = FIRST_OFFSET
+    #: Its number in the store, if it is there.
+    store_id: int | None = None
+    #: The end of the topic as far as the store knows.
+    stored_end: Offset = field(init=False)
+    #: From here on every gap in the store is written down; older stores did not keep that account.
+    whole_from: Offset = FIRST_OFFSET
+    #: Whether there may be messages that expire, or that not everybody gets.
+    is_choosy: bool = False
+    #: The store has nothing below this offset, and nothing in these ranges.
+    collected_up_to: Offset = field(init=False)
+    collected: OffsetRanges = field(default_factory=OffsetRanges)
+    #: Ranges above the lowest ack floor that everybody has settled: the journal deletes them.
+    between_holes: list[tuple[int, int]] = field(default_factory=list)
+    #: What is kept for later subscribers; None if nothing is.
+    retained: Retained | None = None
+    #: Units on their way through the journal that publish here.
+    pending_units: int = 0
+    #: The version of the patterns at the last look for new ones, and for closed ones.
+    _matched_version: int = -1
+    _forgotten_version: int = -1
+    #: The answer of `is_stored`, and the version of the durable subscriptions it is for.
+    _is_stored: bool = False
+    _durable_version: int = -1
 
-    def __init__(
-        self,
-        destination: Pattern,
-        policy: TopicPolicy,
-        context: TopicContext,
-        now_ns: int,
-        *,
-        next_offset: Offset = FIRST_OFFSET,
-    ) -> None:
-        self.context = context
-        self.destination = destination
-        self.name = destination.name
-        self.policy = policy
-        self.budget = context.budget
+    def __post_init__(self, now_ns: int, next_offset: Offset) -> None:
+        self.name = self.destination.name
+        self.budget = self.context.budget
         self.log = Log(next_offset)
-        self.readings: dict[Subscription, Reading] = {}
-        self.window = Window(self.log, self.readings, policy, self.budget)
-        self.published = 0
-        #: Connections that are known to publish here, each with all topics it is noted for.
-        self.publishers: dict[ConnectionId, dict[Topic, None]] = {}
-        self.published_bytes = 0
-        self.last_used_at_ns = now_ns
-        self.is_removed = False
-        #: Closed while publishers are held back.
-        self.gate = Gate()
-        #: While blocked: when the slowest reading last moved, and where it stands.
-        self.progress_at_ns = now_ns
-        self.pinned_at = Offset(0)
-        #: Its number in the store, if it is there.
-        self.store_id: int | None = None
-        #: The end of the topic as far as the store knows.
-        self.stored_end = next_offset
-        #: From here on every gap in the store is written down; older stores did not keep that account.
-        self.whole_from = Offset(0)
-        #: Whether there may be messages that expire, or that not everybody gets.
-        self.is_choosy = False
-        #: The store has nothing below this offset, and nothing in these ranges.
-        self.collected_up_to = next_offset
-        self.collected = OffsetRanges()
-        #: Ranges above the lowest ack floor that everybody has settled: the journal deletes them.
-        self.between_holes: list[tuple[int, int]] = []
-        #: What is kept for later subscribers; None if nothing is.
-        self.retained: Retained | None = None
-        if policy.retention and context.can_store:
-            self.retained = Retained(policy.retention)
-        #: Units on their way through the journal that publish here.
-        self.pending_units = 0
-        #: The version of the patterns at the last look for new ones, and for closed ones.
-        self._matched_version = -1
-        self._forgotten_version = -1
-        #: The answer of `is_stored`, and the version of the durable subscriptions it is for.
-        self._is_stored = False
-        self._durable_version = -1
+        self.window = Window(self.log, self.readings, self.policy, self.budget)
+        self.last_used_at_ns = self.progress_at_ns = now_ns
+        self.stored_end = self.collected_up_to = next_offset
+        if self.policy.retention and self.context.can_store:
+            self.retained = Retained(self.policy.retention)
 
     # Storing ---------------------------------------------------------------------------------------------------------
 
