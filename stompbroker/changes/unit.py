@@ -104,6 +104,8 @@ class Unit:
     #: Whose answers its receipts speak of; the journal's to set.
     answered: Collection[Subscription] = field(init=False, default=())
     is_refused: bool = field(init=False, default=False)
+    #: Its ACKs that wait until something pending is decided: only then it is known what they mean.
+    deferred: int = field(init=False, default=0)
     #: What it keeps in memory while it waits; the journal's to set.
     size_bytes: int = field(init=False, default=0)
 
@@ -156,7 +158,8 @@ class Unit:
             return
         unclaimed, pending = answering.split_pending(whole)
         for part in pending:
-            answering.defer(part.reading, partial(self._claim_acknowledged, consumer, part, now_ns))
+            self.deferred += 1
+            answering.defer(part.reading, partial(self._claim_deferred, consumer, part, now_ns))
         for reading, start, stop, sent_at_ns in unclaimed:
             ranges = reading.cursor.unsettled(start, stop)
             if ranges:
@@ -164,6 +167,10 @@ class Unit:
                 self.effects.append(effect)
                 subscription.counters.late -= effect.claimed.in_flight
             subscription.counters.late += stop - start
+
+    def _claim_deferred(self, consumer: Consumer, part: Part[Reading], now_ns: int) -> None:
+        self.deferred -= 1
+        self._claim_acknowledged(consumer, part, now_ns)
 
     def _claim_refused(self, answer: Answer, parts: list[Part[Reading]]) -> None:
         """What is pending is not in flight: to refuse that is too late."""
@@ -177,9 +184,9 @@ class Unit:
 
     def refuse(self, now_ns: int, reason: str) -> None:
         """The store cannot take it: nothing of it is done."""
+        self.is_refused = True  # first: an undo may repeat an answer that waited for it
         for effect in self.effects:
             effect.undo(now_ns, reason)
-        self.is_refused = True
         if self.refused is not None:
             self.refused(reason)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from stompbroker.clock import iso_time, iso_time_if_any
-from stompbroker.control.request import Method, NotFound, Param, named_topic
+from stompbroker.control.request import ControlError, Method, NotFound, Param, named_topic
 from stompbroker.delivery import collecting
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ async def _trace(broker: BrokerParts, message_id: str, topic: str | None = None)
 
     If a topic is named, the message must be there or among its dead letters.
     """
+    if not message_id:
+        raise ControlError("message_id must not be empty: it is the id of a message, as its MESSAGE frame has it")
     if broker.message_ids.was_made(message_id):
         why_not_found = (
             f"{message_id} is not kept any more: every subscription has settled it, it has expired, or nobody "

@@ -36,7 +36,7 @@ class LedgerParts:
     lake: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class BrokerParts:
     registry: Registry
     sessions: Mapping[ConnectionId, Session]

@@ -116,8 +116,10 @@ class Backlog:
 
 
 def _must_follow(units: list[Unit], unit: Unit) -> bool:
-    """Whether it removes a subscription that these units publish to, or for which something is pending: what goes with
-    the subscription is known when they are completed."""
+    """Whether what it does is known only when these units are completed: it removes a subscription that they publish to
+    or for which something is pending, or it acknowledges something pending."""
+    if unit.deferred:
+        return True
     for removed in unit.effects:
         if isinstance(removed, Removed):
             subscription = removed.subscription

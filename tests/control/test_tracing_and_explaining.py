@@ -83,6 +83,8 @@ async def test_a_trace_in_memory_and_of_what_is_not_there() -> None:
         assert "no message was ever called" in unknown["note"]
         with pytest.raises(ControlError):
             await broker.parts.control.call("trace", {})
+        with pytest.raises(ControlError, match="message_id must not be empty"):
+            await broker.parts.control.call("trace", {"message_id": ""})
 
 
 async def test_collection_is_explained_by_whoever_pins_most(store_directory: Path) -> None:

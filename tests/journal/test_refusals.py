@@ -202,6 +202,27 @@ async def test_a_refused_transaction_claims_nothing_that_it_waited_for(data: Pat
         assert (consumer.subscription.waiting, consumer.subscription.pending) == (1, 0)
 
 
+async def test_an_ack_that_waits_for_an_earlier_nack_is_written_with_its_own_transaction(data: Path) -> None:
+    """What it means is known when the NACK has been decided, so the two are not in one batch."""
+    async with running_journal(data) as under_test:
+        consumer = await under_test.durable("a")
+        topic = under_test.topic("a")
+        under_test.publish("one", topic, make_messages(1))
+        await under_test.idle()
+        under_test.deliver()
+        await gathered(under_test)
+        nack = Answer(consumer, Verdict.NACK, 1, 1, Refusal(1 << 62, "no"))
+        under_test.submit("nack", Unit([], [nack], is_transaction=True))
+        under_test.submit("ack", Unit([], [acknowledgement(consumer, 1, 1)], is_transaction=True))
+        batches = under_test.journal.statistics().batches
+        await write_all(under_test)
+
+        assert under_test.completed[-2:] == ["nack", "ack"]
+        assert under_test.journal.statistics().batches == batches + 2
+        assert under_test.query("SELECT ack_floor FROM cursors") == [(1,)]
+        assert under_test.query("SELECT count(*) FROM redeliveries") == [(0,)]
+
+
 async def test_a_refused_subscription_leaves_no_trace(data: Path) -> None:
     refuse_subscriptions(data)
     async with running_journal(data) as under_test:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psutil
 import pytest
+from pydantic import ValidationError
 
 from stompbroker import broker as broker_module
 from stompbroker.config import Settings, effective
@@ -331,6 +332,13 @@ async def test_a_token_file_that_cannot_be_used_is_named(tmp_path: Path, content
     with pytest.raises(OperatorError, match=said) as caught:
         await broker_module.run(settings)
     assert f"{file} (http_token_file)" in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["fifteen-letters", "sixteen letters!", "sixteen-letters-\n", "sechzehn-größen-x"])
+def test_a_token_that_is_short_or_has_other_characters_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        Settings(http_token=token)
+    assert token not in str(raised.value)
 
 
 def test_the_token_in_a_file_is_asked_for_and_shown_nowhere(tmp_path: Path) -> None:
