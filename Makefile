@@ -9,6 +9,10 @@ INSTALL := $(BIN)/pip install -qq -c constraints.txt
 SAMPLE := sample-report
 SAMPLE_DATE := 2026-11-15
 
+# Some images set this. Without Python's caches every process would compile all of its modules again, and the tests start
+# hundreds: collecting them alone would take twice the processor time.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help serve report test check bench bench-peers bench-scaling peers soak format install constraints wheel clean
 
 help:  ## List the targets

@@ -53,8 +53,8 @@ from stompbroker.counting import LoopGauge, Totals
 from stompbroker.delivery import Records, Registry
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId
-from stompbroker.journal import Numbers, OpenedStore, StoreJournal, own_store, restore
-from stompbroker.ledger import Exports, Rounds
+from stompbroker.journal import OpenedStore, StoreJournal, own_store, restore
+from stompbroker.ledger import ExportOrder, Exports, Rounds
 from stompbroker.log_throttle import LogThrottle
 from stompbroker.management import open_management
 from stompbroker.memory_budget import MemoryBudget
@@ -75,8 +75,6 @@ log = structlog.get_logger()
 
 
 class Broker:
-    """The parts of one running broker."""
-
     def __init__(self, settings: Settings, opened: OpenedStore | None = None) -> None:
         """Without a store everything is kept in memory, and nothing can be durable."""
         self.settings = settings
@@ -156,7 +154,7 @@ class Broker:
             self.registry,
             self.clock,
             self.budget,
-            Numbers(ownership.start_number),
+            ownership.start_number,
             engine="postgresql" if self.settings.database else "sqlite",
             last_batch_number=ownership.batch,
             min_free_bytes=self.settings.min_free_bytes,
@@ -180,29 +178,28 @@ class Broker:
         )
 
     async def start_services(self, nursery: trio.Nursery) -> None:
-        """Start what every connection needs."""
-        start, registry, clock, stretches = nursery.start, self.registry, self.clock, self.stretches
-        await start(self.throttle.run)
+        start, registry, clock, stretches = nursery.start_soon, self.registry, self.clock, self.stretches
+        await nursery.start(self.throttle.run)
         if self.opened is not None and isinstance(self.journal, StoreJournal):
             store, health = self.opened.store, self.journal.health
-            await start(journal.run, self.journal, self.opened.writer, self.dispatch, stretches)
-            await start(page_reader.run, registry.pages, store, health)
-            await start(upkeep.run, registry, self.journal, store, clock, health)
+            start(journal.run, self.journal, self.opened.writer, self.dispatch, stretches)
+            start(page_reader.run, registry.pages, store, health)
+            start(upkeep.run, registry, self.journal, store, clock, health)
             if not self.opened.ownership.was_closed:
-                await start(checker.run, registry, store, health)
+                await nursery.start(checker.run, registry, store, health)
             if self.ledger is not None:
-                lake = exporter.Lake(
-                    place=self.ledger.lake,
-                    store_id=self.opened.ownership.store_id,
+                order = ExportOrder(
                     database=self.settings.database,
                     data=str(self.settings.data.absolute()),
-                    retention_days=self.settings.lake_retention_days,
+                    lake=self.ledger.lake,
+                    store_id=self.opened.ownership.store_id,
                 )
                 exports, rounds = self.ledger.exports, self.ledger.rounds
-                await start(exporter.run, exports, rounds, lake, clock, self.journal.wait_idle)
-                await start(snapshots.run, self.control.kept, exports, rounds, clock)
-        await start(distributor.run, registry, self.dispatch, self.dead_letters, clock, stretches)
-        await start(
+                export = partial(exporter.run, retention_days=self.settings.lake_retention_days)
+                await nursery.start(export, exports, rounds, order, clock, self.journal.wait_idle)
+                start(snapshots.run, self.control.kept, exports, rounds, clock)
+        start(distributor.run, registry, self.dispatch, self.dead_letters, clock, stretches)
+        start(
             partial(garbage_collector.run, topic_idle_ns=int(self.settings.topic_idle_s * NANOSECONDS)),
             registry,
             self.journal,
@@ -210,11 +207,10 @@ class Broker:
             stretches,
             self.worker_context.traffic,
         )
-        await start(sampler.run, self.control.sampler)
-        await start(pacemaker.run, self.session_timers, clock, stretches)
+        start(sampler.run, self.control.sampler)
+        start(pacemaker.run, self.session_timers, clock, stretches)
 
     async def serve_connection(self, transport: Transport) -> None:
-        """Serve one client from its first byte to its last."""
         self.totals.connections_opened += 1
         connection_id = ConnectionId(self.totals.connections_opened)
         session = Session(self.session_context, connection_id, transport.peer)
@@ -294,7 +290,7 @@ async def run(
             garbage_collector.take_over_cycles()
             async with trio.open_nursery() as services:
                 await broker.start_services(services)
-                await services.start(control_listener.run, control_socket, broker.control, broker.throttle)
+                services.start_soon(control_listener.run, control_socket, broker.control, broker.throttle)
                 if broker.management is not None:
                     services.start_soon(broker.management.run)
                 await _serve_clients(broker, listeners, task_status)
@@ -326,7 +322,7 @@ async def _serve_clients(broker: Broker, listeners: list[TcpListener], task_stat
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
             for each in listeners:
-                await accepting.start(
+                accepting.start_soon(
                     partial(
                         listener.run,
                         max_connections=broker.settings.max_connections,

@@ -7,7 +7,5 @@ from typing import Final, NewType
 #: Position of a message in its topic's log; the first message of a topic has offset 0.
 Offset = NewType("Offset", int)
 FIRST_OFFSET: Final = Offset(0)
-#: A consumer's running number of a delivery, from 1; together with the consumer it is the `ack` id on the wire.
-DeliveryNumber = NewType("DeliveryNumber", int)
 #: Running number of a client connection since the broker started.
 ConnectionId = NewType("ConnectionId", int)

@@ -59,7 +59,7 @@ def configure(level: LogLevel, log_format: LogFormat, stream: TextIO | None = No
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.name)
-    # It logs each step; whoever runs a migration logs the outcome.
+    # It logs each step of a migration; our caller logs the outcome.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.captureWarnings(True)
     structlog.configure(

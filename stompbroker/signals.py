@@ -6,9 +6,15 @@ waits costs one comparison, so the hot path may do it once per batch.
 
 from __future__ import annotations
 
-from typing import final
+from math import inf
+from typing import TYPE_CHECKING, final
 
 import trio
+
+from stompbroker.clock import NANOSECONDS
+
+if TYPE_CHECKING:
+    from stompbroker.clock import Clock
 
 
 @final
@@ -27,6 +33,11 @@ class Signal:
     async def wait(self) -> None:
         """Until the next `wake`."""
         await self._next_event().wait()
+
+    async def wait_until(self, at_ns: int | None, clock: Clock) -> None:
+        """Until the next `wake`, or until that time if there is one."""
+        with trio.move_on_after(inf if at_ns is None else max(0, at_ns - clock.now_ns()) / NANOSECONDS):
+            await self.wait()
 
     async def wait_either(self, other: Signal) -> None:
         """Until the next `wake` of this signal or of the other."""

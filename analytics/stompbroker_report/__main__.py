@@ -16,7 +16,7 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from stompbroker_report.errors import Cause, ReportError
-from stompbroker_report.session import DEFAULT_MASTER, DEFAULT_MEMORY, spark_session
+from stompbroker_report.session import DEFAULT_MASTER, DEFAULT_MEMORY, require_spark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,18 +38,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first: date = asked.first or asked.date or yesterday
     last: date = asked.last or asked.date or max(first, yesterday)
     try:
-        with spark_session(asked.master, memory=asked.memory) as spark:
-            from stompbroker_report.job import ReportRequest, run  # only now: needs pyspark
+        require_spark()
+        from stompbroker_report.making import make_reports  # only now: needs pyspark
 
-            request = ReportRequest(
-                lake=asked.lake, out=asked.out, first_date=first, last_date=last, generated_at=datetime.now(UTC)
-            )
-            for content in run(spark, request, on_step=lambda step: print(step, file=sys.stderr)):
-                print(f"{asked.out}/reports/dt={content.head.date}/report.html")
+        for content in make_reports(
+            asked.lake, asked.out, first, last, master=asked.master, memory=asked.memory, show=_show
+        ):
+            print(f"{asked.out}/reports/dt={content.head.date}/report.html")
     except ReportError as error:
         print(error, file=sys.stderr)
         return EXIT_CODES.get(error.cause, 1)
     return 0
+
+
+def _show(step: str, _done: int, _total: int | None) -> None:
+    print(step, file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

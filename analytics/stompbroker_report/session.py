@@ -49,6 +49,15 @@ _COMMON: Final = {
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
+def require_spark() -> None:
+    """Raises ReportError."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise ReportError(
+            Cause.NO_SPARK,
+            "The report is computed by Spark, which is not installed: pip install 'stompbroker[analytics]'.",
+        )
+
+
 @contextmanager
 def spark_session(
     master: str = DEFAULT_MASTER, *, memory: str = DEFAULT_MEMORY, settings: Mapping[str, str] | None = None
@@ -58,11 +67,7 @@ def spark_session(
     Raises:
         ReportError: no pyspark, no Java, or Spark does not start.
     """
-    if importlib.util.find_spec("pyspark") is None:
-        raise ReportError(
-            Cause.NO_SPARK,
-            "The report is computed by Spark, which is not installed: pip install 'stompbroker[analytics]'.",
-        )
+    require_spark()
     # Imported late: it takes half a second, and may be missing.
     from pyspark.sql import SparkSession
 

@@ -31,13 +31,7 @@ IDLE_S: Final = 60.0
 log = structlog.get_logger()
 
 
-async def run(
-    listener: trio.SocketListener,
-    control: Control,
-    throttle: LogThrottle,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
+async def run(listener: trio.SocketListener, control: Control, throttle: LogThrottle) -> None:
     """Answer until cancelled."""
     clients = trio.CapacityLimiter(MAX_CLIENTS)
 
@@ -51,7 +45,6 @@ async def run(
                 # The boundary for requests: a bug in one must not take the broker down.
                 log.exception("a control request failed")
 
-    task_status.started()
     async with trio.open_nursery() as nursery:
         while True:
             nursery.start_soon(answer_one, await accept(listener, "control", throttle))

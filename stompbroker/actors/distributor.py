@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery import answering, redelivery
+from stompbroker.delivery import answering
 
 if TYPE_CHECKING:
     from stompbroker.changes import DeadLetters
     from stompbroker.clock import Clock
     from stompbroker.counting import LoopGauge
-    from stompbroker.delivery import Consumer, ReadyQueue, Registry, Topic, Waiting
+    from stompbroker.delivery import ReadyQueue, Registry, Waiting
     from stompbroker.sessions import Dispatch
 
 #: Redeliveries handled between two checkpoints; each takes 1 µs, and more if it is given up.
@@ -27,22 +26,15 @@ DUE_PER_TURN: Final = 128
 
 
 async def run(
-    registry: Registry,
-    dispatch: Dispatch,
-    dead_letters: DeadLetters,
-    clock: Clock,
-    stretches: LoopGauge,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    registry: Registry, dispatch: Dispatch, dead_letters: DeadLetters, clock: Clock, stretches: LoopGauge
 ) -> None:
     """Deliver until cancelled."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_look_at_due, registry, dead_letters, clock, stretches)
-        task_status.started()
         await _deliver(registry.ready, dispatch, stretches)
 
 
-async def _deliver(ready: ReadyQueue[Consumer, Topic], dispatch: Dispatch, stretches: LoopGauge) -> None:
+async def _deliver(ready: ReadyQueue, dispatch: Dispatch, stretches: LoopGauge) -> None:
     while True:
         await ready.wait()
         began_at_s = perf_counter()
@@ -57,11 +49,7 @@ async def _look_at_due(registry: Registry, dead_letters: DeadLetters, clock: Clo
     redeliveries, deadlines = registry.redeliveries, registry.deadlines
     while True:
         times = [due_ns for due_ns in (redeliveries.next_due_ns, deadlines.next_due_ns) if due_ns is not None]
-        if not times:
-            await redeliveries.changed.wait()
-            continue
-        with trio.move_on_after(max(0.0, (min(times) - clock.now_ns()) / NANOSECONDS)):
-            await redeliveries.changed.wait()
+        await redeliveries.changed.wait_until(min(times, default=None), clock)
         began_at_s = perf_counter()
         now_ns = clock.now_ns()
         for consumer, first, last in deadlines.take_due(now_ns, DUE_PER_TURN):
@@ -71,6 +59,6 @@ async def _look_at_due(registry: Registry, dead_letters: DeadLetters, clock: Clo
             if entry.reading.is_used_up(entry.offset):
                 used_up.append(entry)
             else:
-                redelivery.become_due(entry)
+                answering.become_due(entry)
         dead_letters.give_up(used_up)
         stretches.note("distributor", began_at_s)

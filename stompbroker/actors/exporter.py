@@ -8,21 +8,22 @@ was planned.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
 
 from stompbroker.errors import BrokerError
-from stompbroker.ledger import ExportOrder, FileWritten, RoundResult, day_of
+from stompbroker.ledger import FileWritten, RoundResult, day_of
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Awaitable, Callable
 
     from stompbroker.clock import Clock
-    from stompbroker.ledger import Exports, Rounds
+    from stompbroker.ledger import ExportOrder, Exports, Rounds
 
 #: How long the process may take before it counts as hanging, in seconds. A file takes a second or two.
 PATIENCE_S: Final = 3600.0
@@ -34,17 +35,6 @@ _MAX_REASON: Final = 500
 log = structlog.get_logger()
 
 
-class Lake(NamedTuple):
-    """Where the files go, and where the database is."""
-
-    place: str
-    store_id: str
-    #: As in the settings.
-    database: str
-    data: str
-    retention_days: int
-
-
 class _Failed(BrokerError):
     """The process did not do all it was told to."""
 
@@ -52,13 +42,15 @@ class _Failed(BrokerError):
 async def run(
     exports: Exports,
     rounds: Rounds,
-    lake: Lake,
+    order: ExportOrder,
     clock: Clock,
     write_all: Callable[[], Awaitable[None]],
     *,
+    retention_days: int,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Export until cancelled. `write_all` returns when everything settled by now is in the database."""
+    """Export until cancelled. `order` says where the database and the lake are. `write_all` returns when everything
+    settled by now is in the database."""
     # Before anybody is served: the first record would wait a fifth of a second for the import, which would fail where
     # clients have taken all descriptors.
     await trio.to_thread.run_sync(import_module, "pyarrow", abandon_on_cancel=True)
@@ -71,11 +63,17 @@ async def run(
             await write_all()
             exports.plan(clock.now_ns())
             await _until_written_down(exports)
-        today = day_of(clock.now_ns())
+        now_ns = clock.now_ns()
+        today = day_of(now_ns)
+        next_order = replace(
+            order,
+            exports=exports.ready,
+            complete_until_ns=round.complete_until_ns,
+            exported_at_ns=now_ns,
+            delete_before_day=None if today == last_tidied_day else today - retention_days,
+        )
         try:
-            result = await _write_files(
-                exports, lake, clock, round.complete_until_ns, is_tidying=today != last_tidied_day
-            )
+            result = await _write_files(next_order, exports)
         except _Failed as failure:
             retry_s = rounds.note_failed(str(failure))
             log.error("the lake cannot be written; the ledger waits in the store", reason=str(failure), again_s=retry_s)
@@ -91,21 +89,8 @@ async def run(
             await trio.sleep(PORTION_PAUSE_S)
 
 
-async def _write_files(
-    exports: Exports, lake: Lake, clock: Clock, complete_until_ns: int, *, is_tidying: bool
-) -> RoundResult:
+async def _write_files(order: ExportOrder, exports: Exports) -> RoundResult:
     """Raises _Failed; files that were written are noted all the same."""
-    now_ns = clock.now_ns()
-    order = ExportOrder(
-        database=lake.database,
-        data=lake.data,
-        lake=lake.place,
-        store_id=lake.store_id,
-        exports=exports.ready,
-        complete_until_ns=complete_until_ns,
-        exported_at_ns=now_ns,
-        delete_before_day=day_of(now_ns) - lake.retention_days if is_tidying else None,
-    )
     done = await _run_process(order)
     written = FileWritten.read_all(done.stdout)
     for file in written:
@@ -114,7 +99,7 @@ async def _write_files(
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip()[-_MAX_REASON:]
         raise _Failed(reason or f"the process ended with {done.returncode}")
-    return RoundResult([file.path for file in written], sum(file.records for file in written), complete_until_ns)
+    return RoundResult([file.path for file in written], sum(file.records for file in written), order.complete_until_ns)
 
 
 async def _run_process(order: ExportOrder) -> subprocess.CompletedProcess[bytes]:

@@ -59,17 +59,9 @@ def take_over_cycles() -> None:
 
 
 async def run(
-    registry: Registry,
-    journal: Journal,
-    clock: Clock,
-    stretches: LoopGauge,
-    traffic: Traffic,
-    *,
-    topic_idle_ns: int,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    registry: Registry, journal: Journal, clock: Clock, stretches: LoopGauge, traffic: Traffic, *, topic_idle_ns: int
 ) -> None:
     """Collect until cancelled. Cancelling between two slices only leaves work for the next round."""
-    task_status.started()
     cycles = _Cycles()
     look_at_idle = partial(warn_or_delete_idle, registry=registry, journal=journal, clock=clock)
     while True:
@@ -81,7 +73,9 @@ async def run(
         began_at_s = perf_counter()
         _look_after_blocked(registry, clock.now_ns())
         stretches.note("garbage collector", began_at_s)
-        await _collect_topics(registry, clock, stretches, topic_idle_ns)
+        now_ns = clock.now_ns()
+        collect = partial(_collect, registry=registry, now_ns=now_ns, unused_since_ns=now_ns - topic_idle_ns)
+        await _in_slices(collect, list(registry.topics.values()), stretches)
         await _in_slices(look_at_idle, list(registry.durable.values()), stretches)
         registry.pages.forget_unused()
         cycles.collect_if_quiet(traffic.reads)
@@ -125,15 +119,9 @@ def _look_after_blocked(registry: Registry, now_ns: int) -> None:
             )
 
 
-async def _collect_topics(registry: Registry, clock: Clock, stretches: LoopGauge, topic_idle_ns: int) -> None:
-    now_ns = clock.now_ns()
-    unused_since_ns = now_ns - topic_idle_ns
-
-    def collect(topic: Topic) -> None:
-        if not topic.is_removed:
-            registry.collect(topic, now_ns, unused_since_ns=unused_since_ns)
-
-    await _in_slices(collect, list(registry.topics.values()), stretches)
+def _collect(topic: Topic, *, registry: Registry, now_ns: int, unused_since_ns: int) -> None:
+    if not topic.is_removed:  # between two slices
+        registry.collect(topic, now_ns, unused_since_ns=unused_since_ns)
 
 
 async def _in_slices(step: Callable[[Item], None], items: Sequence[Item], stretches: LoopGauge) -> None:

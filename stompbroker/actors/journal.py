@@ -43,14 +43,7 @@ class BaseRefused(Exception):
     """The store refuses what the broker itself has to write: a bug of ours, for which no client is blamed."""
 
 
-async def run(
-    journal: StoreJournal,
-    writer: StoreWriter,
-    dispatch: Dispatch,
-    stretches: LoopGauge,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
+async def run(journal: StoreJournal, writer: StoreWriter, dispatch: Dispatch, stretches: LoopGauge) -> None:
     """Write until cancelled. Raises StoreTaken when another broker has taken the store."""
     has_upkeep = False
 
@@ -66,7 +59,6 @@ async def run(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_watch, journal)
-        task_status.started()
         while True:
             await journal.wait_for_work()
             await _write_next(journal, writer, dispatch, stretches)

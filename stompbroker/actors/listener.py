@@ -32,12 +32,10 @@ async def run(
     *,
     max_connections: int,
     after_frame: bytes,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept until cancelled; connections live in the nursery given. `after_frame` is sent behind an ERROR."""
     reason = PeerViolation("too many connections", f"the broker serves {max_connections} at a time; try again later")
     refusal = render_error(reason, Version.V1_0) + after_frame
-    task_status.started()
     async with trio.open_nursery() as refusals:
         while True:
             transport = await listener.accept(throttle)

@@ -8,10 +8,6 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-import trio
-
-from stompbroker.clock import NANOSECONDS
-
 if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.counting import LoopGauge
@@ -21,22 +17,10 @@ if TYPE_CHECKING:
 SESSIONS_PER_TURN: Final = 256
 
 
-async def run(
-    timers: SessionTimers,
-    clock: Clock,
-    stretches: LoopGauge,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
+async def run(timers: SessionTimers, clock: Clock, stretches: LoopGauge) -> None:
     """Keep time until cancelled."""
-    task_status.started()
     while True:
-        next_at_ns = timers.next_at_ns
-        if next_at_ns is None:
-            await timers.changed.wait()
-            continue
-        with trio.move_on_after(max(0.0, (next_at_ns - clock.now_ns()) / NANOSECONDS)):
-            await timers.changed.wait()
+        await timers.changed.wait_until(timers.next_at_ns, clock)
         now_ns = clock.now_ns()
         began_at_s = perf_counter()
         for session in timers.take_due(now_ns, SESSIONS_PER_TURN):

@@ -26,13 +26,10 @@ MAX_AT_ONCE: Final = 16
 log = structlog.get_logger()
 
 
-async def run(
-    pages: Pages, store: Store, health: Health, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
+async def run(pages: Pages, store: Store, health: Health) -> None:
     """Read until cancelled."""
     limiter = trio.CapacityLimiter(1)
     is_failing = False
-    task_status.started()
     while True:
         requests = []
         for request in await pages.wait_requests(MAX_AT_ONCE):

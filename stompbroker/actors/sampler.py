@@ -14,9 +14,8 @@ SELDOM_S: Final = 5.0
 OFTEN_S: Final = 1.0
 
 
-async def run(sampler: Sampler, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def run(sampler: Sampler) -> None:
     """Sample until cancelled."""
-    task_status.started()
     waited_s = 0.0
     due_s = trio.current_time()
     while True:

@@ -23,16 +23,8 @@ HOUR_NS: Final = 3600 * NANOSECONDS
 RECORDS_AT_ONCE: Final = 5_000
 
 
-async def run(
-    kept: KeptMessages,
-    exports: Exports,
-    rounds: Rounds,
-    clock: Clock,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
+async def run(kept: KeptMessages, exports: Exports, rounds: Rounds, clock: Clock) -> None:
     """Take snapshots until cancelled."""
-    task_status.started()
     due_ns = 0
     while True:
         # The sleep may end a moment too early, and no hour may be taken twice.

@@ -32,18 +32,9 @@ EXPIRED_PER_LOOK: Final = 500
 log = structlog.get_logger()
 
 
-async def run(
-    registry: Registry,
-    journal: Journal,
-    store: Store,
-    clock: Clock,
-    health: Health,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
+async def run(registry: Registry, journal: Journal, store: Store, clock: Clock, health: Health) -> None:
     """Run until cancelled."""
     limiter = trio.CapacityLimiter(1)
-    task_status.started()
     while True:
         try:
             for topic in list(registry.topics.values()):

@@ -4,7 +4,7 @@ Law: a unit is taken by the journal as a whole; its effects are computed once. D
 subscriptions are units of the broker's own.
 """
 
-from stompbroker.changes.dead_letters import DeadLetters, Provenance, provenance_of, redriven
+from stompbroker.changes.dead_letters import DeadLetters, Provenance, provenance_of, redriven, warn_or_delete_idle
 from stompbroker.changes.effects import (
     Appended,
     Created,
@@ -15,16 +15,22 @@ from stompbroker.changes.effects import (
     SetAside,
     SettledDeliveries,
 )
-from stompbroker.changes.idle_subscriptions import warn_or_delete_idle
-from stompbroker.changes.journal import Journal, JournalStatistics, MemoryJournal, StoreState
-from stompbroker.changes.unit import Answer, Decision, Lane, Unit, Verdict
+from stompbroker.changes.journal import (
+    Answer,
+    Journal,
+    JournalStatistics,
+    Lane,
+    MemoryJournal,
+    StoreState,
+    Unit,
+    Verdict,
+)
 
 __all__ = [
     "Answer",
     "Appended",
     "Created",
     "DeadLetters",
-    "Decision",
     "Effect",
     "Journal",
     "JournalStatistics",

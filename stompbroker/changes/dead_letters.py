@@ -1,4 +1,4 @@
-"""Dead letters: what is done with a message that is not tried again for a subscription.
+"""What the broker gives up by itself: messages that are not tried again, and subscriptions that nobody attaches to.
 
 Law: one unit appends the letter and settles the message, or neither; until then the message is pending, and a killed
 broker finds it waiting. No letter is made of a letter. A full topic never holds letters back, a closed gate does. A
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import structlog
 
 from stompbroker.changes.effects import Appended, Removed, claim_settled
-from stompbroker.changes.unit import Unit
+from stompbroker.changes.journal import Unit
 from stompbroker.clock import NANOSECONDS, iso_time
 from stompbroker.delivery import Waiting, WhenUsedUp, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
-from stompbroker.ledger.outcome import Outcome
+from stompbroker.ledger.records import Outcome
 from stompbroker.message import Message, Origin
 from stompbroker.stomp import LETTER_PREFIX, message_tail, render_headers, tail_headers
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stompbroker.changes.effects import SettledDeliveries
     from stompbroker.changes.journal import Journal
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Failure, Reading, Registry, Topic
+    from stompbroker.delivery import Failure, Reading, Registry, Subscription, Topic
     from stompbroker.message import MessageIds
 
 #: Bytes of letters in one unit, which is completed in one step.
@@ -249,3 +249,46 @@ def _message(
     block = render_headers(headers)
     origin = Origin(source.origin.publisher, is_plain=b"\\r" not in block, only_for=only_for)
     return Message(source.body_bytes, message_tail(message_id, block, source.body), origin, now_ns)
+
+
+def warn_or_delete_idle(subscription: Subscription, registry: Registry, journal: Journal, clock: Clock) -> None:
+    """If its time has come: warns once per absence. Deletes only if the policy says so, and unsettled messages with it
+    only if it says that too."""
+    durability = subscription.durability
+    if durability is None or subscription.consumers or subscription.is_closed:
+        return
+    policy = registry.policies.find(subscription.pattern).idle
+    idle_s = (clock.now_ns() - durability.last_seen_at_ns) / NANOSECONDS
+    if 0 < policy.delete_after_s <= idle_s:
+        if subscription.identity not in registry.durable:
+            return  # it is being removed
+        if policy.deletes_unsettled or not (subscription.unsettled or _is_sent_to(subscription, registry)):
+            _delete(subscription, registry, journal)
+            return
+    if 0 < policy.warn_after_s <= idle_s and not durability.is_warned_of:
+        durability.is_warned_of = True
+        log.warning(
+            "nobody has attached to a durable subscription for long; it keeps what it has not acknowledged",
+            subscription=subscription.key,
+            destination=subscription.destination,
+            last_seen_at=iso_time(durability.last_seen_at_ns),
+            unsettled=subscription.unsettled,
+        )
+
+
+def _is_sent_to(subscription: Subscription, registry: Registry) -> bool:
+    """Whether something for it is on its way through the journal."""
+    pattern = subscription.pattern
+    return any(topic.pending_units > 0 and pattern.matches(topic.destination) for topic in registry.topics.values())
+
+
+def _delete(subscription: Subscription, registry: Registry, journal: Journal) -> None:
+    key, unsettled = subscription.key, subscription.unsettled
+
+    def say() -> None:
+        log.warning("deleted a durable subscription that nobody attached to", subscription=key, unsettled=unsettled)
+
+    def say_not(reason: str) -> None:
+        log.error("a durable subscription cannot be deleted", subscription=key, reason=reason)
+
+    journal.submit(Unit([Removed(subscription, registry, Outcome.EVICTED)], then=say, refused=say_not))

@@ -7,12 +7,13 @@ deliveries: other answers count at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
 
-from stompbroker.delivery import account_of, answering, appending, redelivery, withdrawing
+from stompbroker.delivery import account_of, answering, appending, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
-from stompbroker.ledger.outcome import Outcome
+from stompbroker.ledger.records import Outcome
 from stompbroker.message import size_of_all
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from stompbroker.commitlog import Claimed
     from stompbroker.delivery import Consumer, Failure, Part, Reading, Refusal, Registry, Subscription, Topic
-    from stompbroker.ledger.settled import Settled
+    from stompbroker.ledger.records import Settled
     from stompbroker.message import Message
 
 
@@ -57,17 +58,17 @@ class Effect:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Appended(Effect):
     """These messages are published to a topic."""
 
-    __slots__ = ("first", "messages", "topic")
+    topic: Topic
+    messages: list[Message]
+    #: The first of their offsets, if the batch that is being formed writes them.
+    first: Offset | None = None
 
-    def __init__(self, topic: Topic, messages: list[Message]) -> None:
-        self.topic: Final = topic
-        self.messages: Final = messages
-        #: The first of their offsets, if the batch that is being formed writes them.
-        self.first: Offset | None = None
-        topic.pending_units += 1
+    def __post_init__(self) -> None:
+        self.topic.pending_units += 1
 
     @property
     def is_stored(self) -> bool:
@@ -95,28 +96,24 @@ class Appended(Effect):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Purged(Effect):
     """These messages go, although somebody may not have settled them; they may be without their bodies."""
 
-    __slots__ = ("messages", "topic")
-
-    def __init__(self, topic: Topic, messages: Mapping[Offset, Message]) -> None:
-        self.topic: Final = topic
-        self.messages: Final = messages
+    topic: Topic
+    messages: Mapping[Offset, Message]
 
     def apply(self, now_ns: int) -> None:
         withdrawing.purge(self.topic, self.messages, now_ns)
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Created(Effect):
     """A durable subscription, which the registry has, begins."""
 
-    __slots__ = ("_registry", "subscription")
-
-    def __init__(self, subscription: Subscription, registry: Registry) -> None:
-        self.subscription: Final = subscription
-        self._registry: Final = registry
+    subscription: Subscription
+    _registry: Registry
 
     def apply(self, now_ns: int) -> None:
         self._registry.begin(self.subscription, now_ns)
@@ -130,18 +127,19 @@ class Created(Effect):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Removed(Effect):
     """A durable subscription ends. From now on nobody can attach to it, unless the store refuses to let it go."""
 
-    __slots__ = ("_registry", "outcome", "subscription")
+    #: Nobody may be attached to it.
+    subscription: Subscription
+    _registry: Registry
+    #: What becomes of what it has not settled.
+    outcome: Outcome = Outcome.UNSUBSCRIBED
 
-    def __init__(self, subscription: Subscription, registry: Registry, outcome: Outcome = Outcome.UNSUBSCRIBED) -> None:
-        """`outcome` is what becomes of what it has not settled. Nobody may be attached to it."""
-        assert not subscription.consumers
-        registry.forget_durable(subscription)
-        self.subscription: Final = subscription
-        self._registry: Final = registry
-        self.outcome: Final = outcome
+    def __post_init__(self) -> None:
+        assert not self.subscription.consumers
+        self._registry.forget_durable(self.subscription)
 
     @property
     def readings(self) -> Iterable[Reading]:
@@ -154,17 +152,19 @@ class Removed(Effect):
         self._registry.remember_durable(self.subscription)
 
 
+@dataclass(slots=True, eq=False)
 class PendingDeliveries(Effect):
     """Deliveries of one reading that are pending for one unit: nobody else touches them."""
 
-    __slots__ = ("_held", "claimed", "reading")
+    reading: Reading
+    claimed: Claimed
+    #: What of it was in flight, and to which consumers.
+    _held: list[tuple[Consumer, list[tuple[int, int]]]] = field(init=False)
 
-    def __init__(self, reading: Reading, claimed: Claimed) -> None:
+    def __post_init__(self) -> None:
+        reading, claimed = self.reading, self.claimed
         subscription, in_flight = reading.subscription, claimed.in_flight_ranges
-        self.reading: Final = reading
-        self.claimed: Final = claimed
-        #: What of it was in flight, and to which consumers.
-        self._held: Final = reading.owners.split(in_flight)
+        self._held = reading.owners.split(in_flight)
         subscription.pending += claimed.total
         subscription.waiting -= len(claimed.waiting)
         for consumer, count in reading.owners.take_away(in_flight, claimed.in_flight):
@@ -208,7 +208,7 @@ class PendingDeliveries(Effect):
         self._finish()
 
     def _schedule_again(self) -> None:
-        redelivery.schedule_again(self.reading, self.claimed.waiting)
+        answering.schedule_again(self.reading, self.claimed.waiting)
 
     def _finish(self) -> None:
         """It is decided: apply the answers that came meanwhile."""
@@ -220,19 +220,14 @@ class PendingDeliveries(Effect):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class SettledDeliveries(PendingDeliveries):
     """These deliveries are settled: acknowledged, or dead."""
 
-    __slots__ = ("_sent_at_ns", "outcome", "records")
-
-    def __init__(
-        self, reading: Reading, claimed: Claimed, outcome: Outcome, records: list[Settled], sent_at_ns: int
-    ) -> None:
-        super().__init__(reading, claimed)
-        self.outcome: Final = outcome
-        #: For the ledger; none unless the subscription is durable.
-        self.records: Final = records
-        self._sent_at_ns: Final = sent_at_ns
+    outcome: Outcome
+    #: For the ledger; none unless the subscription is durable.
+    records: list[Settled]
+    _sent_at_ns: int
 
     def _take_effect(self, now_ns: int) -> None:
         reading, count = self.reading, self.claimed.total
@@ -245,23 +240,20 @@ class SettledDeliveries(PendingDeliveries):
 
     def _schedule_again(self) -> None:
         if self.outcome is not Outcome.DEAD:  # `DeadLetters` decides when a dead letter is tried again
-            super()._schedule_again()
+            answering.schedule_again(self.reading, self.claimed.waiting)
 
 
 @final
+@dataclass(slots=True, eq=False)
 class SetAside(PendingDeliveries):
     """These deliveries have failed: each waits for its time."""
 
-    __slots__ = ("failures",)
-
-    def __init__(self, reading: Reading, claimed: Claimed, failures: Mapping[Offset, Failure]) -> None:
-        super().__init__(reading, claimed)
-        self.failures: Final = failures
+    failures: Mapping[Offset, Failure]
 
     def _take_effect(self, now_ns: int) -> None:
         subscription, count = self.reading.subscription, self.claimed.total
         subscription.waiting += count
-        redelivery.set_aside_claimed(self.reading, self.claimed, self.failures)
+        answering.set_aside_claimed(self.reading, self.claimed, self.failures)
         subscription.counters.nacked += count
 
 
@@ -277,7 +269,7 @@ def claim_settled(
     return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, sent_at_ns)
 
 
-def claim_refused(part: Part[Reading], refusal: Refusal, *, holder: Consumer | None) -> SetAside | None:
+def claim_refused(part: Part, refusal: Refusal, *, holder: Consumer | None) -> SetAside | None:
     """What of these is in flight to `holder`, or free if there is none, will be set aside; None if nothing is."""
     reading, start, stop, sent_at_ns = part
     cursor, owners = reading.cursor, reading.owners
@@ -288,5 +280,5 @@ def claim_refused(part: Part[Reading], refusal: Refusal, *, holder: Consumer | N
     ]
     if not offsets:
         return None
-    failures = redelivery.failures_after(reading, offsets, refusal, sent_at_ns)
+    failures = answering.failures_after(reading, offsets, refusal, sent_at_ns)
     return SetAside(reading, reading.cursor.claim([(offset, offset + 1) for offset in offsets]), failures)

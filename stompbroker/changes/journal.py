@@ -1,6 +1,8 @@
-"""The interface of journals, and the journal of a broker that keeps everything in memory.
+"""What one chunk of a client, or one transaction, changes; the interface of journals that take it; and the journal of a
+broker that keeps everything in memory.
 
-Law: whoever changes topics submits a `Unit` and lets go of it. Every journal passes `tests/journal_contract.py`:
+Law: a unit becomes durable as a whole; then `complete` makes it visible as a whole, in one synchronous step. Whoever
+changes topics submits a `Unit` and lets go of it. Every journal passes `tests/journal_contract.py`:
 
 - every submitted unit is completed once and as a whole, or refused, and then nothing of it is done;
 - the units of one lane, and all units that touch what is stored, are completed in the order they were submitted;
@@ -11,17 +13,197 @@ Law: whoever changes topics submits a `Unit` and lets go of it. Every journal pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol, final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
-from stompbroker.delivery import Gate
+from stompbroker.changes.effects import Appended, claim_refused, claim_settled
+from stompbroker.commitlog import OffsetRanges
+from stompbroker.delivery import Gate, Part, Refusal, answering
+from stompbroker.ledger.records import Outcome
 
 if TYPE_CHECKING:
-    from stompbroker.changes.unit import Unit
+    from collections.abc import Callable, Collection
+
+    from stompbroker.changes.effects import Effect
     from stompbroker.clock import Clock
+    from stompbroker.delivery import Consumer, Reading, Subscription
+    from stompbroker.signals import Signal
+
+
+@final
+class Verdict(Enum):
+    ACK = "acknowledged"
+    NACK = "refused"
+
+
+class Answer(NamedTuple):
+    """A client's verdict on the deliveries numbered first..last of one consumer."""
+
+    consumer: Consumer
+    verdict: Verdict
+    first: int
+    last: int
+    #: Of a NACK.
+    refusal: Refusal = Refusal(0)
+
+
+class Decision(NamedTuple):
+    answer: Answer
+    #: The messages it means.
+    parts: list[Part]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Lane:
+    """The units of one connection that are on their way. They are completed in the order they were submitted.
+
+    Invariants:
+        units and size_bytes count what was submitted and is not completed
+    """
+
+    #: Woken when a unit is completed.
+    _moved: Signal
+    units: int = 0
+    size_bytes: int = 0
+
+    def enter(self, unit: Unit) -> None:
+        self.units += 1
+        self.size_bytes += unit.size_bytes
+
+    def leave(self, unit: Unit) -> None:
+        self.units -= 1
+        self.size_bytes -= unit.size_bytes
+        self._moved.wake()
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Effects and answers, in the order they were sent; `then` is called once all of it is durable and visible.
+
+    Invariants:
+        decisions are those that are not effects yet, and not applied
+    """
+
+    effects: list[Effect] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    then: Callable[[], None] = lambda: None
+    _: KW_ONLY
+    #: Whose unit it is; None for the broker's own.
+    lane: Lane | None = None
+    #: Whether somebody waits to be told that it is durable.
+    owes_receipt: bool = True
+    #: Whether its answers count only together with its messages.
+    is_transaction: bool = False
+    #: Whether it counts only behind everything submitted before, although nothing of it is stored.
+    needs_order: bool = False
+    #: Called instead of `then`, with the reason, if the store cannot take it at all.
+    refused: Callable[[str], None] | None = None
+    #: What the answers mean, once that is decided.
+    decisions: list[Decision] = field(init=False, default_factory=list)
+    #: Whose answers its receipts speak of; the journal's to set.
+    answered: Collection[Subscription] = field(init=False, default=())
+    is_refused: bool = field(init=False, default=False)
+    #: Its ACKs that wait until something pending is decided: only then it is known what they mean.
+    deferred: int = field(init=False, default=0)
+    #: What it keeps in memory while it waits; the journal's to set.
+    size_bytes: int = field(init=False, default=0)
+
+    @property
+    def only_publishes(self) -> bool:
+        """Whether it says nothing of what was delivered or answered."""
+        return not (self.answered or self.needs_order) and all(isinstance(each, Appended) for each in self.effects)
+
+    def decide(self) -> None:
+        """Find out what the answers mean, when they come: their consumer may leave before they count."""
+        for answer in self.answers:
+            consumer = answer.consumer
+            if not consumer.is_open and not consumer.is_answerable:
+                continue
+            meaning = answering.acknowledged if answer.verdict is Verdict.ACK else answering.refused
+            self.decisions.append(Decision(answer, meaning(consumer, answer.first, answer.last)))
+        self.answers = []
+
+    def apply_decisions(self, now_ns: int) -> None:
+        decisions, self.decisions = self.decisions, []
+        for answer, parts in decisions:
+            if answer.verdict is Verdict.ACK:
+                answering.settle(answer.consumer, parts, now_ns)
+            else:
+                answers = answer.last + 1 - answer.first
+                answering.set_aside(answer.consumer, parts, answer.refusal, answers=answers)
+
+    def claim(self, now_ns: int) -> None:
+        """Make pending what its answers mean: they count when it is durable.
+
+        What it both acknowledges and refuses is acknowledged, in whichever order: an ACK settles a message in any
+        state, and a NACK means what is in flight.
+        """
+        decisions, self.decisions = self.decisions, []
+        acknowledged: dict[Reading, OffsetRanges] = {}
+        for answer, parts in decisions:
+            if answer.verdict is Verdict.ACK:
+                for reading, start, stop, sent_at_ns in parts:
+                    before = acknowledged.setdefault(reading, OffsetRanges())
+                    for low, high in before.gaps(start, stop):
+                        self._claim_acknowledged(answer.consumer, Part(reading, low, high, sent_at_ns), now_ns)
+                    before.add(start, stop)
+        for answer, parts in decisions:
+            if answer.verdict is Verdict.NACK:
+                self._claim_refused(answer, parts)
+
+    def _claim_acknowledged(self, consumer: Consumer, whole: Part, now_ns: int) -> None:
+        subscription = consumer.subscription
+        if subscription.is_closed or self.is_refused:  # when what it waited for is decided
+            return
+        unclaimed, pending = answering.split_pending(whole)
+        for part in pending:
+            self.deferred += 1
+            answering.defer(part.reading, partial(self._claim_deferred, consumer, part, now_ns))
+        for reading, start, stop, sent_at_ns in unclaimed:
+            ranges = reading.cursor.unsettled(start, stop)
+            if ranges:
+                effect = claim_settled(reading, ranges, Outcome.ACKED, now_ns, sent_at_ns)
+                self.effects.append(effect)
+                subscription.counters.late -= effect.claimed.in_flight
+            subscription.counters.late += stop - start
+
+    def _claim_deferred(self, consumer: Consumer, part: Part, now_ns: int) -> None:
+        self.deferred -= 1
+        self._claim_acknowledged(consumer, part, now_ns)
+
+    def _claim_refused(self, answer: Answer, parts: list[Part]) -> None:
+        """What is pending is not in flight: to refuse that is too late."""
+        subscription, refused = answer.consumer.subscription, 0
+        for part in parts if not (subscription.is_closed or subscription.is_leaving) else ():
+            effect = claim_refused(part, answer.refusal, holder=answer.consumer if answer.consumer.is_open else None)
+            if effect is not None:
+                self.effects.append(effect)
+                refused += effect.claimed.total
+        subscription.counters.late += max(0, answer.last + 1 - answer.first - refused)
+
+    def refuse(self, now_ns: int, reason: str) -> None:
+        """The store cannot take it: nothing of it is done."""
+        self.is_refused = True  # first: an undo may repeat an answer that waited for it
+        for effect in self.effects:
+            effect.undo(now_ns, reason)
+        if self.refused is not None:
+            self.refused(reason)
+
+    def complete(self, now_ns: int) -> None:
+        """Make it visible. Called by the journal, once, when the unit is durable."""
+        for effect in self.effects:
+            effect.apply(now_ns)
+        if self.answers:
+            self.decide()
+        if self.decisions:
+            self.apply_decisions(now_ns)
+        self.then()
 
 
 @final

@@ -29,7 +29,6 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Entry point of the `stompbroker` program."""
     try:
         _application()(prog_name="stompbroker")
     except OperatorError as error:

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 10.0
 #: The same for methods that search all that is stored, or write files: many, if the lake was away for a while.
 LONGER_TIMEOUTS_S = {"trace": 120.0, "explain_collection": 120.0, "export_ledger": 3600.0}
-
 #: Longest answer, in bytes. Its lists are bounded to 1,000 entries of well under 1 KiB, a few MiB in all.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -76,7 +74,7 @@ class ControlClient:
                 raise NoBroker(f"What answers at {self._path} is not a broker: its answer does not end.")
             chunk = await self._stream.receive_some(_CHUNK_BYTES)
             if not chunk:
-                raise NoBroker(f"The broker at {self._path} went away before it answered.")
+                raise trio.BrokenResourceError
             self._received += chunk
         line = bytes(self._received[:end])
         del self._received[: end + 1]

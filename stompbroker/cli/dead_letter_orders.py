@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 
 #: Letters in one answer: the most the broker gives.
 PAGE = 1_000
-
 #: Letters moved in one request: a fraction of a second's work for the broker, so that Ctrl-C and the bar are prompt.
 MAX_CHUNK = 100
-
 #: With a rate, chunks are small enough for this many a second, so that letters come as a stream and not in bursts.
 CHUNKS_A_SECOND = 10
-
 #: Reasons, and offsets of each, that are listed for skipped letters. `--json` has all.
 MAX_REASONS = 10
 MAX_OFFSETS = 10
@@ -125,7 +122,6 @@ async def find_letters(
 
 
 async def measure(directory: Path, selection: Selection, limit: int | None) -> Progress:
-    """Count the letters, up to the limit."""
     progress = Progress()
     async for page in find_letters(directory, selection, limit):
         progress.counted += len(page)
@@ -212,7 +208,6 @@ def _summary(move: Move, selection: Selection, progress: Progress) -> Iterator[s
 
 
 def skipped_lines(skipped: Mapping[str, list[int]]) -> Iterator[str]:
-    """A line for each reason, the most frequent first."""
     by_number = sorted(skipped.items(), key=lambda entry: -len(entry[1]))
     for why, offsets in by_number[:MAX_REASONS]:
         shown = ", ".join(map(str, offsets[:MAX_OFFSETS])) + (", …" if len(offsets) > MAX_OFFSETS else "")

@@ -6,9 +6,8 @@ Law: letters are moved only with --yes, or after a person has seen how many and 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,10 +25,8 @@ if TYPE_CHECKING:
 #: Bytes shown of a body that is not text: 64 lines.
 SHOWN_BINARY_BYTES = 1_024
 _BYTES_A_LINE = 16
-
 #: Control characters of text. With any other, a body is binary data that happens to be UTF-8.
 _TEXT_CONTROLS = frozenset("\t\n\f\r\x1b")
-
 TopicArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", help="The topic they come from: orders, /topic/orders or DLQ.orders.")
 ]
@@ -46,11 +43,6 @@ OffsetOption = Annotated[
     int | None, typer.Option("--offset", metavar="N", min=0, help="Only the one at this offset, as in the list.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
-
-class Target(StrEnum):
-    SUBSCRIBER = "subscriber"
-    TOPIC = "topic"
 
 
 commands = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
@@ -163,9 +155,9 @@ def _redrive(
     message_id: MessageOption = None,
     offset: OffsetOption = None,
     to: Annotated[
-        Target,
+        Literal["subscriber", "topic"],
         typer.Option(help="subscriber: only to the subscription that failed; topic: to all subscribers of its topic."),
-    ] = Target.SUBSCRIBER,
+    ] = "subscriber",
     rate: Annotated[
         float | None,
         typer.Option(min=0.001, help="At most this many letters a second.", show_default="as fast as possible"),
@@ -196,11 +188,11 @@ def _redrive(
     everybody = f"everybody who subscribes to /topic/{visible(selection.topic)}"
     move = Move(
         method="redrive_dead_letters",
-        params={"to": to.value},
+        params={"to": to},
         rate=rate,
         done="redriven",
         doing="redriving",
-        consequence=f"would be sent to {'the subscriptions that failed' if to is Target.SUBSCRIBER else everybody}",
+        consequence=f"would be sent to {'the subscriptions that failed' if to == 'subscriber' else everybody}",
     )
     carry_out(move, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 
@@ -304,7 +296,6 @@ def letter_table(letters: Iterable[Mapping[str, Any]], now: datetime) -> "Table"
 
 
 def letter_lines(letter: Mapping[str, Any], topic: str, body: bytes, now: datetime) -> Iterator[str]:
-    """Everything about one letter; the first line is its title."""
     yield f"Dead letter {letter['offset']} of {visible(topic)}"
     kind = "durable" if letter["is_durable"] else "not durable"
     own_id = readable(letter["message_id"])

@@ -17,10 +17,8 @@ from stompbroker.visible_text import readable, visible
 
 #: Topics in one answer. The broker counts the stored messages of each, and must answer before the timeout.
 PAGE = 20
-
 #: The most subscriptions that the broker names for one topic.
 MAX_PINS = 5
-
 Topic = dict[str, Any]  # as `Control` describes it
 
 
@@ -57,7 +55,7 @@ def _explain(
     $ stompbroker gc explain orders
     $ stompbroker gc explain DLQ.orders --json | jq .topics[0].why
     """
-    name = None if topic is None else read_topic(topic)
+    name = None if topic is None else read_topic(topic).name
     found = biggest_first(run(_ask, data_directory(data, config), name))
     if as_json:
         say_json({"total": len(found), "topics": found})

@@ -39,7 +39,6 @@ HeaderOption = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Another header; can be repeated.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
-
 #: Addresses that only a listener can use → where this machine reaches such a listener.
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -67,14 +66,9 @@ def data_directory(data: Path | None, config: Path | None) -> Path:
     return load(config, flags={"data": data}).data
 
 
-def read_topic(given: str) -> str:
-    """`orders` for orders and /topic/orders."""
-    return _parse_topic(given).name
-
-
 def read_origin(given: str) -> str:
     """The topic that dead letters come from: `orders` for orders, DLQ.orders and the same behind /topic/."""
-    topic = _parse_topic(given)
+    topic = read_topic(given)
     if not topic.is_of_dead_letters:
         return topic.name
     if len(topic.segments) == 1:
@@ -82,7 +76,7 @@ def read_origin(given: str) -> str:
     return topic.origin.name
 
 
-def _parse_topic(given: str) -> "Pattern":
+def read_topic(given: str) -> "Pattern":
     from stompbroker.delivery import parse_shown_topic
     from stompbroker.errors import InvalidDestination
 

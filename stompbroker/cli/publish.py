@@ -68,7 +68,7 @@ def publish(
     headers = read_headers(header, reserved=_RESERVED)
     address = broker_address(host, port)
 
-    from stompbroker.cli.publication import Publication, publish_all
+    from stompbroker.cli.publication import Publication
 
     is_long = sys.stderr.isatty() and (count >= PROGRESS_FROM_COUNT or (rate is not None and count > rate))
     publication = Publication(
@@ -81,11 +81,11 @@ def publish(
         wants_receipts=receipt,
         shows_progress=is_long and not as_json,
     )
-    summary = run(publish_all, address, publication)
+    run(publication.publish, address)
     if as_json:
-        say_json(summary.as_json())
+        say_json(publication.as_json())
     else:
-        say(summary.as_text())
+        say(publication.as_text())
 
 
 def _bodies(body: str | None, count: int, *, by_lines: bool) -> AsyncIterator[list[bytes]]:

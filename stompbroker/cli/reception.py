@@ -10,7 +10,6 @@ import base64
 import os
 import sys
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, final
 
@@ -29,18 +28,16 @@ if TYPE_CHECKING:
 
 _SUBSCRIPTION_ID = "1"
 _SUBSCRIBE_RECEIPT = "subscribe"
-
 #: Bytes shown of a body that is not text: a line of hexadecimal on an ordinary terminal.
 SHOWN_BINARY_BYTES = 32
-
 #: Headers that are in the first line, or that mean nothing to a person.
 _NOT_LISTED = {"destination", "message-id", "subscription", "content-length", "ack", "redelivered", "delivery-count"}
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Reception:
-    """What to receive, how to write it, and when to stop."""
+    """What to receive, how to write it, and when to stop; and how many were written."""
 
     destination: str
     headers: list[tuple[str, str]]
@@ -50,91 +47,70 @@ class Reception:
     count: int | None
     timeout_s: float | None
     render: Callable[[Frame], bytes]
-
-
-class _End(Enum):
-    INTERRUPTED = "Ctrl-C or SIGTERM"
-    COUNT_REACHED = "--count messages were written"
-    TIMED_OUT = "no message for --timeout seconds"
-    NOBODY_READS = "stdout was closed by its reader"
-
-
-async def receive_all(address: tuple[str, int], reception: Reception) -> None:
-    """Receive until one of the ends. Raises CommandFailed if fewer than --count messages came in time."""
-    async with connect(*address, client_id=reception.client_id) as client:
-        receiver = _Receiver(client, reception)
-        async with stopped_by_signal(receiver.stop):
-            end = await receiver.run()
-            await client.disconnect()
-    if end is _End.TIMED_OUT and reception.count is not None:
-        raise CommandFailed(
-            f"No message came for {reception.timeout_s:g} seconds; {receiver.written} of {reception.count} received."
-        )
-
-
-@final
-@dataclass(slots=True)
-class _Receiver:
-    """Writes and acknowledges the messages of one subscription."""
-
-    _client: StompClient
-    _reception: Reception
-    _waiting: trio.CancelScope = field(default_factory=trio.CancelScope)  # replaced for each wait
-    _is_interrupted: bool = False
     written: int = 0
+    _is_interrupted: bool = False
+    _is_timed_out: bool = False
+    _waiting: trio.CancelScope = field(default_factory=trio.CancelScope)  # replaced for each wait
 
-    def stop(self) -> None:
+    async def receive(self, address: tuple[str, int]) -> None:
+        """Receive until Ctrl-C, --count, --timeout, or nobody reads our output. Raises CommandFailed if fewer than
+        --count messages came in time."""
+        async with connect(*address, client_id=self.client_id) as client:
+            async with stopped_by_signal(self._stop):
+                await self._run(client)
+                await client.disconnect()
+        if self._is_timed_out and self.count is not None:
+            raise CommandFailed(
+                f"No message came for {self.timeout_s:g} seconds; {self.written} of {self.count} received."
+            )
+
+    def _stop(self) -> None:
         self._is_interrupted = True
         self._waiting.cancel()
 
-    async def run(self) -> _End:
-        reception = self._reception
-        headers = [("id", _SUBSCRIPTION_ID), ("destination", reception.destination), ("ack", reception.ack)]
-        if reception.durable_name is not None:
-            headers.append(("activemq.subscriptionName", reception.durable_name))
-        headers += [*reception.headers, ("receipt", _SUBSCRIBE_RECEIPT)]
-        await self._client.send(render_frame("SUBSCRIBE", headers))
-        received = await self._wait(partial(self._client.wait_receipt, _SUBSCRIBE_RECEIPT))
-        if not isinstance(received, _End):
-            say(_greeting(reception), err=True)
-        while not isinstance(received, _End):
-            end = await self._write([frame for frame in received if frame.command == "MESSAGE"])
-            received = end or await self._wait(self._client.receive)
-        return received
+    async def _run(self, client: StompClient) -> None:
+        headers = [("id", _SUBSCRIPTION_ID), ("destination", self.destination), ("ack", self.ack)]
+        if self.durable_name is not None:
+            headers.append(("activemq.subscriptionName", self.durable_name))
+        headers += [*self.headers, ("receipt", _SUBSCRIBE_RECEIPT)]
+        await client.send(render_frame("SUBSCRIBE", headers))
+        received = await self._wait(partial(client.wait_receipt, _SUBSCRIBE_RECEIPT))
+        if received is not None:
+            say(self._greeting(), err=True)
+        while received is not None and await self._write(client, received):
+            received = await self._wait(client.receive)
 
-    async def _wait(self, frames: Callable[[], Awaitable[list[Frame]]]) -> list[Frame] | _End:
-        """Frames, or why there are none."""
-        timeout_s = self._reception.timeout_s
-        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s) as self._waiting:
+    def _greeting(self) -> str:
+        if self.durable_name is None:
+            return f"Subscribed to {self.destination}; Ctrl-C ends."
+        identity = Identity("", IdentityKind.NAMED, self.client_id or "", self.durable_name)
+        return f"Subscribed to {self.destination} as {identity.key}; Ctrl-C ends, the broker keeps what comes later."
+
+    async def _wait(self, frames: Callable[[], Awaitable[list[Frame]]]) -> list[Frame] | None:
+        """Frames; None after Ctrl-C or --timeout."""
+        with trio.move_on_after(float("inf") if self.timeout_s is None else self.timeout_s) as self._waiting:
             if self._is_interrupted:
                 self._waiting.cancel()
             return await frames()
-        return _End.INTERRUPTED if self._is_interrupted else _End.TIMED_OUT
+        self._is_timed_out = not self._is_interrupted
+        return None
 
-    async def _write(self, messages: list[Frame]) -> _End | None:
-        """Write, then acknowledge. Messages beyond the count are not written, and stay the broker's."""
-        if self._reception.count is not None:
-            messages = messages[: self._reception.count - self.written]
+    async def _write(self, client: StompClient, frames: list[Frame]) -> bool:
+        """Write, then acknowledge; returns whether to go on. Messages beyond the count are not written, and stay the
+        broker's."""
+        messages = [frame for frame in frames if frame.command == "MESSAGE"]
+        if self.count is not None:
+            messages = messages[: self.count - self.written]
         try:
             # In a thread: a pager may block, and heart-beats must go on meanwhile.
-            content = b"".join(map(self._reception.render, messages))
-            await trio.to_thread.run_sync(_write_out, content, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(_write_out, b"".join(map(self.render, messages)), abandon_on_cancel=True)
         except BrokenPipeError:
-            return _End.NOBODY_READS
+            return False  # nobody reads stdout any more
         self.written += len(messages)
-        acknowledgements = [
-            render_frame("ACK", [("id", message.headers["ack"])]) for message in messages if "ack" in message.headers
-        ]
-        if acknowledgements:
-            await self._client.send(b"".join(acknowledgements))
-        return _End.COUNT_REACHED if self.written == self._reception.count else None
-
-
-def _greeting(reception: Reception) -> str:
-    if reception.durable_name is None:
-        return f"Subscribed to {reception.destination}; Ctrl-C ends."
-    identity = Identity("", IdentityKind.NAMED, reception.client_id or "", reception.durable_name)
-    return f"Subscribed to {reception.destination} as {identity.key}; Ctrl-C ends, the broker keeps what comes later."
+        acks = [message.headers["ack"] for message in messages if "ack" in message.headers]
+        if acks:
+            await client.send(b"".join(render_frame("ACK", [("id", ack)]) for ack in acks))
+        return self.written != self.count
 
 
 def _write_out(content: bytes) -> None:
@@ -148,10 +124,9 @@ def _write_out(content: bytes) -> None:
 
 
 def choose_format(*, is_json: bool, body_only: bool) -> Callable[[Frame], bytes]:
-    """How a received message is written to stdout."""
     if is_json:
         return _as_json_line
-    return _as_body if body_only else _for_people(with_colours=sys.stdout.isatty())
+    return (lambda message: message.body + b"\n") if body_only else partial(_for_people, sys.stdout.isatty())
 
 
 def _as_json_line(message: Frame) -> bytes:
@@ -162,28 +137,16 @@ def _as_json_line(message: Frame) -> bytes:
     return as_json({"headers": message.headers, "body": body, "encoding": encoding}).encode() + b"\n"
 
 
-def _as_body(message: Frame) -> bytes:
-    return message.body + b"\n"
-
-
-def _for_people(*, with_colours: bool) -> Callable[[Frame], bytes]:
+def _for_people(with_colours: bool, message: Frame) -> bytes:
     def styled(text: str, **style: bool) -> str:
-        return typer.style(text, **style) if with_colours else text
+        return typer.style(readable(text), **style) if with_colours else readable(text)
 
-    def render(message: Frame) -> bytes:
-        headers = message.headers
-        attempt = f", attempt {headers.get('delivery-count', '?')}" if headers.get("redelivered") == "true" else ""
-        title = f"{headers.get('destination', '')}  {headers.get('message-id', '')}{attempt}"
-        lines = [styled(readable(title), bold=True)]
-        lines += [
-            styled(readable(f"  {name}: {value}"), dim=True)
-            for name, value in headers.items()
-            if name not in _NOT_LISTED
-        ]
-        lines += [f"  {line}" for line in _body_lines(message.body)]
-        return ("\n".join(lines) + "\n").encode(errors="replace")
-
-    return render
+    headers = message.headers
+    attempt = f", attempt {headers.get('delivery-count', '?')}" if headers.get("redelivered") == "true" else ""
+    title = f"{headers.get('destination', '')}  {headers.get('message-id', '')}{attempt}"
+    others = [styled(f"  {name}: {value}", dim=True) for name, value in headers.items() if name not in _NOT_LISTED]
+    lines = [styled(title, bold=True), *others, *(f"  {line}" for line in _body_lines(message.body))]
+    return ("\n".join(lines) + "\n").encode(errors="replace")
 
 
 def _body_lines(body: bytes) -> list[str]:

@@ -4,102 +4,77 @@ Law: `stompbroker_report` computes, and is there only with the extra; this file 
 broker export first, and shows progress on stderr and results on stdout. Each failure has an exit code of its own.
 """
 
-import signal
-import subprocess
 import sys
-import time as machine_time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stompbroker.cli.options import ConfigOption
 from stompbroker.cli.outcome import ExitCode
-from stompbroker.cli.terminal import complain, open_console, say
+from stompbroker.cli.terminal import open_console, say
 from stompbroker.cli.wording import counted
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
-    from stompbroker_report.content import ReportContent
+    from stompbroker_report.making import ShowStep
 
 #: Dates of one run. All of them go through Spark in one pass.
 MAX_DATES = 366
-
-#: With --nightly, the longest time between two looks at the clock, in seconds: machines sleep and clocks are set.
-LOOK_S = 60.0
-
 #: The modules that the extra installs.
 _EXTRA = ("pyspark", "matplotlib", "markupsafe")
 
-#: Told which step begins, and how many of how many are done, where that is known.
-ShowStep: TypeAlias = Callable[[str, int, int | None], None]
-
-
-DayOption = Annotated[
-    str | None, typer.Option("--date", metavar="DATE", help="YYYY-MM-DD, in UTC.", show_default="yesterday")
-]
-FirstOption = Annotated[
-    str | None, typer.Option("--from", metavar="DATE", help="First of several dates, one page each.")
-]
-LastOption = Annotated[str | None, typer.Option("--to", metavar="DATE", help="Last of them.", show_default="yesterday")]
-BrokerOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="Data directory of a broker, which is asked to export first.",
-        show_default="from the settings, ./data",
-    ),
-]
-LakeOption = Annotated[
-    str | None,
-    typer.Option("--lake", metavar="PATH", help="A lake without its broker: a directory, or an address as s3://…"),
-]
-OutOption = Annotated[
-    str | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="Where reports/ and marts/ are written.",
-        show_default="the data directory; with --lake the working directory",
-    ),
-]
-MasterOption = Annotated[
-    str, typer.Option("--master", metavar="MASTER", help="Where Spark runs: local[2], or spark://HOST:PORT.")
-]
-MemoryOption = Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of Spark's driver, as 2g or 800m.")]
-KeepOption = Annotated[
-    int | None,
-    typer.Option(
-        "--keep",
-        min=1,
-        max=36_500,
-        metavar="DAYS",
-        help="Delete reports and marts of dates that are older.",
-        show_default="lake_retention_days of the settings; with --lake nothing is deleted",
-    ),
-]
-NightlyOption = Annotated[
-    bool, typer.Option("--nightly", help="Go on running, and report each night on the day before.")
-]
-AtOption = Annotated[str, typer.Option("--at", metavar="HH:MM", help="With --nightly, when, in UTC.")]
-
 
 def report(
-    day: DayOption = None,
-    first: FirstOption = None,
-    last: LastOption = None,
-    data: BrokerOption = None,
-    lake: LakeOption = None,
-    out: OutOption = None,
-    master: MasterOption = "local[*]",
-    memory: MemoryOption = "2g",
-    keep: KeepOption = None,
-    nightly: NightlyOption = False,
-    at: AtOption = "00:15",
+    day: Annotated[
+        str | None, typer.Option("--date", metavar="DATE", help="YYYY-MM-DD, in UTC.", show_default="yesterday")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="DATE", help="First of several dates, one page each.")
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="Last of them.", show_default="yesterday")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Data directory of a broker, which is asked to export first.",
+            show_default="from the settings, ./data",
+        ),
+    ] = None,
+    lake: Annotated[
+        str | None, typer.Option(metavar="PATH", help="A lake without its broker: a directory, or an address as s3://…")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where reports/ and marts/ are written.",
+            show_default="the data directory; with --lake the working directory",
+        ),
+    ] = None,
+    master: Annotated[
+        str, typer.Option(metavar="MASTER", help="Where Spark runs: local[2], or spark://HOST:PORT.")
+    ] = "local[*]",
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of Spark's driver, as 2g or 800m.")] = "2g",
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=36_500,
+            metavar="DAYS",
+            help="Delete reports and marts of dates that are older.",
+            show_default="lake_retention_days of the settings; with --lake nothing is deleted",
+        ),
+    ] = None,
+    nightly: Annotated[
+        bool, typer.Option("--nightly", help="Go on running, and report each night on the day before.")
+    ] = False,
+    at: Annotated[str, typer.Option(metavar="HH:MM", help="With --nightly, when, in UTC.")] = "00:15",
     config: ConfigOption = None,
 ) -> None:
     """Report what became of every delivery that was settled on a day.
@@ -129,7 +104,10 @@ def report(
     target = out if out is not None else "." if lake is not None else str(settings.data)
 
     if nightly:
-        _report_every_night([argument for argument in sys.argv[1:] if argument != "--nightly"], starts_at, target)
+        from stompbroker_report.nightly import report_every_night
+
+        arguments = [argument for argument in sys.argv[1:] if argument != "--nightly"]
+        report_every_night([sys.executable, "-m", "stompbroker", *arguments], starts_at, target, _note)
     if lake is None:
         _export(settings.data)
         keep = keep or settings.lake_retention_days
@@ -221,43 +199,26 @@ def _make_report(lake: str, out: str, first: date, last: date, *, master: str, m
     """Compute and write the reports of these dates. A failure ends the program with its exit code."""
     from stompbroker_report.__main__ import EXIT_CODES
     from stompbroker_report.errors import ReportError
+    from stompbroker_report.making import make_reports, reservation, summary
 
     try:
-        contents = _computed(lake, out, first, last, master=master, memory=memory)
+        with _progress() as show:
+            contents = make_reports(lake, out, first, last, master=master, memory=memory, show=show)
     except ReportError as error:
         _note(str(error))
         raise typer.Exit(EXIT_CODES.get(error.cause, ExitCode.FAILED)) from None
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     for content in contents:
-        say(*_said(content, out))
-        if not content.head.is_complete:
-            _note(f"{content.head.date} is not complete: {_completeness(content)}")
+        say(*summary(content, out))
+        if (incomplete := reservation(content)) is not None:
+            _note(incomplete)
     if len(contents) > 1:
         say(f"All of them: {out.rstrip('/')}/reports/index.html")
 
 
-def _computed(lake: str, out: str, first: date, last: date, *, master: str, memory: str) -> "list[ReportContent]":
-    from stompbroker_report.lake import open_lake
-    from stompbroker_report.session import spark_session
-
-    # Before Spark, which takes seconds to start: an empty lake can be reported at once.
-    days = (last - first).days + 1
-    open_lake(lake).require([first + timedelta(days=day) for day in range(days)])
-    with _progress() as show:
-        show("starting Spark", 0, None)
-        with spark_session(master, memory=memory) as spark:
-            # Imported here: it needs the Spark that the session has found.
-            from stompbroker_report.job import STEPS, ReportRequest, run
-
-            request = ReportRequest(
-                lake=lake, out=out, first_date=first, last_date=last, generated_at=datetime.now(UTC)
-            )
-            return run(spark, request, on_step=lambda step: show(step, STEPS.index(step), len(STEPS)))
-
-
 @contextmanager
-def _progress() -> Iterator[ShowStep]:
+def _progress() -> "Iterator[ShowStep]":
     """A bar on a terminal, lines elsewhere."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -271,69 +232,5 @@ def _progress() -> Iterator[ShowStep]:
         yield lambda step, done, total: bar.update(task, description=step, completed=done, total=total)
 
 
-def _said(content: "ReportContent", out: str) -> Iterator[str]:
-    head = content.head
-    facts = [
-        f"{content.day.deliveries:,} deliveries" if content.day.deliveries != 1 else "1 delivery",
-        counted(content.day.outcomes.dead, "dead letter"),
-        "1 thing stands out" if content.total_changes == 1 else f"{content.total_changes:,} things stand out",
-    ]
-    yield f"{head.date}: {', '.join(facts)}"
-    yield f"  {out.rstrip('/')}/reports/dt={head.date}/report.html"
-
-
-def _completeness(content: "ReportContent") -> str:
-    until = content.head.complete_until
-    if until is None:
-        return "the lake does not say up to when everything is in it."
-    return f"the lake has everything up to {until:%Y-%m-%d %H:%M:%S} UTC."
-
-
 def _note(text: str, *, mark: str = "stompbroker:") -> None:
     say(f"{mark} {text}", err=True)
-
-
-# Every night ---------------------------------------------------------------------------------------------------------
-
-
-def _report_every_night(arguments: Sequence[str], at: time, out: str) -> NoReturn:
-    """Run `stompbroker` with these arguments each day at that time in UTC, until SIGTERM or Ctrl-C.
-
-    If that time has passed today and yesterday's report is missing, because the machine was off, run it at once too.
-    Each run is a process of its own: nothing of Spark stays in memory, and a failure does not touch the next night.
-    """
-    # The first process of a container gets only the signals that it handles.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        now = datetime.now(UTC)
-        if now.time() >= at and not has_report_of(now - timedelta(days=1), out):
-            _report_once(arguments)
-        while True:
-            due = next_start(datetime.now(UTC), at)
-            say(f"The next report is made at {due:%Y-%m-%d %H:%M} UTC.", err=True)
-            _wait_until(due)
-            _report_once(arguments)
-    except KeyboardInterrupt:
-        sys.exit(0)
-
-
-def next_start(now: datetime, at: time) -> datetime:
-    """The first instant after `now` at that time of the day."""
-    today = datetime.combine(now.date(), at, UTC)
-    return today if today > now else today + timedelta(days=1)
-
-
-def has_report_of(day: datetime, out: str) -> bool:
-    """Whether the report exists. For an object store, which is not asked, the answer is yes."""
-    return "://" in out or (Path(out) / "reports" / f"dt={day:%Y-%m-%d}" / "report.html").exists()
-
-
-def _wait_until(due: datetime) -> None:
-    while (left_s := (due - datetime.now(UTC)).total_seconds()) > 0:
-        machine_time.sleep(min(left_s, LOOK_S))
-
-
-def _report_once(arguments: Sequence[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "stompbroker", *arguments], check=False)
-    if done.returncode:
-        complain(f"There is no report tonight (exit code {done.returncode}).")

@@ -16,56 +16,40 @@ from stompbroker.cli.terminal import say
 if TYPE_CHECKING:
     from stompbroker.transport import Endpoint
 
-HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.", show_default="127.0.0.1")]
-PortOption = Annotated[
-    int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes any free one.", show_default="61613")
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Data directory, one for each broker.", show_default="./data"),
-]
-HttpHostOption = Annotated[
-    str | None,
-    typer.Option(
-        "--http-host",
-        help="Address of the management endpoint; any other than this machine's own needs a token.",
-        show_default="127.0.0.1",
-    ),
-]
-HttpPortOption = Annotated[
-    int | None,
-    typer.Option("--http-port", help="Port of that endpoint; 0 takes any free one.", show_default="8613"),
-]
-LogLevelOption = Annotated[
-    str | None,
-    typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
-]
-LogFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--log-format",
-        metavar="FORMAT",
-        help="human, json, or auto: human on a terminal and json otherwise.",
-        show_default="auto",
-    ),
-]
-AssignmentsOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; can be repeated. See: stompbroker config"),
-]
-
 
 def serve(
-    host: HostOption = None,
-    port: PortOption = None,
-    data: DataOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes any free one.", show_default="61613")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Data directory, one for each broker.", show_default="./data")
+    ] = None,
     database: DatabaseOption = None,
-    http_host: HttpHostOption = None,
-    http_port: HttpPortOption = None,
+    http_host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the management endpoint; any other than this machine's own needs a token.",
+            show_default="127.0.0.1",
+        ),
+    ] = None,
+    http_port: Annotated[
+        int | None, typer.Option(help="Port of that endpoint; 0 takes any free one.", show_default="8613")
+    ] = None,
     config: ConfigOption = None,
-    log_level: LogLevelOption = None,
-    log_format: LogFormatOption = None,
-    assignments: AssignmentsOption = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.", show_default="info")
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="human, json, or auto: human on a terminal, else json.", show_default="auto"
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; can be repeated. See: stompbroker config"),
+    ] = None,
 ) -> None:
     """Run the broker until Ctrl-C or SIGTERM.
 

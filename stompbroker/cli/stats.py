@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 #: Entries of each kind with --json: the most the broker gives in one answer.
 MAX_ENTRIES = 1_000
-
 #: Rows of each table of `stats`; it counts what it leaves out.
 MAX_ROWS = 20
 

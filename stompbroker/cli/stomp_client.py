@@ -22,22 +22,16 @@ if TYPE_CHECKING:
 
 #: Time for the connection, and then for CONNECTED, in seconds. A broker answers at once; a firewall may never.
 CONNECT_TIMEOUT_S = 10.0
-
 #: Time for the receipt of DISCONNECT, in seconds: the broker first finishes everything sent before.
 DISCONNECT_TIMEOUT_S = 10.0
-
 #: Interval we ask for in both directions, in milliseconds. A person does not notice a dead broker sooner.
 HEART_BEAT_MS = 10_000
-
 #: The broker counts as lost after this many heart-beat intervals of silence.
 HEART_BEAT_MARGIN = 2.0
-
 #: The most that a broker can be set to allow: what it delivered must not fail here.
 LIMITS = Limits(max_header_count=65_536, max_header_bytes=16 * 1024**2, max_body_bytes=1024**3)
-
 #: The receipt of DISCONNECT: after it nothing more comes.
 DISCONNECT_RECEIPT = "disconnect"
-
 _WHAT_TO_DO = (
     'Start a broker with "stompbroker serve" (in a checkout: make serve), or name another one with --host and --port.'
 )
@@ -123,7 +117,6 @@ class StompClient:
             raise CommandFailed(f"The broker at {self._address} did not confirm the end of the conversation.")
 
     async def greet(self, host: str, client_id: str | None) -> None:
-        """CONNECT and wait for CONNECTED."""
         headers = [("accept-version", "1.2"), ("host", host), ("heart-beat", f"{HEART_BEAT_MS},{HEART_BEAT_MS}")]
         if client_id is not None:
             headers.append(("client-id", client_id))

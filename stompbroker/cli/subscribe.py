@@ -1,7 +1,6 @@
 """`stompbroker subscribe`: receive messages and show them."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,66 +28,45 @@ _RESERVED = {
 _RESERVED_WITH_DURABLE = {"activemq.subscriptionName": "--durable"}
 
 
-class AckMode(StrEnum):
-    AUTO = "auto"
-    CLIENT = "client"
-    CLIENT_INDIVIDUAL = "client-individual"
-
-
-DestinationArgument = Annotated[
-    str, typer.Argument(metavar="DEST", help="What to receive: /topic/greetings, or a pattern such as prices.*")
-]
-AckOption = Annotated[
-    AckMode | None,
-    typer.Option(
-        "--ack",
-        help="auto: the broker forgets what it has sent; otherwise a message is acknowledged once it is written.",
-        show_default="auto; client-individual with --durable",
-    ),
-]
-DurableOption = Annotated[
-    str | None,
-    typer.Option(
-        "--durable",
-        metavar="NAME",
-        help="Create or resume the durable subscription of this name: the broker keeps messages for it.",
-    ),
-]
-ClientIdOption = Annotated[
-    str | None,
-    typer.Option(
-        "--client-id",
-        metavar="ID",
-        help="Client id; with --durable, a part of the subscription's identity.",
-        show_default=f"{DEFAULT_CLIENT_ID} with --durable",
-    ),
-]
-CountOption = Annotated[
-    int | None, typer.Option("--count", "-n", min=1, help="Stop after this many.", show_default="go on")
-]
-TimeoutOption = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout", min=0.0, metavar="SECONDS", help="Stop when no message comes for this long.", show_default="wait"
-    ),
-]
-#: Accepted because people type it; it is the default.
-FollowOption = Annotated[
-    bool, typer.Option("--follow", "-f", show_default=False, help="Go on until Ctrl-C; the default.")
-]
-BodyOnlyOption = Annotated[bool, typer.Option("--body-only", help="Write bodies alone, each with a line end.")]
-
-
 def subscribe(
-    destination: DestinationArgument,
-    ack: AckOption = None,
-    durable: DurableOption = None,
-    client_id: ClientIdOption = None,
-    count: CountOption = None,
-    timeout: TimeoutOption = None,
-    follow: FollowOption = True,
+    destination: Annotated[
+        str, typer.Argument(metavar="DEST", help="What to receive: /topic/greetings, or a pattern such as prices.*")
+    ],
+    ack: Annotated[
+        Literal["auto", "client", "client-individual"] | None,
+        typer.Option(
+            help="auto: the broker forgets what it has sent; otherwise a message is acknowledged once it is written.",
+            show_default="auto; client-individual with --durable",
+        ),
+    ] = None,
+    durable: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Create or resume the durable subscription of this name: the broker keeps messages for it.",
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Client id; with --durable, a part of the subscription's identity.",
+            show_default=f"{DEFAULT_CLIENT_ID} with --durable",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after this many.", show_default="go on")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="Stop when no message comes for this long.", show_default="wait"),
+    ] = None,
+    # Accepted because people type it; it is the default.
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", show_default=False, help="Go on until Ctrl-C; the default.")
+    ] = True,
     header: HeaderOption = None,
-    body_only: BodyOnlyOption = False,
+    body_only: Annotated[bool, typer.Option("--body-only", help="Write bodies alone, each with a line end.")] = False,
     host: HostOption = None,
     port: PortOption = None,
     as_json: JsonOption = False,
@@ -118,23 +96,22 @@ def subscribe(
     _require_name(durable, "--durable")
     _require_name(client_id, "--client-id")
     headers = read_headers(header, reserved=_RESERVED if durable is None else _RESERVED | _RESERVED_WITH_DURABLE)
-    # With auto, messages on the network are lost if nobody reads them; a durable subscription must not lose any.
-    default_ack = AckMode.AUTO if durable is None else AckMode.CLIENT_INDIVIDUAL
     address = broker_address(host, port)
 
-    from stompbroker.cli.reception import Reception, choose_format, receive_all
+    from stompbroker.cli.reception import Reception, choose_format
 
     reception = Reception(
         destination=destination,
         headers=headers,
-        ack=(ack or default_ack).value,
+        # With auto, messages on the network are lost if nobody reads them; a durable subscription must not lose any.
+        ack=ack or ("auto" if durable is None else "client-individual"),
         client_id=client_id,
         durable_name=durable,
         count=count,
         timeout_s=timeout,
         render=choose_format(is_json=as_json, body_only=body_only),
     )
-    run(receive_all, address, reception)
+    run(reception.receive, address)
 
 
 def _require_name(text: str | None, parameter: str) -> None:

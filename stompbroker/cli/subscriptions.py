@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 #: Subscriptions in one answer: the most the broker gives.
 PAGE = 1_000
-
 #: Keys suggested for one that is not there.
 MAX_NEAR = 3
-
 Subscription = dict[str, Any]  # as `Control` describes it
 
 
@@ -100,7 +98,6 @@ def _remove(
 
 
 def _at_stake(one: Subscription) -> str:
-    """What deleting it would lose, in words."""
     parts = [f"a backlog of {counted(one['backlog'], 'message')}"] if one["backlog"] else []
     parts += [f"{counted(one['in_flight'], 'message')} in flight"] if one["in_flight"] else []
     return " and ".join(parts)
@@ -127,8 +124,7 @@ async def _find(directory: Path, key: str) -> Subscription:
         if one["key"] == key:
             return one
     missing = f'There is no durable subscription "{readable(key)}"'
-    close = near(await _ask_for_all(directory), key)
-    if close:
+    if close := near(await _ask_for_all(directory), key):
         raise CommandFailed("\n".join([f"{missing}. Did you mean:", *(f"  {name}" for name in close)]))
     raise CommandFailed(f'{missing}; "stompbroker subscriptions" lists all there are.')
 

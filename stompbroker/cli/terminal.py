@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 #: Wider than any row: the longest names are a few hundred characters.
 MAX_WIDTH = 1_000_000
-
 #: Narrowest width of a column that folds, in characters, and the space between two columns.
 FOLDED_WIDTH, COLUMN_GAP = 12, 2
 
@@ -66,7 +65,6 @@ def shown(text: str, style: str = "") -> Text:
 
 
 def open_console(*, err: bool = False) -> Console:
-    """For tables and progress bars of what `shown` made."""
     from rich.console import Console
 
     return Console(stderr=err, markup=False, highlight=False)

@@ -5,6 +5,7 @@ Law: pure; the caller supplies `now`. Instants are texts as the broker writes th
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 #: A blank at which no line is broken. `readable` lets none through, so each one is ours.
 _UNBREAKABLE = "\xa0"
-
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -25,7 +25,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes in the largest binary unit."""
     from stompbroker.config import bytes_as_text
 
     return bytes_as_text(number)
@@ -54,7 +53,6 @@ def to_the_second(instant: str) -> str:
 
 
 def moment(instant: str | None, now: datetime) -> str:
-    """To the second, and how far from now."""
     return f"{to_the_second(instant)} ({relative(instant, now)})" if instant else ""
 
 
@@ -70,15 +68,12 @@ def labelled(pairs: Iterable[tuple[str, str]], *, width: int | None) -> list[str
     lines = []
     for label, value in pairs:
         first, below = f"  {label:{label_width}}  ", " " * (label_width + 4)
-        if width is None:
-            lines.append(first + value)
-        else:
-            lines += textwrap.wrap(
-                value,
-                max(width, 2 * len(below)),
-                initial_indent=first,
-                subsequent_indent=below,
-                break_long_words=False,
-                break_on_hyphens=False,
-            ) or [first]
+        lines += textwrap.wrap(
+            value,
+            sys.maxsize if width is None else max(width, 2 * len(below)),
+            initial_indent=first,
+            subsequent_indent=below,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [first]
     return [line.replace(_UNBREAKABLE, " ").rstrip() for line in lines]

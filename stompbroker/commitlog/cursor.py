@@ -26,6 +26,7 @@ It has many methods because each is one of these transitions, or one question ab
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.commitlog.offset_ranges import OffsetRanges
@@ -73,6 +74,7 @@ class Claimed(NamedTuple):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Cursor:
     """
     Invariants:
@@ -83,20 +85,20 @@ class Cursor:
         in_flight == next_offset - ack_floor - settled above the floor - waiting - free - pending
     """
 
-    __slots__ = ("_free", "_given_up", "_pending", "_settled", "_waiting", "ack_floor", "next_offset")
+    #: Everything below it is settled.
+    ack_floor: Offset
+    #: The lowest offset that is still to be sent for the first time.
+    next_offset: Offset = field(init=False)
+    _settled: OffsetRanges = field(default_factory=OffsetRanges)
+    _waiting: set[int] = field(default_factory=set)
+    #: Sorted.
+    _free: list[int] = field(default_factory=list)
+    #: Both mostly None, which means that there is nothing pending, or given up.
+    _pending: OffsetRanges | None = None
+    _given_up: OffsetRanges | None = None
 
-    def __init__(self, position: Offset) -> None:
-        #: Everything below it is settled.
-        self.ack_floor = position
-        #: The lowest offset that is still to be sent for the first time.
-        self.next_offset = position
-        self._settled = OffsetRanges()
-        self._waiting: set[int] = set()
-        #: Sorted.
-        self._free: list[int] = []
-        #: Both mostly None, which means that there is nothing pending, or given up.
-        self._pending: OffsetRanges | None = None
-        self._given_up: OffsetRanges | None = None
+    def __post_init__(self) -> None:
+        self.next_offset = self.ack_floor
 
     @classmethod
     def restored(cls, ack_floor: Offset, settled: Iterable[tuple[int, int]], next_offset: Offset) -> Cursor:

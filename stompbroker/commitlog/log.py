@@ -10,6 +10,7 @@ Hot path: a segment is a list of messages in a row; an append extends the last s
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.ids import Offset
@@ -26,15 +27,13 @@ SEGMENT_MESSAGES: Final = 1024
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Segment:
     """A run of messages without a gap: `messages[i]` has offset `base + i`."""
 
-    __slots__ = ("base", "messages", "size_bytes")
-
-    def __init__(self, base: int) -> None:
-        self.base = base
-        self.messages: list[Message] = []
-        self.size_bytes = 0
+    base: int
+    messages: list[Message] = field(default_factory=list)
+    size_bytes: int = 0
 
     @property
     def stop(self) -> int:
@@ -42,6 +41,7 @@ class _Segment:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Log:
     """
     Invariants:
@@ -50,18 +50,18 @@ class Log:
         end_offset never falls, and is never above reserved_end
     """
 
-    __slots__ = ("_bases", "_segments", "end_offset", "message_count", "reserved_end", "size_bytes")
+    #: The offset the next message will get.
+    end_offset: Offset
+    #: The next offset that `reserve` gives.
+    reserved_end: Offset = field(init=False)
+    _segments: list[_Segment] = field(default_factory=list)
+    #: The segments' bases, for bisection.
+    _bases: list[int] = field(default_factory=list)
+    message_count: int = 0
+    size_bytes: int = 0
 
-    def __init__(self, end_offset: Offset) -> None:
-        self._segments: list[_Segment] = []
-        #: The segments' bases, for bisection.
-        self._bases: list[int] = []
-        #: The offset the next message will get.
-        self.end_offset = end_offset
-        #: The next offset that `reserve` gives.
-        self.reserved_end = end_offset
-        self.message_count = 0
-        self.size_bytes = 0
+    def __post_init__(self) -> None:
+        self.reserved_end = self.end_offset
 
     @property
     def start_offset(self) -> Offset:
@@ -124,7 +124,6 @@ class Log:
         return found[0] if found and first == offset else None
 
     def drop(self, start: int, stop: int) -> None:
-        """Forget the messages at offsets [start, stop)."""
         index = max(bisect_right(self._bases, start) - 1, 0)
         first = index
         replacement: list[_Segment] = []
@@ -142,9 +141,7 @@ class Log:
                 (stop, segment.messages[max(stop - segment.base, 0) :]),
             ):
                 if messages:
-                    kept = _Segment(base)
-                    kept.messages = messages
-                    kept.size_bytes = size_of_all(messages)
+                    kept = _Segment(base, messages, size_of_all(messages))
                     self.size_bytes += kept.size_bytes
                     replacement.append(kept)
         self._segments[first:index] = replacement

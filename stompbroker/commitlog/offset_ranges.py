@@ -6,6 +6,7 @@ Law: this file knows whole numbers and nothing else. Ten thousand acknowledged o
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class OffsetRanges:
     """
     Invariants:
@@ -20,12 +22,9 @@ class OffsetRanges:
         count == number of offsets in all ranges
     """
 
-    __slots__ = ("_starts", "_stops", "count")
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._stops: list[int] = []
-        self.count = 0
+    _starts: list[int] = field(default_factory=list)
+    _stops: list[int] = field(default_factory=list)
+    count: int = 0
 
     def __bool__(self) -> bool:
         return bool(self._starts)
@@ -110,7 +109,6 @@ class OffsetRanges:
         return stop
 
     def forget_below(self, offset: int) -> None:
-        """Take out everything below `offset`."""
         index = bisect_right(self._stops, offset)
         del self._starts[:index], self._stops[:index]
         if self._starts and self._starts[0] < offset:

@@ -7,10 +7,10 @@ max_transaction_bytes below max_body_bytes, is the operator's choice. Settings a
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
-from pydantic_settings import NoDecode
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.config.places import lake_place
@@ -83,7 +83,6 @@ class _Table(BaseModel):
     pattern: Annotated[str, Field(min_length=1), Kind('a destination or a pattern such as "prices.*"')]
 
     def overrides(self) -> dict[str, Any]:
-        """What it sets, by the keys of the general settings."""
         return self.model_dump(exclude={"pattern"}, exclude_none=True)
 
 
@@ -127,11 +126,8 @@ def _read_tables(value: object) -> object:
 
 @final
 class Settings(GeneralSettings):
-    """All settings of one broker."""
-
     topics: Annotated[
         tuple[TopicSettings, ...],
-        NoDecode,
         BeforeValidator(_read_tables),
         Kind("[[topics]] tables in a file, or the same as a JSON list of objects"),
     ] = Field(default=(), description="Exceptions for some topics; only the first table that matches a topic counts")
@@ -145,36 +141,23 @@ class Settings(GeneralSettings):
 
     @property
     def lake_place(self) -> str:
-        """An absolute path or a URL."""
         return lake_place(self.lake, self.data)
 
     def for_sessions(self) -> SessionSettings:
         # Imported here, because every command reads settings and only a broker has sessions.
         from stompbroker.sessions import SessionSettings
 
+        times = ("connect_timeout", "transaction_timeout", "block_timeout")
         return SessionSettings(
-            limits=Limits(
-                max_header_count=self.max_header_count,
-                max_header_bytes=self.max_header_bytes,
-                max_body_bytes=self.max_body_bytes,
-                max_transactions=self.max_transactions,
-                max_transaction_frames=self.max_transaction_frames,
-                max_transaction_bytes=self.max_transaction_bytes,
-            ),
+            limits=Limits(**self._fields_of(Limits)),
             after_frame=b"\n" if self.trailing_lf else b"",
-            heart_beat_send_ms=self.heart_beat_send_ms,
-            heart_beat_want_ms=self.heart_beat_want_ms,
-            heart_beat_margin=self.heart_beat_margin,
-            connect_timeout_ns=int(self.connect_timeout_s * NANOSECONDS),
-            max_subscriptions=self.max_subscriptions,
-            max_durable_subscriptions=self.max_durable_subscriptions,
-            default_prefetch=self.default_prefetch,
-            max_prefetch=self.max_prefetch,
-            max_waiting=self.max_waiting,
-            transaction_timeout_ns=int(self.transaction_timeout_s * NANOSECONDS),
-            parking_bytes=self.parking_bytes,
-            block_timeout_ns=int(self.block_timeout_s * NANOSECONDS),
+            **{f"{name}_ns": int(getattr(self, f"{name}_s") * NANOSECONDS) for name in times},
+            **self._fields_of(SessionSettings),
         )
+
+    def _fields_of(self, kind: type) -> dict[str, Any]:
+        """The settings that a dataclass has under the same name."""
+        return {each.name: getattr(self, each.name) for each in fields(kind) if each.name in Settings.model_fields}
 
     def policy(self, table: TopicSettings | None = None) -> TopicPolicy:
         """The general policy, or that of the topics of one table."""

@@ -27,13 +27,10 @@ if TYPE_CHECKING:
 
 LOCK_NAME = "broker.lock"
 CONTROL_SOCKET_NAME = "control.sock"
-
 #: Longest path, in bytes, that fits sun_path: 104 on BSD and macOS, 108 on Linux, each with a closing NUL.
 MAX_SOCKET_PATH_BYTES = 103
-
 #: Connections to the control socket that wait to be accepted: a few people and scripts.
 CONTROL_BACKLOG = 16
-
 #: More than any lock file has; the file could be anything.
 MAX_LOCK_BYTES = 4096
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
 from stompbroker.config.checked_settings import Contradicting, Settings, TopicSettings
 from stompbroker.config.places import without_password
-from stompbroker.config.settings import ENVIRONMENT_PREFIX, Kind, Source, SourceKind, bytes_as_text
+from stompbroker.config.settings import Kind, Source, SourceKind, bytes_as_text
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
+ENVIRONMENT_PREFIX = "STOMPBROKER_"
 #: Read from the working directory when no file is given.
 DEFAULT_FILE = Path("stompbroker.toml")
-
 #: How alike two keys must be for "did you mean" (difflib's ratio, 1 is equal).
 CLOSE_MATCH_RATIO = 0.7
 
@@ -89,7 +88,7 @@ class _Layers:
                 f"There is no settings file {path}. Without --config, {DEFAULT_FILE} is read if it exists."
             )
         try:
-            content = TomlConfigSettingsSource(Settings, toml_file=path)()
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -103,10 +102,10 @@ class _Layers:
 
     def add_environment(self) -> None:
         variables = {ENVIRONMENT_PREFIX + key.upper(): key for key in Settings.model_fields}
-        for key, value in EnvSettingsSource(Settings)().items():
-            self.put(key, value, Source(SourceKind.ENVIRONMENT, ENVIRONMENT_PREFIX + key.upper()))
-        for name in sorted(os.environ):
-            if name.startswith(ENVIRONMENT_PREFIX) and name not in variables:
+        for name, value in sorted(os.environ.items()):
+            if key := variables.get(name.upper()):
+                self.put(key, value, Source(SourceKind.ENVIRONMENT, name.upper()))
+            elif name.startswith(ENVIRONMENT_PREFIX):
                 self.problems.append(f"unknown variable {name} in the environment{_suggestion(name, variables)}")
 
     def add_assignments(self, assignments: Sequence[str], given_flags: Mapping[str, object]) -> None:
@@ -160,8 +159,6 @@ def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[s
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveSetting:
-    """One line of `stompbroker config`."""
-
     key: str
     value: object  # for JSON, without passwords
     shown: str
@@ -171,7 +168,6 @@ class EffectiveSetting:
 
 
 def effective(settings: Settings) -> list[EffectiveSetting]:
-    """Every setting, in the order of definition."""
     plain = settings.model_dump(mode="json", exclude_none=True)
     patterns = ", ".join(table.pattern for table in settings.topics) or "none"
     return [

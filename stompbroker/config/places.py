@@ -29,14 +29,11 @@ _URL = re.compile(
     re.VERBOSE,
 )
 _PASSWORD_PARAMETER = re.compile(r"([?&][a-z_]*password=)[^&]*")
-
 #: A word or a file: it has no place for a password, so it can be shown when it is refused.
 _PLAIN = re.compile(r"[\w.~/ -]{0,200}", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
-
 #: The directory `lake` in the data directory.
 IN_DATA_DIRECTORY = ""
-
 _LAKE_URL = re.compile(r"file:///[^\s?#@]*|s3://[A-Za-z0-9][\w.-]*(?:/[^\s?#@]*)?(?:\?[\w=&:%./-]*)?", re.ASCII)
 
 
@@ -72,7 +69,6 @@ def read_lake(value: str) -> str:
 
 
 def lake_place(lake: str, data: Path) -> str:
-    """An absolute path or a URL."""
     if "://" in lake:
         return lake
     return str(Path(lake).expanduser().absolute() if lake else data.absolute() / "lake")

@@ -12,8 +12,7 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from stompbroker import __version__
 from stompbroker.config.places import EMBEDDED, IN_DATA_DIRECTORY, read_database, read_lake, without_password
@@ -22,18 +21,14 @@ from stompbroker.delivery import SlowSubscriber, WhenUsedUp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ENVIRONMENT_PREFIX = "STOMPBROKER_"
-
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 _BYTE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTE_UNITS |= {"kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB}
 _BYTE_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([kmgt]i?b|b)?", re.IGNORECASE | re.ASCII)
-
 #: For upper bounds: longer waits are typing mistakes.
 HOUR_S, DAY_S = 3_600, 86_400
 HOUR_MS, DAY_MS = HOUR_S * 1_000, DAY_S * 1_000
 DECADE_S = 3_650 * DAY_S
-
 #: A shorter deadline would pass before an ACK can come back over a slow network.
 MIN_ACK_DEADLINE_MS = 100
 #: Shorter tokens can be guessed.
@@ -114,6 +109,7 @@ ByteSize = Annotated[
     BeforeValidator(_read_byte_size),
     Kind('a number of bytes or a size such as "64 KiB" or "10 MB"', is_bytes=True),
 ]
+Host = Annotated[str, Field(min_length=1), Kind("a host name or an address")]
 DirectoryPath = Annotated[Path, BeforeValidator(_read_path), Kind("a directory")]
 Database = Annotated[
     str,
@@ -166,8 +162,6 @@ class SourceKind(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The kind of source, and which file, variable or flag it is."""
-
     kind: SourceKind = SourceKind.DEFAULT
     name: str = ""
 
@@ -175,45 +169,32 @@ class Source:
         return f"{self.kind.value} {self.name}".rstrip()
 
 
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    AUTO = "auto"
-    HUMAN = "human"
-    JSON = "json"
+LogLevel = StrEnum("LogLevel", ["DEBUG", "INFO", "WARNING", "ERROR"])
+LogFormat = StrEnum("LogFormat", ["AUTO", "HUMAN", "JSON"])
 
 
 def _setting(default: object, reason: str, lowest: float | None = None, highest: float | None = None) -> Any:
     return Field(default, description=reason, ge=lowest, le=highest)
 
 
-class GeneralSettings(BaseSettings):
+class GeneralSettings(BaseModel):
     """Each setting is fine alone. Durations end in `_s` or `_ms`, sizes are in bytes, the rest are counts or words."""
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_prefix=ENVIRONMENT_PREFIX, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     #: Where each value that is no default came from; filled by `load`.
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
 
-    host: Annotated[str, Field(min_length=1), Kind("a host name or an address")] = _setting(
+    host: Host = _setting(
         "127.0.0.1", "Address to listen on; only this machine by default, because there is no login yet"
     )
     port: Count = _setting(61613, "TCP port for STOMP; 0 takes any free one", 0, 65_535)
-    data: DirectoryPath = _setting(
-        Path("./data"), "Directory of the lock, control socket and database file; one for each broker"
-    )
+    data: DirectoryPath = _setting(Path("./data"), "Directory of lock, control socket and database; one per broker")
     database: Annotated[Database, Field(repr=False)] = _setting(
         EMBEDDED, "Where durable subscriptions and messages are stored; empty is a file in the data directory"
     )
     http_enabled: YesOrNo = _setting(True, "Whether there is a management endpoint: API, metrics and page")
-    http_host: Annotated[str, Field(min_length=1), Kind("a host name or an address")] = _setting(
+    http_host: Host = _setting(
         "127.0.0.1", "Address of the management endpoint; any other than this machine's own needs a token"
     )
     http_port: Count = _setting(8613, "Port of the management endpoint; 0 takes any free one", 0, 65_535)
@@ -226,75 +207,47 @@ class GeneralSettings(BaseSettings):
     min_free_bytes: ByteSize = _setting(
         64 * MIB, "With less free disk space publishers to stored topics wait; 0 turns this off", 0, 64 * TIB
     )
-    ledger: YesOrNo = _setting(
-        True, "Whether the outcome of every delivery is recorded, in the database and then in the lake"
-    )
-    lake: LakePlace = _setting(
-        IN_DATA_DIRECTORY, "Where these records are kept as Parquet files, for reports; one for each broker"
-    )
-    lake_export_interval_s: Seconds = _setting(
-        3_600.0, "Time after which records in the database are exported to the lake", 1, DAY_S
-    )
+    ledger: YesOrNo = _setting(True, "Whether the outcome of every delivery is recorded in the database, then the lake")
+    lake: LakePlace = _setting(IN_DATA_DIRECTORY, "Where these records are kept as Parquet files; one lake per broker")
+    lake_export_interval_s: Seconds = _setting(3_600.0, "Time after which records are exported to the lake", 1, DAY_S)
     lake_export_bytes: ByteSize = _setting(
-        64 * MIB, "Size of records in the database at which they are exported, as about one file", 64 * KIB, TIB
+        64 * MIB, "Size at which records are exported, as about one file", 64 * KIB, TIB
     )
     lake_retention_days: Count = _setting(90, "Age in days at which a date of the lake is deleted", 1, 36_500)
     max_connections: Count = _setting(10_000, "Clients at the same time; more are turned away", 1, 1_000_000)
     memory_limit: ByteSize = _setting(
-        512 * MIB, "Memory for all messages, buffers and transactions together", 16 * MIB, 64 * TIB
+        512 * MIB, "Memory for messages, buffers and transactions together", 16 * MIB, 64 * TIB
     )
-    connect_timeout_s: Seconds = _setting(
-        10.0, "Time a new connection has for its CONNECT before it is closed", 0.1, HOUR_S
-    )
+    connect_timeout_s: Seconds = _setting(10.0, "Time a new connection has for its CONNECT", 0.1, HOUR_S)
 
     server_header: ServerHeader = _setting(
         f"stompbroker/{__version__}",
         "The server header of CONNECTED, by which some clients choose a dialect; empty sends none",
     )
-    trailing_lf: YesOrNo = _setting(
-        True, "Whether a line feed follows each frame we send; PHP's extension loses messages without"
-    )
-    heart_beat_send_ms: Milliseconds = _setting(
-        100, "Shortest interval at which we promise to send heart-beats", 1, HOUR_MS
-    )
+    trailing_lf: YesOrNo = _setting(True, "Send a line feed after each frame; PHP's extension loses messages without")
+    heart_beat_send_ms: Milliseconds = _setting(100, "Shortest interval at which we can send heart-beats", 1, HOUR_MS)
     heart_beat_want_ms: Milliseconds = _setting(1_000, "Interval at which we would like to get heart-beats", 1, HOUR_MS)
-    heart_beat_margin: Factor = _setting(
-        2.0, "A client counts as lost after this many intervals without a byte", 1, 100
-    )
+    heart_beat_margin: Factor = _setting(2.0, "A client is lost after this many intervals without a byte", 1, 100)
 
     max_header_count: Count = _setting(256, "Header lines in one frame", 4, 65_536)
-    max_header_bytes: ByteSize = _setting(
-        32 * KIB, "Command and headers of one frame; real clients stay under 2 KiB", 256, 16 * MIB
-    )
+    max_header_bytes: ByteSize = _setting(32 * KIB, "Command and headers; real clients stay under 2 KiB", 256, 16 * MIB)
     max_body_bytes: ByteSize = _setting(16 * MIB, "Body of one message", 1, GIB)
     max_subscriptions: Count = _setting(1_024, "Subscriptions of one connection", 1, 1_000_000)
     max_transactions: Count = _setting(64, "Open transactions of one connection", 0, 65_536)
-    max_transaction_frames: Count = _setting(
-        1_024, "Frames in one transaction; COMMIT applies them in one step", 1, 1_000_000
-    )
+    max_transaction_frames: Count = _setting(1_024, "Frames of a transaction; COMMIT applies all at once", 1, 1_000_000)
     max_transaction_bytes: ByteSize = _setting(16 * MIB, "All frames of one transaction", 1, TIB)
     transaction_timeout_s: Seconds = _setting(600.0, "Age at which an open transaction is aborted", 0.1, 7 * DAY_S)
 
-    default_prefetch: Count = _setting(
-        1_000, "Unacknowledged messages for a subscriber that names no number", 1, 1_000_000
-    )
+    default_prefetch: Count = _setting(1_000, "Unacknowledged messages if a subscriber names no number", 1, 1_000_000)
     max_prefetch: Count = _setting(65_535, "Most unacknowledged messages a subscriber may ask for", 1, 1_000_000)
-    max_waiting: Count = _setting(
-        10_000, "Refused messages of one subscription that wait to be sent again", 1, 10_000_000
-    )
+    max_waiting: Count = _setting(10_000, "Refused messages of a subscription, to be sent again", 1, 10_000_000)
     redelivery_first_delay_ms: Milliseconds = _setting(
         1_000, "Time before a message that failed once is sent again; subscribers may ask for another", 0, DAY_MS
     )
     redelivery_multiplier: Factor = _setting(2.0, "Factor by which each further failure makes the wait longer", 1, 100)
-    redelivery_max_delay_ms: Milliseconds = _setting(
-        300_000, "Longest time before a failed message is sent again", 0, 7 * DAY_MS
-    )
-    redelivery_jitter: Factor = _setting(
-        0.1, "Part of each wait that may be cut off, so that retries are spread over time", 0, 1
-    )
-    max_attempts: Count = _setting(
-        10, "Deliveries of a message to one subscription before it is used up; 0 means no limit", 0, 1_000_000
-    )
+    redelivery_max_delay_ms: Milliseconds = _setting(300_000, "Longest wait before a redelivery", 0, 7 * DAY_MS)
+    redelivery_jitter: Factor = _setting(0.1, "Part of each wait that may be cut off, to spread retries", 0, 1)
+    max_attempts: Count = _setting(10, "Deliveries of a message until it is used up; 0: no limit", 0, 1_000_000)
     ack_deadline_ms: AckDeadline = _setting(
         0, "Time to acknowledge before a delivery counts as failed; 0 means no limit", 0, DAY_MS
     )
@@ -310,57 +263,28 @@ class GeneralSettings(BaseSettings):
     block_timeout_s: Seconds = _setting(
         30.0, "Time publishers are held back without progress before the slowest subscriber is disconnected", 0, DAY_S
     )
-    message_ttl_ms: Milliseconds = _setting(
-        0, "Time to live of a message whose publisher gives none; 0 means no limit", 0, DECADE_S * 1_000
-    )
+    message_ttl_ms: Milliseconds = _setting(0, "Lifetime if the publisher gives none; 0: no limit", 0, DECADE_S * 1_000)
     retain_s: Seconds = _setting(
         0.0, "Age up to which messages are kept for later subscribers; 0: no limit, all three 0: keep none", 0, DECADE_S
     )
-    retain_bytes: ByteSize = _setting(
-        0, "Bytes of newest messages kept for later subscribers; a message must meet every limit", 0, 64 * TIB
-    )
+    retain_bytes: ByteSize = _setting(0, "Bytes of newest messages kept; a message must meet every limit", 0, 64 * TIB)
     retain_messages: Count = _setting(0, "Number of newest messages kept for later subscribers", 0, 1_000_000_000)
     dead_letter_retain_s: Seconds = _setting(
         14.0 * DAY_S, "Age up to which dead letters are kept; 0: no limit, both 0: keep none", 0, DECADE_S
     )
-    dead_letter_retain_bytes: ByteSize = _setting(
-        GIB, "Bytes of newest dead letters kept for one topic; 0: no limit", 0, 64 * TIB
-    )
-    parking_bytes: ByteSize = _setting(
-        MIB, "Bytes read ahead from a held-back publisher, so that its ACKs still count", KIB, GIB
-    )
-    max_durable_subscriptions: Count = _setting(
-        10_000, "Durable subscriptions at the same time; each keeps what it has not acknowledged", 0, 1_000_000
-    )
+    dead_letter_retain_bytes: ByteSize = _setting(GIB, "Bytes of dead letters kept per topic; 0: no limit", 0, 64 * TIB)
+    parking_bytes: ByteSize = _setting(MIB, "Bytes read from a held-back publisher, so that its ACKs count", KIB, GIB)
+    max_durable_subscriptions: Count = _setting(10_000, "Durable subscriptions; each keeps its backlog", 0, 1_000_000)
     idle_warning_s: Seconds = _setting(
         7.0 * DAY_S, "Time without a client before a warning about a durable subscription; 0: never", 0, DECADE_S
     )
     idle_delete_s: Seconds = _setting(
         0.0, "Time without a client before a settled durable subscription is deleted; 0: never", 0, DECADE_S
     )
-    idle_delete_unsettled: YesOrNo = _setting(
-        False, "Whether it is deleted even with unacknowledged messages, which are then lost"
-    )
-    max_topics: Count = _setting(
-        100_000, "Topics at the same time; messages and subscribers cannot create more", 1, 10_000_000
-    )
-    topic_idle_s: Seconds = _setting(
-        60.0, "Time after which a topic without subscribers and messages is forgotten", 0, 30 * DAY_S
-    )
+    idle_delete_unsettled: YesOrNo = _setting(False, "Delete it even with unacknowledged messages, which are lost")
+    max_topics: Count = _setting(100_000, "Topics at the same time; nobody can create more", 1, 10_000_000)
+    topic_idle_s: Seconds = _setting(60.0, "Time after which an unused, empty topic is forgotten", 0, 30 * DAY_S)
     shutdown_grace_s: Seconds = _setting(10.0, "Time for clients to receive what is on its way at shutdown", 0, HOUR_S)
 
     log_level: LogLevel = _setting(LogLevel.INFO, "Lowest level that is logged")
     log_format: LogFormat = _setting(LogFormat.AUTO, "auto: human on a terminal, JSON lines otherwise")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only the constructor's arguments. `load` reads the sources one by one: pydantic-settings would merge them
-        before it validates, and lose where a wrong value came from."""
-        return (init_settings,)

@@ -5,11 +5,11 @@ from stompbroker.control.kept import KeptMessages, stored_messages
 from stompbroker.control.listing import TopN
 from stompbroker.control.looking import Looking
 from stompbroker.control.parts import BrokerParts, LedgerParts
+from stompbroker.control.records import Record
 from stompbroker.control.request import ControlError, NotFound, Param, Unavailable
-from stompbroker.control.sampling import COUNTERS, Sample, Sampler, counters_of
+from stompbroker.control.sampling import Sample, Sampler
 
 __all__ = [
-    "COUNTERS",
     "METHODS",
     "BrokerParts",
     "Control",
@@ -19,10 +19,10 @@ __all__ = [
     "Looking",
     "NotFound",
     "Param",
+    "Record",
     "Sample",
     "Sampler",
     "TopN",
     "Unavailable",
-    "counters_of",
     "stored_messages",
 ]

@@ -6,20 +6,24 @@ values. An answer is bounded and made in short steps; each entry is consistent. 
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from stompbroker import __version__
-from stompbroker.changes import StoreState
+from stompbroker.changes import JournalStatistics, StoreState
 from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
 from stompbroker.control import connection_methods, dead_letters, explaining, subscription_methods, topic_methods
 from stompbroker.control.kept import stored_messages
 from stompbroker.control.parts import BrokerParts
+from stompbroker.control.records import Record, Shown, alike, fields_of
 from stompbroker.control.request import ControlError, Method, Param, Unavailable
 from stompbroker.ledger import RoundFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from stompbroker.control.sampling import Sample
+    from stompbroker.counting import LoopGauge
+    from stompbroker.memory_budget import MemoryBudget
 
 
 @final
@@ -47,50 +51,93 @@ class Control(BrokerParts):
         return [f"the lake cannot be written since {iso_time(since_ns)}; the ledger waits in the store"]
 
 
+_BROKER: Final[Record[Sample]] = Record(
+    "Broker",
+    {
+        "version": Shown(str, lambda *_: __version__),
+        "state": Shown(Literal["running", "stopping"], lambda broker, _: ("running", "stopping")[broker.is_stopping]),
+        "started_at": Shown(str, lambda broker, _: iso_time(broker.started_at_ns)),
+        "uptime_s": Shown(
+            float, lambda broker, _: round((broker.clock.now_ns() - broker.started_at_ns) / NANOSECONDS, 3)
+        ),
+    },
+)
+_NOW: Final[Record[Sample]] = Record(
+    "Now",
+    {
+        "connections": Shown(int, lambda broker, _: len(broker.sessions)),
+        "topics": Shown(int, lambda broker, _: len(broker.registry.topics)),
+        "subscriptions": Shown(int, lambda broker, _: len(broker.registry.subscriptions)),
+        "durable_subscriptions": Shown(int, lambda broker, _: len(broker.registry.durable)),
+        **alike(int, "in_flight", "waiting", "backlog"),
+        "blocked_topics": Shown(int, lambda broker, _: len(broker.registry.blocked)),
+        "dead_letters": Shown(
+            int,
+            lambda broker, _: sum(
+                stored_messages(topic) or topic.log.message_count for topic in broker.registry.topics_of_dead_letters
+            ),
+        ),
+    },
+)
+_MEMORY: Final[Record[MemoryBudget]] = Record("Memory", alike(int, "used_bytes", "peak_bytes", "limit_bytes"))
+_EVENT_LOOP: Final[Record[LoopGauge]] = Record(
+    "EventLoop",
+    {
+        "lag_ms": Shown(float, lambda broker, _: round(broker.sampler.lag_s * 1000, 3)),
+        "longest_stretch_ms": Shown(float, lambda _, gauge: round(gauge.longest_s * 1000, 3)),
+        "longest_stretch_actor": Shown(str, lambda _, gauge: gauge.longest_actor),
+    },
+)
+_STORE: Final[Record[JournalStatistics]] = Record(
+    "Store",
+    {
+        "since": Shown(str | None, lambda _, store: iso_time_if_any(store.since_ns)),
+        **{name: shown for name, shown in fields_of(JournalStatistics).items() if name != "since_ns"},
+        "engine": Shown(Literal["memory", "sqlite", "postgresql"]),
+        "damages": Shown(int, says="Damages that were met since the start."),
+        "check": Shown(
+            Literal["running", "done"] | None,
+            says="Whether the store is checked, since its last broker did not close it.",
+        ),
+    },
+)
+_LEDGER: Final[Record[Any]] = Record(
+    "Ledger",
+    {
+        "lake": Shown(str),
+        "state": Shown(Literal["ok", "failing"], says="Whether the last export worked."),
+        **alike(str | None, "reason", "since"),
+        "waiting_records": Shown(int, says="In the store, and not yet in the lake."),
+        "waiting_bytes": Shown(int),
+        "waiting_since": Shown(str | None, says="When the oldest of these was made."),
+        "last_export_at": Shown(str | None, says="The last one that worked, since the start."),
+        "complete_until": Shown(str | None, says="Up to when everything was in the lake then."),
+    },
+)
+_OVERVIEW: Final[Record[Sample]] = Record(
+    "Overview",
+    {
+        "broker": Shown(_BROKER, _BROKER.describe),
+        "sampled_at": Shown(str, lambda _, sample: iso_time(sample.at_ns)),
+        "totals": Shown(dict[str, int], lambda _, sample: dict(sample.totals)),
+        "rates": Shown(
+            dict[str, float], lambda _, sample: {name: round(rate, 1) for name, rate in sample.rates.items()}
+        ),
+        "now": Shown(_NOW, _NOW.describe),
+        "memory": Shown(_MEMORY, lambda broker, _: _MEMORY.describe(broker, broker.registry.budget)),
+        "event_loop": Shown(_EVENT_LOOP, lambda broker, _: _EVENT_LOOP.describe(broker, broker.stretches)),
+        "store": Shown(_STORE, lambda broker, _: _STORE.describe(broker, broker.journal.statistics())),
+        "ledger": Shown((_LEDGER, None), lambda broker, _: _describe_ledger(broker), "null: this broker keeps none."),
+    },
+)
+
+
 async def _overview(broker: BrokerParts, exact: bool = False) -> dict[str, Any]:
     """What flows, and how the broker is."""
-    sample = await broker.sampler.recent(is_exact=exact)
-    registry = broker.registry
-    store = asdict(broker.journal.statistics())
-    return {
-        "broker": {
-            "version": __version__,
-            "state": "stopping" if broker.is_stopping else "running",
-            "started_at": iso_time(broker.started_at_ns),
-            "uptime_s": round((broker.clock.now_ns() - broker.started_at_ns) / NANOSECONDS, 3),
-        },
-        "sampled_at": iso_time(sample.at_ns),
-        "totals": dict(sample.totals),
-        "rates": {name: round(rate, 1) for name, rate in sample.rates.items()},
-        "now": {
-            "connections": len(broker.sessions),
-            "topics": len(registry.topics),
-            "subscriptions": len(registry.subscriptions),
-            "durable_subscriptions": len(registry.durable),
-            "in_flight": sample.in_flight,
-            "waiting": sample.waiting,
-            "backlog": sample.backlog,
-            "blocked_topics": len(registry.blocked),
-            "dead_letters": sum(
-                stored_messages(topic) or topic.log.message_count for topic in registry.topics_of_dead_letters
-            ),
-        },
-        "memory": {
-            "used_bytes": registry.budget.used_bytes,
-            "peak_bytes": registry.budget.peak_bytes,
-            "limit_bytes": registry.budget.limit_bytes,
-        },
-        "event_loop": {
-            "lag_ms": round(broker.sampler.lag_s * 1000, 3),
-            "longest_stretch_ms": round(broker.stretches.longest_s * 1000, 3),
-            "longest_stretch_actor": broker.stretches.longest_actor,
-        },
-        "store": {"since": iso_time_if_any(store.pop("since_ns")), **store, "state": store["state"].value},
-        "ledger": _described_ledger(broker),
-    }
+    return _OVERVIEW.describe(broker, await broker.sampler.recent(is_exact=exact))
 
 
-def _described_ledger(broker: BrokerParts) -> dict[str, Any] | None:
+def _describe_ledger(broker: BrokerParts) -> dict[str, Any] | None:
     if broker.ledger is None:
         return None
     rounds, waiting = broker.ledger.rounds.statistics(), broker.ledger.exports.waiting()
@@ -115,12 +162,10 @@ async def _export_ledger(broker: BrokerParts) -> dict[str, Any]:
         result = await broker.ledger.rounds.export_now()
     except RoundFailed as failure:
         raise Unavailable(str(failure)) from failure
-    return {
-        "lake": broker.ledger.lake,
-        "files": list(result.files),
-        "records": result.records,
-        "complete_until": iso_time(result.complete_until_ns),
-    }
+    complete_until = iso_time(result.complete_until_ns)
+    return _EXPORT.describe(
+        broker, result, lake=broker.ledger.lake, files=list(result.files), complete_until=complete_until
+    )
 
 
 async def _run_collector(broker: BrokerParts) -> dict[str, Any]:
@@ -129,10 +174,14 @@ async def _run_collector(broker: BrokerParts) -> dict[str, Any]:
     return {"started": True}
 
 
+_EXPORT: Final[Record[Any]] = Record(
+    "LedgerExport",
+    {"lake": Shown(str), "files": Shown([str]), "records": Shown(int), "complete_until": Shown(str)},
+)
 METHODS: Final[Mapping[str, Method]] = {
-    "overview": Method(_overview, {"exact": Param(says="Count now, not a moment ago.", kind=bool)}),
-    "run_collector": Method(_run_collector),
-    "export_ledger": Method(_export_ledger),
+    "overview": Method(_overview, _OVERVIEW, {"exact": Param(says="Count now, not a moment ago.", kind=bool)}),
+    "run_collector": Method(_run_collector, Record("CollectorRun", {"started": Shown(bool)})),
+    "export_ledger": Method(_export_ledger, _EXPORT),
     **topic_methods.METHODS,
     **subscription_methods.METHODS,
     **connection_methods.METHODS,

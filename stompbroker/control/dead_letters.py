@@ -10,6 +10,7 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stompbroker.changes import Appended, Purged, provenance_of, redriven
+from stompbroker.control.records import Record, Shown, alike
 from stompbroker.control.request import Method, NotFound, Param, Unavailable, make_durable, named_topic
 from stompbroker.delivery import DEAD_LETTERS, withdrawing
 from stompbroker.ids import Offset
@@ -33,14 +34,52 @@ class Letter(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Letters that were asked for, and where to go on."""
-
     letters: list[Letter]
     after: int
     is_complete: bool
 
     def answer(self, **fields: Any) -> dict[str, Any]:
         return {**fields, "after": self.after, "is_complete": self.is_complete}
+
+
+def _piece_of(name: str, **fields: Any) -> Record[Any]:
+    """What `_Piece.answer` makes."""
+    shown: dict[str, Shown[Any]] = {each: Shown(kind) for each, kind in fields.items()}
+    return Record(name, {**shown, "after": Shown(int, says="Where to go on."), "is_complete": Shown(bool)})
+
+
+_TOPIC_OF_LETTERS: Final[Record[Any]] = Record(
+    "DeadLetterTopic",
+    {**alike(str, "topic", "destination"), **alike(int, "letters", "bytes"), "oldest_died_at": Shown(str | None)},
+)
+_LETTER: Final[Record[Letter]] = Record(
+    "Letter",
+    {
+        "offset": Shown(int),
+        "message_id": Shown(str, lambda _, letter: letter.message.message_id.decode()),
+        "original_message_id": Shown(str, lambda _, letter: letter.provenance.message_id),
+        "subscription": Shown(str, lambda _, letter: letter.provenance.subscription),
+        "is_durable": Shown(bool, lambda _, letter: letter.provenance.subscription_number is not None),
+        "attempts": Shown(int, lambda _, letter: letter.provenance.attempts),
+        "cause": Shown(str, lambda _, letter: letter.provenance.cause),
+        "reason": Shown(str, lambda _, letter: letter.provenance.reason),
+        "published_at": Shown(str, lambda _, letter: letter.provenance.published_at),
+        "first_attempt_at": Shown(str | None, lambda _, letter: letter.provenance.first_attempt_at or None),
+        "last_attempt_at": Shown(str | None, lambda _, letter: letter.provenance.last_attempt_at or None),
+        "died_at": Shown(str, lambda _, letter: letter.provenance.died_at),
+        "body_bytes": Shown(int, lambda _, letter: letter.message.body_bytes),
+    },
+)
+_WHOLE_LETTER: Final[Record[Letter]] = Record(
+    "DeadLetter",
+    {
+        **_LETTER.fields,
+        "destination": Shown(str, lambda _, letter: letter.provenance.destination),
+        "headers": Shown(list[list[str]], lambda _, letter: [list(pair) for pair in tail_headers(letter.message.tail)]),
+        "body": Shown(str, lambda _, letter: b64encode(letter.message.body).decode(), "In base64."),
+    },
+)
+_SKIPPED: Final[Record[Any]] = Record("Skipped", {"offset": Shown(int), "why": Shown(str)})
 
 
 # Looking --------------------------------------------------------------------------------------------------------------
@@ -71,7 +110,7 @@ async def _topics(broker: BrokerParts) -> dict[str, Any]:
 async def _list(broker: BrokerParts, topic: str, **wanted: Any) -> dict[str, Any]:
     """Dead letters of a topic, a piece at a time."""
     piece = await _look(broker, _find_topic(broker, topic), **wanted)
-    return piece.answer(letters=[_described(letter) for letter in piece.letters])
+    return piece.answer(letters=[_LETTER.describe(broker, letter) for letter in piece.letters])
 
 
 async def _show(broker: BrokerParts, topic: str, offset: Offset) -> dict[str, Any]:
@@ -81,12 +120,7 @@ async def _show(broker: BrokerParts, topic: str, offset: Offset) -> dict[str, An
     provenance = None if message is None else provenance_of(message)
     if message is None or provenance is None:
         raise NotFound(f"there is no dead letter at offset {offset} of {where.name}")
-    return {
-        **_described(Letter(offset, message, provenance)),
-        "destination": provenance.destination,
-        "headers": [list(pair) for pair in tail_headers(message.tail)],
-        "body": b64encode(message.body).decode(),
-    }
+    return _WHOLE_LETTER.describe(broker, Letter(offset, message, provenance))
 
 
 def _find_topic(broker: BrokerParts, name: str) -> Topic:
@@ -202,25 +236,6 @@ async def _remove(
     await make_durable(broker.journal, [*(Appended(*run) for run in published.items()), purged], what="take it")
 
 
-def _described(letter: Letter) -> dict[str, Any]:
-    provenance = letter.provenance
-    return {
-        "offset": letter.offset,
-        "message_id": letter.message.message_id.decode(),
-        "original_message_id": provenance.message_id,
-        "subscription": provenance.subscription,
-        "is_durable": provenance.subscription_number is not None,
-        "attempts": provenance.attempts,
-        "cause": provenance.cause,
-        "reason": provenance.reason,
-        "published_at": provenance.published_at,
-        "first_attempt_at": provenance.first_attempt_at or None,
-        "last_attempt_at": provenance.last_attempt_at or None,
-        "died_at": provenance.died_at,
-        "body_bytes": letter.message.body_bytes,
-    }
-
-
 _TOPIC: Final = {"topic": Param(says="The topic that they come from.", is_required=True)}
 _CHANGED: Final = {
     **_TOPIC,
@@ -237,12 +252,15 @@ _LISTED: Final = {
     "limit": Param(says="Letters in one answer; 100 if not given.", kind=int, low=1, high=MAX_LISTED),
 }
 METHODS: Final = {
-    "dead_letter_topics": Method(_topics),
-    "dead_letters": Method(_list, _LISTED),
-    "dead_letter": Method(_show, {**_TOPIC, "offset": Param(says="Its offset.", kind=int, is_required=True)}),
+    "dead_letter_topics": Method(_topics, Record("DeadLetterTopics", {"topics": Shown([_TOPIC_OF_LETTERS])})),
+    "dead_letters": Method(_list, _piece_of("DeadLetters", letters=[_LETTER]), _LISTED),
+    "dead_letter": Method(
+        _show, _WHOLE_LETTER, {**_TOPIC, "offset": Param(says="Its offset.", kind=int, is_required=True)}
+    ),
     "redrive_dead_letters": Method(
         _redrive,
+        _piece_of("Redriven", redriven=int, skipped=[_SKIPPED]),
         {**_CHANGED, "to": Param(says="To whom; subscriber if not given.", choices=("subscriber", "topic"))},
     ),
-    "purge_dead_letters": Method(_purge, _CHANGED),
+    "purge_dead_letters": Method(_purge, _piece_of("Purged", purged=int), _CHANGED),
 }

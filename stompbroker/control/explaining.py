@@ -7,12 +7,12 @@ has, a topic at a time.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stompbroker.clock import iso_time, iso_time_if_any
+from stompbroker.control.records import Record, Shown, alike, fields_of
 from stompbroker.control.request import ControlError, Method, NotFound, Param, named_topic
-from stompbroker.delivery import collecting
+from stompbroker.delivery import Retention, collecting
 
 if TYPE_CHECKING:
     from stompbroker.control.kept import Place
@@ -24,6 +24,63 @@ if TYPE_CHECKING:
 #: Topics in one answer, and subscriptions that are named for each.
 MAX_TOPICS: Final = 100
 MAX_PINNING: Final = 5
+_AMOUNT: Final = alike(int, "messages", "bytes")
+_WHO: Final[dict[str, Shown[Reading]]] = {
+    "subscription": Shown(str, lambda _, reading: reading.subscription.key),
+    "durable": Shown(bool, lambda _, reading: reading.subscription.is_durable),
+    "connected": Shown(bool, lambda _, reading: reading.subscription.consumer is not None),
+}
+_PINNING: Final[Record[Reading]] = Record(
+    "Pinning",
+    {
+        **_WHO,
+        "destination": Shown(str, lambda _, reading: reading.subscription.destination),
+        "last_seen_at": Shown(str | None),
+        "lowest_unsettled": Shown(int, lambda _, reading: reading.cursor.ack_floor),
+        "unsettled": Shown(
+            int, lambda _, reading: reading.backlog + reading.cursor.in_flight + reading.cursor.pending_count
+        ),
+        "since": Shown(str | None),
+    },
+)
+_RETAINING: Final[Record[Retention]] = Record("Retaining", {**fields_of(Retention), **_AMOUNT})
+_EXPLAINED: Final[Record[Any]] = Record(
+    "TopicCollection",
+    {
+        "topic": Shown(str),
+        "in_memory": Shown(Record("InMemory", _AMOUNT)),
+        "stored": Shown((Record("InStore", {**alike(int, "first_offset", "next_offset"), **_AMOUNT}), None)),
+        "retention": Shown((_RETAINING, None)),
+        "pinned_by": Shown([_PINNING]),
+        "collectable": Shown(Record("Collectable", alike(int, "messages"))),
+        "why": Shown(str),
+    },
+)
+#: The state of one message for one subscription.
+DELIVERY_STATE: Final[Record[Any]] = Record(
+    "DeliveryState",
+    {
+        "state": Shown(Literal["settled", "in flight", "waiting", "pending", "ready", "not sent", "not for it"]),
+        "attempts": Shown(int | None),
+        **alike(str | None, "first_attempt_at", "last_attempt_at", "next_attempt_at", "reason"),
+    },
+)
+_TRACED: Final[Record[Reading]] = Record("TracedDelivery", {**_WHO, **DELIVERY_STATE.fields})
+_PLACE: Final[Record[Message]] = Record(
+    "Place",
+    {
+        "topic": Shown(str),
+        "offset": Shown(int),
+        "is_dead_letter": Shown(bool),
+        "published_at": Shown(str, lambda _, message: iso_time(message.published_at_ns)),
+        "expires_at": Shown(str | None, lambda _, message: iso_time_if_any(message.expires_at_ns)),
+        "body_bytes": Shown(int),
+        "subscriptions": Shown([_TRACED]),
+    },
+)
+_TRACE: Final[Record[Any]] = Record(
+    "Trace", {"message_id": Shown(str), "found": Shown([_PLACE]), "note": Shown(str | None)}
+)
 
 
 # What is kept ---------------------------------------------------------------------------------------------------------
@@ -46,15 +103,15 @@ async def _explain(
 
 
 async def _explained(broker: BrokerParts, topic: Topic) -> dict[str, Any]:
-    end, retained = topic.log.end_offset, topic.retained
+    first, end, retained = topic.collected_up_to, topic.log.end_offset, topic.retained
     pinning = sorted(
         (reading for reading in topic.readings.values() if not reading.is_idle and not reading.subscription.is_closed),
         key=lambda reading: reading.cursor.ack_floor,
     )
     pinned_by = [await _pinning(broker, reading) for reading in pinning[:MAX_PINNING]]
-    stored = await broker.kept.extent(topic, topic.collected_up_to, end)
+    stored = await broker.kept.extent(topic, first, end)
     floor = collecting.collectable_up_to(topic, broker.clock.now_ns())
-    below = await broker.kept.extent(topic, topic.collected_up_to, floor)
+    below = await broker.kept.extent(topic, first, floor)
     between = sum(stop - start for start, stop in topic.between_holes)
     collectable = between + (0 if below is None else below.messages)
     return {
@@ -62,15 +119,10 @@ async def _explained(broker: BrokerParts, topic: Topic) -> dict[str, Any]:
         "in_memory": {"messages": topic.log.message_count, "bytes": topic.log.size_bytes},
         "stored": None
         if stored is None
-        else {
-            "first_offset": topic.collected_up_to,
-            "next_offset": end,
-            "messages": stored.messages,
-            "bytes": stored.tail_bytes,
-        },
+        else {"first_offset": first, "next_offset": end, "messages": stored.messages, "bytes": stored.tail_bytes},
         "retention": None
         if retained is None
-        else asdict(topic.policy.retention) | {"messages": retained.messages, "bytes": retained.size_bytes},
+        else _RETAINING.describe(broker, topic.policy.retention, messages=retained.messages, bytes=retained.size_bytes),
         "pinned_by": pinned_by,
         "collectable": {"messages": collectable},
         "why": _why_kept(topic, pinned_by, len(pinning), collectable, 0 if stored is None else stored.messages),
@@ -81,16 +133,12 @@ async def _pinning(broker: BrokerParts, reading: Reading) -> dict[str, Any]:
     subscription, lowest = reading.subscription, reading.cursor.ack_floor
     oldest = reading.topic.log.get(lowest) or await broker.kept.first_from(reading.topic, lowest)
     durability = subscription.durability
-    return {
-        "subscription": subscription.key,
-        "destination": subscription.destination,
-        "durable": subscription.is_durable,
-        "connected": subscription.consumer is not None,
-        "last_seen_at": None if durability is None else iso_time(durability.last_seen_at_ns),
-        "lowest_unsettled": lowest,
-        "unsettled": reading.backlog + reading.cursor.in_flight + reading.cursor.pending_count,
-        "since": None if oldest is None else iso_time(oldest.published_at_ns),
-    }
+    return _PINNING.describe(
+        broker,
+        reading,
+        last_seen_at=None if durability is None else iso_time(durability.last_seen_at_ns),
+        since=None if oldest is None else iso_time(oldest.published_at_ns),
+    )
 
 
 def _why_kept(topic: Topic, pinned_by: list[dict[str, Any]], pins: int, collectable: int, stored: int) -> str:
@@ -108,7 +156,7 @@ def _why_kept(topic: Topic, pinned_by: list[dict[str, Any]], pins: int, collecta
             f"on, for the {kind} subscription {first['subscription']!r}, "
             f"{'which is connected' if first['connected'] else away}{others}"
         )
-    if topic.is_retaining and stored > collectable:
+    if topic.retained is not None and stored > collectable:
         return "everybody has settled all of it; it is kept for later subscribers by the topic's retention"
     return "everybody has settled all of it; it goes with the next collections"
 
@@ -150,44 +198,31 @@ async def _traced(broker: BrokerParts, place: Place) -> dict[str, Any] | None:
     )
     if message is None or not is_kept:
         return None  # gone since it was found, or about to be
-    return {
-        "topic": topic.destination.key,
-        "offset": offset,
-        "is_dead_letter": topic.is_of_dead_letters,
-        "published_at": iso_time(message.published_at_ns),
-        "expires_at": iso_time_if_any(message.expires_at_ns),
-        "body_bytes": message.body_bytes,
-        "subscriptions": [
-            _traced_delivery(reading, offset, message)
+    return _PLACE.describe(
+        broker,
+        message,
+        topic=topic.destination.key,
+        offset=offset,
+        is_dead_letter=topic.is_of_dead_letters,
+        subscriptions=[
+            _TRACED.describe(broker, reading, **describe_delivery(reading, offset, only_for=message.origin.only_for))
             for subscription, reading in topic.readings.items()
             if not subscription.is_closed
         ],
-    }
+    )
 
 
-def _traced_delivery(reading: Reading, offset: Offset, message: Message) -> dict[str, Any]:
-    subscription = reading.subscription
-    is_for_it = message.origin.only_for in (None, subscription.store_id)
-    return {
-        "subscription": subscription.key,
-        "durable": subscription.is_durable,
-        "connected": subscription.consumer is not None,
-        **describe_delivery(reading, offset, is_for_it=is_for_it),
-    }
-
-
-def describe_delivery(reading: Reading, offset: Offset, *, is_for_it: bool = True) -> dict[str, Any]:
+def describe_delivery(reading: Reading, offset: Offset, *, only_for: int | None = None) -> dict[str, Any]:
     """The state of one message for one subscription."""
     failure = reading.failures.get(offset)
-    state = _state(reading, offset) if is_for_it else "not for it"
-    is_in_flight = state == "in flight"
-    attempts = None if state in ("settled", "not for it") else (0 if failure is None else failure.count) + is_in_flight
-    first_sent_ns = reading.first_sent_ns(offset)
+    state = _state(reading, offset) if only_for in (None, reading.subscription.store_id) else "not for it"
+    is_sent_now = state == "in flight"
+    attempts = None if state in ("settled", "not for it") else (0 if failure is None else failure.count) + is_sent_now
     last_sent_ns = _last_sent_ns(reading, offset)
     return {
         "state": state,
         "attempts": attempts,
-        "first_attempt_at": iso_time_if_any(first_sent_ns or last_sent_ns),
+        "first_attempt_at": iso_time_if_any(reading.first_sent_ns(offset) or last_sent_ns),
         "last_attempt_at": iso_time_if_any(last_sent_ns),
         "next_attempt_at": iso_time_if_any(failure.due_ns) if failure is not None and state == "waiting" else None,
         "reason": None if failure is None else failure.reason or None,
@@ -221,6 +256,7 @@ def _last_sent_ns(reading: Reading, offset: Offset) -> int | None:
 METHODS: Final = {
     "explain_collection": Method(
         _explain,
+        Record("Collection", {"total": Shown(int), "topics": Shown([_EXPLAINED])}),
         {
             "topic": Param(says="Only of this topic."),
             "after": Param(says="The last topic of the answer before."),
@@ -229,6 +265,7 @@ METHODS: Final = {
     ),
     "trace": Method(
         _trace,
+        _TRACE,
         {
             "topic": Param(says="The topic it was published to."),
             "message_id": Param(says="Its message-id.", is_required=True),

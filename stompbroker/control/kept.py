@@ -9,8 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, final
 
 import trio
 
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 STEP_MESSAGES: Final = 200
 #: Places that are looked up in the store before others may ask it.
 PLACES_AT_ONCE: Final = 50
-#: How long readings are looked at between two checkpoints, for a snapshot of the backlog.
-STEP_S: Final = 0.001
-
 T = TypeVar("T")
 
 
@@ -168,19 +164,17 @@ class KeptMessages:
         out, so that the rest is told in time."""
         behind: dict[Topic, list[_Seen]] = {}
         found: list[Behind] = []
-        began_at_s = perf_counter()
-        for subscription in list(self._registry.durable.values()):
-            for reading in list(subscription.readings.values()):
-                if subscription.is_closed or not subscription.has_begun or reading.topic.is_removed:
-                    continue
-                seen = _seen(reading)
-                if seen.lowest < seen.end:
-                    behind.setdefault(reading.topic, []).append(seen)
-                else:
-                    found.append(seen.behind)
-                if perf_counter() - began_at_s > STEP_S:
-                    await trio.lowlevel.checkpoint()
-                    began_at_s = perf_counter()
+        async with self._looking.by_and_by() as look:
+            for subscription in list(self._registry.durable.values()):
+                for reading in list(subscription.readings.values()):
+                    if subscription.is_closed or not subscription.has_begun or reading.topic.is_removed:
+                        continue
+                    seen = _seen(reading)
+                    if seen.lowest < seen.end:
+                        behind.setdefault(reading.topic, []).append(seen)
+                    else:
+                        found.append(seen.behind)
+                    await look.pause_if_over()
         for topic, those in behind.items():
             found += await self._with_store(topic, those)
         return found
@@ -189,7 +183,7 @@ class KeptMessages:
         """The store is asked once between the places of two subscriptions, however many there are: what it keeps for
         one is that, plus what it keeps for the next one that is less far behind."""
         stop = max(seen.end for seen in behind)
-        told: dict[Offset, tuple[int | None, int | None]] = {}
+        told: dict[Offset, dict[str, Any]] = {}
         pinned_bytes: int | None = 0
         oldest_ns: int | None = None
         for lowest in sorted({seen.lowest for seen in behind}, reverse=True):
@@ -201,12 +195,9 @@ class KeptMessages:
             pinned_bytes = None if extent is None or pinned_bytes is None else pinned_bytes + extent.tail_bytes
             message = topic.log.get(lowest)
             oldest_ns = message.published_at_ns if message is not None else published_ns or oldest_ns
-            told[lowest] = oldest_ns, pinned_bytes
+            told[lowest] = {"oldest_published_ns": oldest_ns, "pinned_bytes": pinned_bytes}
             stop = lowest
-        return [
-            seen.behind._replace(oldest_published_ns=told[seen.lowest][0], pinned_bytes=told[seen.lowest][1])
-            for seen in behind
-        ]
+        return [seen.behind._replace(**told[seen.lowest]) for seen in behind]
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         try:

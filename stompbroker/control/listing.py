@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
+from stompbroker.control.records import Record, Shown
 from stompbroker.control.request import ControlError, Param
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from stompbroker.control.looking import Looking
     from stompbroker.control.parts import BrokerParts
+    from stompbroker.control.records import SortFields
 
 MAX_LIMIT: Final = 1000
 DEFAULT_LIMIT: Final = 100
@@ -25,12 +28,9 @@ STEP_ROWS: Final = 20
 #: Rows gathered beyond the limit before they are dropped.
 SLACK: Final = 500
 _NO_CURSOR: Final = "cursor is the next_cursor of an answer with the same sort"
-
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound=tuple[Any, ...])
 Key = tuple[Any, str]
-#: What a list can be sorted by, and how each value is found; the first is the default.
-SortFields: TypeAlias = Mapping[str, Callable[["BrokerParts", Item], Any]]
 
 
 def list_params(fields: Iterable[str]) -> dict[str, Param]:
@@ -44,7 +44,20 @@ def list_params(fields: Iterable[str]) -> dict[str, Param]:
     }
 
 
+def page_of(name: str, record: Record[Any]) -> Record[Any]:
+    """What `Page.answer` makes."""
+    return Record(
+        name.capitalize(),
+        {
+            "total": Shown(int, says="How many there are that match."),
+            "next_cursor": Shown(str | None, says="For the next page; null on the last one."),
+            name: Shown([record]),
+        },
+    )
+
+
 @final
+@dataclass(slots=True, eq=False)
 class TopN(Generic[Row]):
     """The first `limit` of many rows. The rest is dropped now and then, so that neither memory nor the final sort
     grows with the number of rows.
@@ -53,17 +66,10 @@ class TopN(Generic[Row]):
         count is the number of rows that were put, and the first `limit` of them are kept
     """
 
-    __slots__ = ("_is_descending", "_limit", "_rows", "count")
-
-    def __init__(self, limit: int, *, is_descending: bool) -> None:
-        self._limit = limit
-        self._is_descending = is_descending
-        self._rows: list[Row] = []
-        self.count = 0
-
-    def __len__(self) -> int:
-        """How many are kept."""
-        return len(self._rows)
+    _limit: int
+    is_descending: bool = field(kw_only=True)
+    _rows: list[Row] = field(default_factory=list)
+    count: int = 0
 
     def put(self, row: Row) -> None:
         self.count += 1
@@ -72,7 +78,7 @@ class TopN(Generic[Row]):
             self._rows = self.take()
 
     def take(self) -> list[Row]:
-        return sorted(self._rows, reverse=self._is_descending)[: self._limit]
+        return sorted(self._rows, reverse=self.is_descending)[: self._limit]
 
 
 @final

@@ -1,19 +1,16 @@
 """Going through many things in short steps, so that clients do not notice.
 
 Law: a step takes STEP_S, and all who look take turns: between two checkpoints of everybody else at most one of them
-makes a step. What is looked at may change between two steps. (The hourly snapshots of the backlog have their own loop.)
+makes a step. What is looked at may change between two steps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import trio
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 #: Duration of a step. A message passes through three tasks, and may meet a step before each.
 STEP_S: Final = 0.0003
@@ -24,8 +21,6 @@ LEAVE_S: Final = 0.001
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Looking:
-    """Shared by all who look."""
-
     _turn: trio.Lock = field(default_factory=trio.Lock)
 
     def at_once(self) -> Look:
@@ -51,9 +46,7 @@ class Look:
         await self._begin_step()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._end_step()
 
     async def pause_if_over(self) -> None:

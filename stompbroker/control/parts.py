@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class LedgerParts:
-    """What waits for the lake, how it gets there, and where the lake is."""
-
     exports: Exports
     rounds: Rounds
     lake: str

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from stompbroker.changes import Effect, Journal
+    from stompbroker.control.records import Record
     from stompbroker.delivery import Pattern
 
 #: Larger than any offset or connection number.
@@ -69,6 +70,7 @@ class Param:
 class Method(NamedTuple):
     #: Called with the broker's parts and the parameters by name. The first line of its docstring is its summary.
     function: Callable[..., Awaitable[Any]]
+    answer: Record[Any]
     params: Mapping[str, Param] = {}
 
     def check(self, given: Mapping[str, Any]) -> None:

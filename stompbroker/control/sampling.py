@@ -7,12 +7,13 @@ while samples are taken every second. No total ever falls: whatever goes while w
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from operator import add, attrgetter
-from typing import TYPE_CHECKING, Final, final
+from operator import add
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
 from stompbroker.clock import NANOSECONDS
+from stompbroker.delivery import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,25 +28,9 @@ if TYPE_CHECKING:
 #: How old counts may be; and how old while the next sample is being taken, or will be within a second.
 RECENT_NS: Final = NANOSECONDS
 EXPECTED_NS: Final = 2 * NANOSECONDS
-#: Counters of a subscription, in the order in which they are told.
-COUNTERS: Final = (
-    "delivered",
-    "redelivered",
-    "acked",
-    "nacked",
-    "overdue",
-    "dead",
-    "discarded",
-    "expired",
-    "dropped",
-    "late",
-)
-counters_of: Final = attrgetter(*COUNTERS)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(NamedTuple):
     """A topic's or subscription's counters at one moment, and their growth per second before it."""
 
     counts: tuple[int, int]
@@ -96,7 +81,6 @@ class Sampler:
         self.latest = self._counted = Sample(at_ns=self._clock.now_ns(), totals={}, rates={})
 
     async def take(self) -> Sample:
-        """A new one."""
         async with self._turn:
             self.latest = await self._look(self.latest, self._looking.by_and_by())
             return self.latest
@@ -130,7 +114,7 @@ class Sampler:
         # Read together with the lists: whatever goes while we go through them adds to these, and is in the lists too.
         totals = self._totals_of_the_gone()
         topics, subscriptions = list(self._registry.topics.values()), list(self._registry.subscriptions)
-        sums = [0] * len(COUNTERS)
+        sums = [0] * len(Counters.__slots__)
         flows: dict[Topic | Subscription, Flow] = {}
         in_flight = waiting = backlog = 0
         async with look:
@@ -141,7 +125,7 @@ class Sampler:
                 await look.pause_if_over()
             for subscription in subscriptions:
                 counters = subscription.counters
-                counted = counters_of(counters)
+                counted = counters.values()
                 if any(counted):
                     sums = list(map(add, sums, counted))
                 in_flight += subscription.in_flight
@@ -150,7 +134,7 @@ class Sampler:
                 counts = counters.delivered, counters.acked
                 flows[subscription] = _flow(counts, before.flows.get(subscription), elapsed_s)
                 await look.pause_if_over()
-        for name, count in zip(COUNTERS, sums, strict=True):
+        for name, count in zip(Counters.__slots__, sums, strict=True):
             totals[name] += count
         return Sample(
             at_ns=now_ns,
@@ -168,7 +152,7 @@ class Sampler:
         return {
             "published": gone.published,
             "published_bytes": gone.published_bytes,
-            **{name: gone.counters[name] for name in COUNTERS},
+            **{name: gone.counters[name] for name in Counters.__slots__},
             "bytes_in": gone.bytes_in + sum(session.bytes_in for session in sessions),
             "bytes_out": gone.bytes_out + sum(session.outbox.sent_bytes for session in sessions),
             "connections_opened": gone.connections_opened,

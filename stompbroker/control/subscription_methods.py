@@ -6,44 +6,104 @@ subscription that is removed or moved is disconnected, and told why.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stompbroker.changes import Removed, StoreState
 from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
-from stompbroker.control.explaining import describe_delivery
+from stompbroker.control.explaining import DELIVERY_STATE, describe_delivery
 from stompbroker.control.kept import Place
-from stompbroker.control.listing import described, list_params, take_page
+from stompbroker.control.listing import described, list_params, page_of, take_page
+from stompbroker.control.records import DESTINATION_KIND, Record, Shown, alike
 from stompbroker.control.request import ControlError, Method, NotFound, Param, Unavailable, make_durable, named_topic
-from stompbroker.control.sampling import COUNTERS, counters_of
-from stompbroker.control.topic_methods import reading_numbers
-from stompbroker.delivery import withdrawing
+from stompbroker.control.topic_methods import READING
+from stompbroker.delivery import Counters, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from stompbroker.control.listing import SortFields
     from stompbroker.control.parts import BrokerParts
-    from stompbroker.delivery import Reading, Subscription
+    from stompbroker.delivery import Consumer, Durability, Reading, Subscription
 
 #: Unsettled messages, and topics, that are listed with one subscription.
 MAX_UNSETTLED: Final = 100
 MAX_TOPICS: Final = 100
 #: Topics, among the first MAX_TOPICS, in which the oldest unsettled message is looked up.
 MAX_LOOKED_UP: Final = 3
-_SORT_FIELDS: Final[SortFields[Subscription]] = {
-    "key": lambda _, subscription: subscription.key,
-    "backlog": lambda _, subscription: subscription.backlog,
-    "in_flight": lambda _, subscription: subscription.in_flight,
-    "waiting": lambda _, subscription: subscription.waiting,
-    "delivered": lambda _, subscription: subscription.counters.delivered,
-    "rate": lambda broker, subscription: broker.sampler.latest.rates_of(subscription)[0],
-    "redelivered": lambda _, subscription: subscription.counters.redelivered,
-    "dead": lambda _, subscription: subscription.counters.dead,
-}
+
+
+def _of_durable(find: Callable[[Durability], Any]) -> Callable[[BrokerParts, Subscription], Any]:
+    return lambda _, one: None if one.durability is None else find(one.durability)
+
+
+def _of_attached(find: Callable[[Consumer], Any]) -> Callable[[BrokerParts, Subscription], Any]:
+    return lambda _, one: None if one.consumer is None else find(one.consumer)
+
+
+_SUBSCRIPTION: Final[Record[Subscription]] = Record(
+    "Subscription",
+    {
+        "id": Shown(str, lambda _, one: one.public_id),
+        "key": Shown(str, says="How people name it."),
+        "name": Shown(str | None, says="The id of its SUBSCRIBE."),
+        "client_id": Shown(
+            str | None,
+            _of_durable(lambda durability: durability.identity.client_id),
+            "Whose it is, if it is durable by a name within a client id.",
+        ),
+        "durable_name": Shown(str | None, _of_durable(lambda durability: durability.identity.name)),
+        "destination": Shown(str),
+        "kind": Shown(DESTINATION_KIND, lambda _, one: one.pattern.kind.value, "Of what it subscribes to."),
+        "durable": Shown(bool, lambda _, one: one.is_durable),
+        "ack": Shown(Literal["auto", "client", "client-individual"], lambda _, one: one.ack_mode.value),
+        "ordered": Shown(bool, lambda _, one: one.is_ordered),
+        "paused": Shown(bool, lambda _, one: one.is_paused),
+        "connected": Shown(bool, lambda _, one: one.consumer is not None),
+        "connection": Shown(int | None, _of_attached(lambda consumer: consumer.subscription.connection_id)),
+        "peer": Shown(str | None, _of_attached(lambda consumer: consumer.subscription.peer)),
+        "prefetch": Shown(int | None, _of_attached(lambda consumer: consumer.credit.max_messages)),
+        "created_at": Shown(str | None, _of_durable(lambda durability: iso_time(durability.created_at_ns))),
+        "last_seen_at": Shown(str | None, _of_durable(lambda durability: iso_time(durability.last_seen_at_ns))),
+        "backlog": Shown(int, says="Messages it has still to get, for the first time or again."),
+        "lag_s": Shown(float | None, says="Age of the oldest message it has not settled."),
+        "in_flight": Shown(int),
+        "waiting": Shown(int, says="Failed, and not yet due again."),
+        **{
+            name: Shown(int, partial(lambda name, _, one: getattr(one.counters, name), name))
+            for name in Counters.__slots__
+        },
+        "rate": Shown(float, lambda broker, one: round(broker.sampler.latest.rates_of(one)[0], 1)),
+        "ack_rate": Shown(float, lambda broker, one: round(broker.sampler.latest.rates_of(one)[1], 1)),
+        "oldest_unacknowledged_at": Shown(
+            str | None, _of_attached(lambda consumer: iso_time_if_any(consumer.sent.oldest_sent_ns))
+        ),
+        "drain_s": Shown(float | None, says="How long its backlog takes at the present rate of acknowledgements."),
+    },
+)
+_SORT_FIELDS: Final = _SUBSCRIPTION.sorted_by(
+    "key", "backlog", "in_flight", "waiting", "delivered", "rate", "redelivered", "dead"
+)
+_SUBSCRIPTION_TOPIC: Final[Record[Reading]] = Record(
+    "SubscriptionTopic",
+    {
+        "topic": Shown(str, lambda _, reading: reading.topic.destination.key),
+        "end_offset": Shown(int, lambda _, reading: reading.topic.log.end_offset),
+        **READING.fields,
+    },
+)
+_UNSETTLED: Final[Record[Any]] = Record(
+    "Unsettled", {"topic": Shown(str), "offset": Shown(int), **DELIVERY_STATE.fields}
+)
+_DETAILS: Final[Record[Any]] = Record(
+    "SubscriptionDetails",
+    {**_SUBSCRIPTION.fields, "topics": Shown([_SUBSCRIPTION_TOPIC]), "unsettled": Shown([_UNSETTLED])},
+)
+_MOVED: Final[Record[Any]] = Record("MovedSubscription", {**_SUBSCRIPTION.fields, "offset": Shown(int)})
+_REMOVED: Final[Record[Any]] = Record("RemovedSubscription", {**alike(str, "id", "key"), "backlog": Shown(int)})
 
 
 # Looking --------------------------------------------------------------------------------------------------------------
@@ -74,14 +134,7 @@ async def _show(broker: BrokerParts, id: str) -> dict[str, Any]:
     readings = list(islice(subscription.readings.values(), MAX_TOPICS))
     return {
         **await _describe(broker, subscription),
-        "topics": [
-            {
-                "topic": reading.topic.destination.key,
-                "end_offset": reading.topic.log.end_offset,
-                **reading_numbers(reading),
-            }
-            for reading in readings
-        ],
+        "topics": [_SUBSCRIPTION_TOPIC.describe(broker, reading) for reading in readings],
         "unsettled": [entry for reading in readings for entry in _unsettled(reading)][:MAX_UNSETTLED],
     }
 
@@ -100,41 +153,15 @@ async def _describe(broker: BrokerParts, subscription: Subscription) -> dict[str
 
 async def _describe_all(broker: BrokerParts, subscriptions: list[Subscription]) -> list[dict[str, Any]]:
     oldest_ns = await _oldest_unsettled_ns(broker, subscriptions)
-    return await described(lambda one: _described(broker, one, oldest_ns.get(one)), subscriptions, broker.looking)
+    now_ns = broker.clock.now_ns()
 
+    def describe(one: Subscription) -> dict[str, Any]:
+        ack_rate = broker.sampler.latest.rates_of(one)[1]
+        lag_s = round(max(0, now_ns - oldest_ns[one]) / NANOSECONDS, 3) if one in oldest_ns else None
+        drain_s = round(one.backlog / ack_rate, 1) if ack_rate > 0 else None
+        return _SUBSCRIPTION.describe(broker, one, lag_s=lag_s, drain_s=drain_s)
 
-def _described(broker: BrokerParts, subscription: Subscription, oldest_ns: int | None) -> dict[str, Any]:
-    consumer, durability = subscription.consumer, subscription.durability
-    rate, ack_rate = broker.sampler.latest.rates_of(subscription)
-    backlog = subscription.backlog
-    return {
-        "id": subscription.public_id,
-        "key": subscription.key,
-        "name": subscription.name,
-        "client_id": None if durability is None else durability.identity.client_id,
-        "durable_name": None if durability is None else durability.identity.name,
-        "destination": subscription.destination,
-        "kind": subscription.pattern.kind.value,
-        "durable": subscription.is_durable,
-        "ack": subscription.ack_mode.value,
-        "ordered": subscription.is_ordered,
-        "paused": subscription.is_paused,
-        "connected": consumer is not None,
-        "connection": None if consumer is None else subscription.connection_id,
-        "peer": None if consumer is None else subscription.peer,
-        "prefetch": None if consumer is None else consumer.credit.max_messages,
-        "created_at": None if durability is None else iso_time(durability.created_at_ns),
-        "last_seen_at": None if durability is None else iso_time(durability.last_seen_at_ns),
-        "backlog": backlog,
-        "lag_s": None if oldest_ns is None else round(max(0, broker.clock.now_ns() - oldest_ns) / NANOSECONDS, 3),
-        "in_flight": subscription.in_flight,
-        "waiting": subscription.waiting,
-        **dict(zip(COUNTERS, counters_of(subscription.counters), strict=True)),
-        "rate": round(rate, 1),
-        "ack_rate": round(ack_rate, 1),
-        "oldest_unacknowledged_at": None if consumer is None else iso_time_if_any(consumer.sent.oldest_sent_ns),
-        "drain_s": round(backlog / ack_rate, 1) if ack_rate > 0 else None,
-    }
+    return await described(describe, subscriptions, broker.looking)
 
 
 async def _oldest_unsettled_ns(broker: BrokerParts, subscriptions: Iterable[Subscription]) -> dict[Subscription, int]:
@@ -257,19 +284,21 @@ _ID: Final = {"id": Param(says="The id of a subscription.", is_required=True)}
 METHODS: Final = {
     "subscriptions": Method(
         _list,
+        page_of("subscriptions", _SUBSCRIPTION),
         list_params(_SORT_FIELDS)
         | {
             "durable": Param(says="Only durable ones, or only others.", kind=bool),
             "topic": Param(says="Only those that read this topic."),
         },
     ),
-    "subscription": Method(_show, _ID),
-    "pause_subscription": Method(_pause, _ID),
-    "resume_subscription": Method(_resume, _ID),
+    "subscription": Method(_show, _DETAILS, _ID),
+    "pause_subscription": Method(_pause, _SUBSCRIPTION, _ID),
+    "resume_subscription": Method(_resume, _SUBSCRIPTION, _ID),
     "move_subscription": Method(
         _move,
+        _MOVED,
         _ID
         | {"to": Param(says="earliest, latest, offset=N, an ISO 8601 time, or an age such as 1h.", is_required=True)},
     ),
-    "remove_subscription": Method(_remove, _ID),
+    "remove_subscription": Method(_remove, _REMOVED, _ID),
 }

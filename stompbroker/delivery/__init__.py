@@ -4,37 +4,46 @@ Law: all mutation is synchronous, so it is atomic between checkpoints; `async` o
 synchronisation. Neighbours import from here only.
 """
 
-from stompbroker.delivery import answering, appending, collecting, redelivery, sending, withdrawing
-from stompbroker.delivery.accounting import account_of
-from stompbroker.delivery.consumer import Consumer, Credit, Unanswered
-from stompbroker.delivery.delivery_policy import DeliveryPolicy, DeliveryWishes, WhenUsedUp
+from stompbroker.delivery import answering, appending, collecting, sending, withdrawing
+from stompbroker.delivery.accounting import Records, account_of
+from stompbroker.delivery.consumer import Consumer, Credit, Part
 from stompbroker.delivery.destination import (
     DEAD_LETTERS,
     DestinationKind,
     Pattern,
+    PatternTree,
     key_of,
     parse_pattern,
     parse_shown_topic,
     parse_topic_name,
 )
-from stompbroker.delivery.failure import Failure, Refusal
-from stompbroker.delivery.gate import Gate
-from stompbroker.delivery.identity import Identity, IdentityKind
 from stompbroker.delivery.pages import PageRequest, Pages
-from stompbroker.delivery.pattern_tree import PatternTree
-from stompbroker.delivery.policy import IdlePolicy, Retention, SlowSubscriber, TopicPolicies, TopicPolicy
-from stompbroker.delivery.queues import ReadyQueue
+from stompbroker.delivery.policy import (
+    DeliveryPolicy,
+    DeliveryWishes,
+    Failure,
+    IdlePolicy,
+    Refusal,
+    Retention,
+    SlowSubscriber,
+    TopicPolicies,
+    TopicPolicy,
+    WhenUsedUp,
+)
 from stompbroker.delivery.reading import Reading, Waiting
-from stompbroker.delivery.records import Records
 from stompbroker.delivery.registry import Leaving, Registry
-from stompbroker.delivery.replay import Replay
-from stompbroker.delivery.retained import Mark
-from stompbroker.delivery.sent_runs import Part
-from stompbroker.delivery.sink import Deliveries, Sink
-from stompbroker.delivery.subscription import AckMode, Counters, Durability, Subscription
-from stompbroker.delivery.timetable import Timetable
-from stompbroker.delivery.topic import Topic
-from stompbroker.delivery.unsaved import Unsaved
+from stompbroker.delivery.retained import Mark, Replay
+from stompbroker.delivery.sink import Deliveries
+from stompbroker.delivery.subscription import (
+    AckMode,
+    Counters,
+    Durability,
+    Identity,
+    IdentityKind,
+    ReadyQueue,
+    Subscription,
+)
+from stompbroker.delivery.topic import Gate, Topic
 
 __all__ = [
     "DEAD_LETTERS",
@@ -66,15 +75,11 @@ __all__ = [
     "Registry",
     "Replay",
     "Retention",
-    "Sink",
     "SlowSubscriber",
     "Subscription",
-    "Timetable",
     "Topic",
     "TopicPolicies",
     "TopicPolicy",
-    "Unanswered",
-    "Unsaved",
     "Waiting",
     "WhenUsedUp",
     "account_of",
@@ -85,7 +90,6 @@ __all__ = [
     "parse_pattern",
     "parse_shown_topic",
     "parse_topic_name",
-    "redelivery",
     "sending",
     "withdrawing",
 ]

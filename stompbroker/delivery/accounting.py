@@ -1,25 +1,35 @@
-"""What the ledger is told of settled messages.
+"""What the ledger is told of settled messages: of durable subscriptions everything, of transient ones samples.
 
-Law: `account_of` looks and changes nothing; it is called before the cursor moves. Hot path: a run that the log holds,
-and of which nothing has failed, is one slice of the log.
+Law: `account_of` looks and changes nothing; it is called before the cursor moves. Nothing is written because of
+transient subscriptions alone: samples are gathered, and go with a batch a second later.
+
+Hot path: a run that the log holds, and of which nothing has failed, is one slice of the log.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, final
 
+from stompbroker.clock import NANOSECONDS
 from stompbroker.ids import Offset
-from stompbroker.ledger.settled import Account, Settled
+from stompbroker.ledger.records import Account, Outcome, Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from stompbroker.commitlog import Cursor, Log
-    from stompbroker.delivery.failure import Failure
-    from stompbroker.delivery.remembered import Remembered
-    from stompbroker.ledger.outcome import Outcome
-    from stompbroker.ledger.settled import Party
+    from stompbroker.delivery.policy import Failure
+    from stompbroker.delivery.reading_notes import Remembered
+    from stompbroker.ledger.records import Party
     from stompbroker.message import Message
+
+
+#: Records a second of what transient subscribers acknowledge or refuse, and of what is merely sent to them.
+ANSWERED_PER_S: Final = 1000
+SENT_PER_S: Final = 100
+#: Runs that wait to be written.
+MAX_GATHERED: Final = 10_000
 
 
 class Accountable(Protocol):
@@ -49,6 +59,7 @@ class Accountable(Protocol):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Unrecorded:
     """What one durable subscription has settled in one topic and the ledger does not have yet.
 
@@ -56,18 +67,14 @@ class Unrecorded:
         every settled delivery is in one account that is taken, once; those of a unit's effects are not here
     """
 
-    __slots__ = ("_earlier", "_settled")
-
-    def __init__(self) -> None:
-        self._settled: list[Settled] = []
-        #: The same of generations that are over.
-        self._earlier: list[Account] = []
+    _settled: list[Settled] = field(default_factory=list)
+    #: The same of generations that are over.
+    _earlier: list[Account] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self._settled or self._earlier)
 
     def add(self, settled: list[Settled]) -> None:
-        """These are about to be settled."""
         self._settled += settled
 
     def end_generation(self, reading: Accountable) -> None:
@@ -85,8 +92,7 @@ class Unrecorded:
 def account_of(
     reading: Accountable, ranges: Iterable[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int
 ) -> list[Settled]:
-    """What is known of unsettled messages that are about to be settled; `sent_at_ns` is when those that are in flight
-    were sent."""
+    """What is known of unsettled messages that are about to be settled; those in flight were sent at `sent_at_ns`."""
     found: list[Settled] = []
     for start, stop in ranges:
         for low, high in _alike(reading, start, stop):
@@ -151,3 +157,125 @@ def _runs(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, in
         if position < limit:
             yield position, limit - position, ()
         position = limit
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Sampler:
+    """Picks every n-th delivery, n the smallest power of ten that the rate allows. A picked one counts for n.
+
+    Invariants:
+        in no second more than twice `most_per_s` are picked, and one run's share
+        interval >= 1; 0 <= skip < interval
+    """
+
+    _most_per_s: int
+    #: How many deliveries a picked one counts for.
+    interval: int = 1
+    #: How many more are skipped before the next one is picked.
+    _skip: int = 0
+    _began_at_ns: int = 0
+    _seen: int = 0
+    _picked: int = 0
+
+    def pick(self, count: int, now_ns: int) -> range:
+        """The indexes of the next `count` deliveries that are kept."""
+        self._seen += count
+        elapsed_ns = now_ns - self._began_at_ns
+        if elapsed_ns >= NANOSECONDS:
+            rate = self._seen * NANOSECONDS // elapsed_ns
+            self._set_interval(_power_of_ten_from(rate / self._most_per_s))
+            self._began_at_ns, self._seen, self._picked = now_ns, 0, 0
+        elif self._picked >= self._most_per_s:
+            # Faster than in the second before.
+            self._set_interval(10 * self.interval)
+            self._picked = 0
+        picked = range(self._skip, count, self.interval)
+        self._skip = (self._skip - count) % self.interval
+        self._picked += len(picked)
+        return picked
+
+    def _set_interval(self, interval: int) -> None:
+        if interval != self.interval:
+            self.interval, self._skip = interval, 0
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Records:
+    """Samples of transient deliveries. Hot path: once per run.
+
+    Invariants:
+        at most MAX_GATHERED runs and one call's are gathered; what comes while the store does not take them is lost
+    """
+
+    now_ns: Callable[[], int]
+    _answered: Sampler = field(default_factory=lambda: Sampler(ANSWERED_PER_S))
+    _sent: Sampler = field(default_factory=lambda: Sampler(SENT_PER_S))
+    _gathered: dict[Party, list[Settled]] = field(default_factory=dict)
+    _count: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._gathered)
+
+    def sample(
+        self,
+        reading: Accountable,
+        ranges: list[tuple[int, int]],
+        outcome: Outcome,
+        settled_at_ns: int,
+        sent_at_ns: int,
+    ) -> None:
+        """A transient subscription is about to settle these."""
+        settled: list[Settled] = []
+        for start, stop in ranges:
+            picked = self._answered.pick(stop - start, settled_at_ns)
+            if len(picked) == stop - start:
+                settled += account_of(reading, [(start, stop)], outcome, settled_at_ns, sent_at_ns)
+                continue
+            for index in picked:
+                position = start + index
+                found = account_of(reading, [(position, position + 1)], outcome, settled_at_ns, sent_at_ns)
+                settled += [one._replace(weight=self._answered.interval) for one in found]
+        if settled:
+            self._gather(reading, settled)
+
+    def sample_sent(self, reading: Accountable, first: Offset, messages: Sequence[Message], now_ns: int) -> None:
+        """A transient subscription in `auto` mode is sent these, which settles them."""
+        picked, weight = self._sent.pick(len(messages), now_ns), self._sent.interval
+        if picked:
+            self._gather(
+                reading,
+                [
+                    Settled(
+                        Outcome.SENT,
+                        first + index,
+                        1,
+                        [messages[index].without_body()],
+                        now_ns,
+                        first_sent_ns=now_ns,
+                        last_sent_ns=now_ns,
+                        attempts=1,
+                        weight=weight,
+                    )
+                    for index in picked
+                ],
+            )
+
+    def _gather(self, reading: Accountable, settled: list[Settled]) -> None:
+        if self._count < MAX_GATHERED:
+            self._count += len(settled)
+            self._gathered.setdefault(reading.party, []).extend(settled)
+
+    def take(self) -> list[Account]:
+        gathered, self._gathered = self._gathered, {}
+        self._count = 0
+        return [Account(party, settled) for party, settled in gathered.items()]
+
+
+def _power_of_ten_from(ratio: float) -> int:
+    """The lowest power of ten >= `ratio`."""
+    power = 1
+    while power < ratio:
+        power *= 10
+    return power

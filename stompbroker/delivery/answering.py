@@ -1,7 +1,8 @@
-"""Answering: which messages an ACK or NACK means, and what becomes of them.
+"""Answering: which messages an ACK or NACK means, and what becomes of them: settled, or set aside until they are due.
 
 Law: answers name delivery numbers; here they become settled or waiting offsets. "Before", for cumulative answers, means
-a lower number. An answer that meets something pending waits until that is decided, and is given again.
+a lower number. An answer that meets something pending waits until that is decided, and is given again. The distributor
+calls `become_due` when the time of what failed has come.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stompbroker.commitlog import OffsetRanges
-from stompbroker.delivery.failure import Refusal
-from stompbroker.delivery.redelivery import set_aside as set_aside_part
-from stompbroker.delivery.sent_runs import Part
-from stompbroker.ledger.outcome import Outcome
+from stompbroker.delivery.consumer import Part
+from stompbroker.delivery.policy import Failing, Refusal
+from stompbroker.delivery.reading import Waiting
+from stompbroker.ids import Offset
+from stompbroker.ledger.records import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from stompbroker.commitlog import Claimed
     from stompbroker.delivery.consumer import Consumer
+    from stompbroker.delivery.policy import Failure
     from stompbroker.delivery.reading import Reading
 
 # Which messages are meant --------------------------------------------------------------------------------------------
 
 
-def acknowledged(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
+def acknowledged(consumer: Consumer, first: int, last: int) -> list[Part]:
     """What an ACK of the deliveries numbered first..last means; they count as answered from now on."""
     counters = consumer.subscription.counters
     if consumer.is_cumulative:
@@ -42,9 +46,8 @@ def acknowledged(consumer: Consumer, first: int, last: int) -> list[Part[Reading
     return parts
 
 
-def refused(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
-    """What NACKs of the deliveries numbered first..last mean; just one NACK if they are cumulative. They count as
-    answered from now on."""
+def refused(consumer: Consumer, first: int, last: int) -> list[Part]:
+    """What NACKs of the deliveries numbered first..last mean (one NACK if cumulative); they count as answered now."""
     if consumer.is_cumulative:
         assert first == last
         parts = _meant_between(consumer, consumer.answered_up_to + 1, last)
@@ -58,11 +61,10 @@ def refused(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
 
 
 def count_in_flight_between(consumer: Consumer, first: int, last: int) -> int:
-    """How many of the deliveries numbered first..last are in flight."""
     return sum(part.stop - part.start for part in _in_flight_between(consumer, first, last))
 
 
-def _sent_again_since(consumer: Consumer, parts: list[Part[Reading]], number: int) -> int:
+def _sent_again_since(consumer: Consumer, parts: list[Part], number: int) -> int:
     """How many of these are in flight to another consumer, or under a number above that one."""
     return sum(
         part.reading.cursor.is_in_flight(offset) and not part.reading.is_in_flight_to(consumer, offset, number)
@@ -72,7 +74,7 @@ def _sent_again_since(consumer: Consumer, parts: list[Part[Reading]], number: in
     )
 
 
-def _not_sent_again_since(part: Part[Reading], first_number: int) -> Iterator[Part[Reading]]:
+def _not_sent_again_since(part: Part, first_number: int) -> Iterator[Part]:
     """What was sent under the numbers from that one on, without what has been sent again since."""
     reading, start, stop, sent_at_ns = part
     for number, offset in enumerate(range(start, stop), first_number):
@@ -84,7 +86,7 @@ def _not_sent_again_since(part: Part[Reading], first_number: int) -> Iterator[Pa
         yield Part(reading, start, stop, sent_at_ns)
 
 
-def _meant_between(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
+def _meant_between(consumer: Consumer, first: int, last: int) -> list[Part]:
     """What a cumulative answer means of the numbers first..last: what is in flight. If the consumer has left, what was
     in flight then and nobody has settled or refused since."""
     if consumer.is_open:
@@ -98,10 +100,10 @@ def _meant_between(consumer: Consumer, first: int, last: int) -> list[Part[Readi
     ]
 
 
-def _in_flight_between(consumer: Consumer, first: int, last: int) -> list[Part[Reading]]:
+def _in_flight_between(consumer: Consumer, first: int, last: int) -> list[Part]:
     """What is in flight under the numbers first..last. What waits was refused before, and what has been sent again
     since has a higher number: neither is meant."""
-    found: list[Part[Reading]] = []
+    found: list[Part] = []
     for reading, start, stop, sent_at_ns in consumer.sent.parts(first, last + 1):
         for low, high in reading.cursor.unsettled(start, stop):
             if reading.is_all_in_flight and not reading.failures and reading.owners.is_alone(consumer):
@@ -115,7 +117,7 @@ def _in_flight_between(consumer: Consumer, first: int, last: int) -> list[Part[R
     return found
 
 
-def _overdue_up_to(consumer: Consumer, last: int) -> list[Part[Reading]]:
+def _overdue_up_to(consumer: Consumer, last: int) -> list[Part]:
     """What was sent under the numbers up to `last` and is set aside only because it was not answered in time."""
     if not consumer.has_deadlines:
         return []
@@ -130,7 +132,7 @@ def _overdue_up_to(consumer: Consumer, last: int) -> list[Part[Reading]]:
 # What becomes of them ------------------------------------------------------------------------------------------------
 
 
-def settle(consumer: Consumer, parts: list[Part[Reading]], now_ns: int) -> None:
+def settle(consumer: Consumer, parts: list[Part], now_ns: int) -> None:
     """These messages are acknowledged, also if this consumer has left and they are on their way to another."""
     subscription = consumer.subscription
     if subscription.is_closed:
@@ -152,15 +154,14 @@ def settle(consumer: Consumer, parts: list[Part[Reading]], now_ns: int) -> None:
     subscription.wake()
 
 
-def set_aside(consumer: Consumer, parts: list[Part[Reading]], refusal: Refusal, *, answers: int = 1) -> None:
-    """These messages are refused, by so many answers. If this consumer has left, only those that nobody was sent
-    since."""
+def set_aside(consumer: Consumer, parts: list[Part], refusal: Refusal, *, answers: int = 1) -> None:
+    """These are refused, by so many answers. If this consumer has left, only those that nobody was sent since."""
     subscription = consumer.subscription
     if subscription.is_closed:
         return
     total = 0
     for part in parts:
-        count = set_aside_part(part, refusal, holder=consumer if consumer.is_open else None)
+        count = _set_aside_part(part, refusal, holder=consumer if consumer.is_open else None)
         if consumer.is_open:
             consumer.give_up_in_flight(part.reading, [(part.start, part.stop)], count)
         total += count
@@ -184,7 +185,7 @@ def pass_deadline(consumer: Consumer, first: int, last: int, now_ns: int) -> Non
 # Answers that meet something pending ---------------------------------------------------------------------------------
 
 
-def split_pending(part: Part[Reading]) -> tuple[list[Part[Reading]], list[Part[Reading]]]:
+def split_pending(part: Part) -> tuple[list[Part], list[Part]]:
     """What of it is not pending, and what is and has to wait."""
     reading, start, stop, sent_at_ns = part
     if reading.subscription.is_leaving:
@@ -199,9 +200,9 @@ def split_pending(part: Part[Reading]) -> tuple[list[Part[Reading]], list[Part[R
     )
 
 
-def _without_pending(consumer: Consumer, parts: list[Part[Reading]], now_ns: int) -> list[Part[Reading]]:
+def _without_pending(consumer: Consumer, parts: list[Part], now_ns: int) -> list[Part]:
     """What is not pending; the rest is acknowledged once more when that is decided."""
-    found: list[Part[Reading]] = []
+    found: list[Part] = []
     for whole in parts:
         unclaimed, pending = split_pending(whole)
         found += unclaimed
@@ -217,7 +218,7 @@ def defer(reading: Reading, repeat: Callable[[], None]) -> None:
     reading.deferred.append(repeat)
 
 
-def defer_settling(part: Part[Reading], repeat: Callable[[], None]) -> None:
+def defer_settling(part: Part, repeat: Callable[[], None]) -> None:
     """The same for an answer outside of transactions: of several to one message the first is enough."""
     reading = part.reading
     reading.deferred_settling = reading.deferred_settling or OffsetRanges()
@@ -230,3 +231,92 @@ def repeat_deferred(reading: Reading) -> None:
     deferred, reading.deferred, reading.deferred_settling = reading.deferred, None, None
     for repeat in deferred or ():
         repeat()
+
+
+# Redelivery -----------------------------------------------------------------------------------------------------------
+
+
+def _set_aside_part(part: Part, refusal: Refusal, *, holder: Consumer | None) -> int:
+    """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight to `holder`,
+    or that are free if there is none."""
+    reading, start, stop, sent_at_ns = part
+    if holder is None:
+        offsets = [offset for offset in map(Offset, range(start, stop)) if reading.cursor.suspend(offset)]
+    elif reading.owners.is_alone(holder):
+        offsets = reading.cursor.set_aside(start, stop)
+    else:
+        meant = reading.owners.within(holder, [(start, stop)])
+        offsets = [offset for low, high in meant for offset in reading.cursor.set_aside(low, high)]
+        reading.owners.take_away(meant, len(offsets))
+    if offsets:
+        failures = failures_after(reading, offsets, refusal, sent_at_ns)
+        reading.failures.update(failures)
+        _schedule(reading, failures)
+        reading.note_failures_changed(offsets)
+    return len(offsets)
+
+
+def set_aside_claimed(reading: Reading, claimed: Claimed, failures: Mapping[Offset, Failure]) -> None:
+    """What was pending has failed, in the store as well: it waits for its time."""
+    reading.cursor.set_aside_claimed(claimed)
+    reading.failures.update(failures)
+    _schedule(reading, failures)
+
+
+def note_lost(part: Part, refusal: Refusal) -> None:
+    """A consumer was lost while it worked on this one message, which is free now: that counts as a failure. It waits
+    only if it is not to be tried again."""
+    reading, offset = part.reading, Offset(part.start)
+    failures = failures_after(reading, [offset], refusal._replace(delay_ns=0), part.sent_at_ns)
+    reading.failures.update(failures)
+    reading.note_failures_changed(failures)
+    if reading.is_used_up(offset) and reading.cursor.suspend(offset):
+        reading.subscription.waiting += 1
+        _schedule(reading, failures)
+
+
+def restore_failure(reading: Reading, offset: Offset, failure: Failure) -> bool:
+    """It was waiting for its time when it was last written down. False if it has been settled since."""
+    if not reading.cursor.suspend(offset):
+        return False
+    reading.failures[offset] = failure
+    reading.subscription.waiting += 1
+    _schedule(reading, {offset: failure})
+    return True
+
+
+def schedule_again(reading: Reading, offsets: Iterable[int]) -> None:
+    """These wait again: they go when they are due, perhaps at once."""
+    _schedule(reading, {offset: reading.failures[offset] for offset in map(Offset, offsets)})
+
+
+def become_due(waiting: Waiting) -> None:
+    """What was set aside may go again, unless it has been settled in the meantime."""
+    reading, offset = waiting
+    if reading.cursor.release(offset):
+        reading.subscription.waiting -= 1
+        reading.subscription.offer(reading)
+
+
+def failures_after(
+    reading: Reading, offsets: Sequence[Offset], refusal: Refusal, sent_at_ns: int
+) -> dict[Offset, Failure]:
+    """What is known of these messages when they have been refused together."""
+    failing = Failing(refusal, reading.policy, reading.subscription.jitter_seed)
+    is_noted = bool(reading.remembered.first_sent_between(offsets[0], offsets[-1] + 1))
+    found: dict[Offset, Failure] = {}
+    for offset in offsets:
+        before = reading.failures.get(offset)
+        first_sent_ns = before.first_attempt_ns if before is not None else 0
+        if not first_sent_ns and is_noted:
+            first_sent_ns = reading.remembered.first_sent_ns(offset) or 0
+        found[offset] = failing.failure_after(before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns)
+    return found
+
+
+def _schedule(reading: Reading, failures: Mapping[Offset, Failure]) -> None:
+    due: dict[int, list[Waiting]] = {}
+    for offset, failure in failures.items():
+        due.setdefault(failure.due_ns, []).append(Waiting(reading, offset))
+    for due_ns, waiting in due.items():
+        reading.topic.context.redeliveries.schedule(due_ns, *waiting)

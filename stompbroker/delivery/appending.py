@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stompbroker.delivery.policy import SlowSubscriber
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
-from stompbroker.ledger.outcome import Outcome
+from stompbroker.ledger.records import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,7 +136,7 @@ def _record_dropped(reading: Reading, start: int, stop: int) -> None:
     if records is not None:
         unsent = [(max(low, start), high) for low, high in reading.cursor.unsent(stop) if high > start]
         now_ns = records.now_ns()
-        reading.record(reading.meant(unsent, now_ns), Outcome.DROPPED, now_ns)
+        reading.record(reading.meant(unsent), Outcome.DROPPED, now_ns)
 
 
 def _laggards(topic: Topic) -> list[Reading]:

@@ -59,7 +59,7 @@ def note_collected(topic: Topic, start: int, stop: int) -> None:
 def find_between_holes(topic: Topic) -> None:
     """Drop settled ranges between unsettled ones from the log, and name them for the store."""
     topic.between_holes = []
-    if topic.is_retaining:
+    if topic.retained is not None:
         return  # who replays may want it, and takes a gap in the log for one in the store
     readings = topic.readings.values()
     if all(reading.cursor.settled_above < MIN_BETWEEN_HOLES for reading in readings):
@@ -90,5 +90,5 @@ def is_unused(topic: Topic) -> bool:
         and not topic.pending_units
         and all(not each.pattern.is_exact and reading.is_idle for each, reading in topic.readings.items())
         # One that is only just being made has no reading yet, and a batch may be giving the topic its number.
-        and not any(each.pattern.is_exact for each in topic.context.durable.match(topic.destination))
+        and not any(each.pattern.is_exact for each in topic.context.durable_patterns.match(topic.destination))
     )

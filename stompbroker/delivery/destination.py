@@ -1,4 +1,4 @@
-"""From what a client writes after `destination:` to a kind, and a name or a pattern of names.
+"""From what a client writes after `destination:` to a kind, and a name or a pattern of names; and a tree of patterns.
 
 Law: pure text, and the only place that parses it. `/topic/NAME` and a bare `NAME` are the same; `.` and `/` separate
 segments alike; leading, doubled and trailing separators do not count. A segment that *is* `*` stands for one segment,
@@ -11,10 +11,10 @@ topic, it would silently separate publishers from their subscribers, or deliver 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Final, final
+from typing import Final, Generic, TypeVar, final
 
 from stompbroker.errors import InvalidDestination, shorten
 
@@ -145,42 +145,15 @@ class Pattern:
         return Pattern(tuple(name.split(".")), DestinationKind(kind))
 
     def matches(self, topic: Pattern) -> bool:
-        """Whether this topic is meant."""
         wanted, name = self.segments, topic.segments
+        if ANY_NUMBER in wanted[:-1]:
+            return bool(_tree_of(self).match(topic))
+        # The usual ones: no `>`, or one at the end.
         if topic.kind is not self.kind or name[0] == DEAD_LETTERS != wanted[0]:
             return False
-        if ANY_NUMBER not in wanted[:-1]:
-            # The usual ones: no `>`, or one at the end.
-            if wanted[-1] == ANY_NUMBER:
-                wanted = wanted[:-1]
-                name = name[: len(wanted)]
-            return len(name) == len(wanted) and all(map(_is_meant, wanted, name))
-        return self._matches_anywhere(name)
-
-    def _matches_anywhere(self, name: tuple[str, ...]) -> bool:
-        """Carries along all positions in the pattern that the name so far can reach."""
-        positions = self._with_empty_matches({0})
-        for segment in name:
-            following: set[int] = set()
-            for position in positions:
-                if position == len(self.segments):
-                    continue
-                wanted = self.segments[position]
-                if wanted == ANY_NUMBER:
-                    following.add(position)
-                elif wanted in (ANY_ONE, segment):
-                    following.add(position + 1)
-            positions = self._with_empty_matches(following)
-        return len(self.segments) in positions
-
-    def _with_empty_matches(self, positions: set[int]) -> set[int]:
-        """Add the positions reached by letting `>` stand for nothing."""
-        reached = set(positions)
-        for position in positions:
-            while position < len(self.segments) and self.segments[position] == ANY_NUMBER:
-                position += 1
-                reached.add(position)
-        return reached
+        if wanted[-1] == ANY_NUMBER:
+            wanted, name = wanted[:-1], name[: len(wanted) - 1]
+        return len(name) == len(wanted) and all(map(_is_meant, wanted, name))
 
 
 def _is_meant(wanted: str, segment: str) -> bool:
@@ -243,3 +216,102 @@ def parse_topic_name(destination: str) -> Pattern:
 def parse_shown_topic(given: str) -> Pattern:
     """What an operator names: a topic as we show it, or as in a SEND. Raises InvalidDestination."""
     return parse_topic_name(given if given.startswith("/") else _TOPIC_PREFIX + given)
+
+
+Value = TypeVar("Value")
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Node(Generic[Value]):
+    #: Whether this node stands behind a `>` and may swallow further segments.
+    repeats: bool = False
+    #: By segment; wildcards stand for themselves, since no name contains them as a segment.
+    children: dict[str, _Node[Value]] = field(default_factory=dict)
+    #: In the order they were added.
+    values: dict[Value, None] = field(default_factory=dict)
+
+
+@final
+class PatternTree(Generic[Value]):
+    """Wildcard subscriptions, by the topics they match: a tree of segments for each kind of destination.
+
+    Matching carries a set of nodes along the name, so its cost grows with the name's length and the branches that
+    match, not with the number of patterns.
+
+    Invariants:
+        every node but the roots lies on the path of some pattern: removing the last value of a pattern prunes its path
+        version grows with every change, so that a remembered match is known to be outdated
+    """
+
+    __slots__ = ("_roots", "count", "version")
+
+    def __init__(self) -> None:
+        self._roots: dict[DestinationKind, _Node[Value]] = {kind: _Node() for kind in DestinationKind}
+        self.count = 0
+        self.version = 0
+
+    def add(self, pattern: Pattern, value: Value) -> None:
+        node = self._roots[pattern.kind]
+        for segment in pattern.segments:
+            if segment not in node.children:
+                node.children[segment] = _Node(repeats=segment == ANY_NUMBER)
+            node = node.children[segment]
+        assert value not in node.values
+        node.values[value] = None
+        self.count += 1
+        self.version += 1
+
+    def remove(self, pattern: Pattern, value: Value) -> None:
+        path = [self._roots[pattern.kind]]
+        for segment in pattern.segments:
+            path.append(path[-1].children[segment])
+        del path[-1].values[value]
+        for parent, segment, child in reversed(list(zip(path, pattern.segments, path[1:], strict=False))):
+            if child.children or child.values:
+                break
+            del parent.children[segment]
+        self.count -= 1
+        self.version += 1
+
+    def match(self, topic: Pattern) -> list[Value]:
+        """The values of all patterns that mean this topic, each once."""
+        if not self.count:
+            return []
+        root, name = self._roots[topic.kind], topic.segments
+        if name[0] == DEAD_LETTERS:
+            # Wildcards do not stand for that segment.
+            beginning = root.children.get(DEAD_LETTERS)
+            nodes, name = _with_empty_matches({beginning} if beginning is not None else set()), name[1:]
+        else:
+            nodes = _with_empty_matches({root})
+        for segment in name:
+            following: set[_Node[Value]] = set()
+            for node in nodes:
+                if node.repeats:
+                    following.add(node)
+                for wanted in (segment, ANY_ONE):
+                    if (child := node.children.get(wanted)) is not None:
+                        following.add(child)
+            nodes = _with_empty_matches(following)
+            if not nodes:
+                return []
+        return [value for node in nodes for value in node.values]
+
+
+def _with_empty_matches(nodes: set[_Node[Value]]) -> set[_Node[Value]]:
+    """Add the nodes reached by letting `>` stand for nothing."""
+    reached = set(nodes)
+    for node in nodes:
+        while (child := node.children.get(ANY_NUMBER)) is not None:
+            node = child
+            reached.add(node)
+    return reached
+
+
+@lru_cache(maxsize=64)
+def _tree_of(pattern: Pattern) -> PatternTree[Pattern]:
+    """With this pattern alone."""
+    tree: PatternTree[Pattern] = PatternTree()
+    tree.add(pattern, pattern)
+    return tree

@@ -8,6 +8,7 @@ charged to the memory budget; the least recently used one goes first.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
@@ -50,14 +51,12 @@ class PageRequest(NamedTuple):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Page:
-    __slots__ = ("log", "start", "topic", "was_used")
-
-    def __init__(self, topic: Paged, start: Offset, log: Log) -> None:
-        self.topic = topic
-        self.start = start
-        self.log = log
-        self.was_used = True
+    topic: Paged
+    start: Offset
+    log: Log
+    was_used: bool = True
 
     @property
     def stretch(self) -> tuple[Paged, int]:
@@ -66,6 +65,7 @@ class _Page:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Pages:
     """
     Invariants:
@@ -73,23 +73,18 @@ class Pages:
         every page is found by its stretch, and stands in the order of use
     """
 
-    __slots__ = ("_budget", "_by_stretch", "_max_bytes", "_outdated", "_pages", "_requests", "requested", "size_bytes")
-
-    def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
-        self._max_bytes = max(MIN_BYTES, budget.limit_bytes // SHARE_DIVISOR)
-        #: Least recently used first.
-        self._pages: OrderedDict[_Page, None] = OrderedDict()
-        self._by_stretch: dict[tuple[Paged, int], list[_Page]] = {}
-        #: The requests, and whom to call.
-        self._requests: dict[PageRequest, list[Callable[[], None]]] = {}
-        #: Requests that may be under way since before something was deleted: they are read once more.
-        self._outdated: set[PageRequest] = set()
-        self.size_bytes = 0
-        self.requested = Signal()
+    _budget: MemoryBudget
+    #: Least recently used first.
+    _pages: OrderedDict[_Page, None] = field(default_factory=OrderedDict)
+    _by_stretch: dict[tuple[Paged, int], list[_Page]] = field(default_factory=dict)
+    #: Oldest first, and whom to call. A request stands until `put`, `abandon` or `give_up`.
+    requests: dict[PageRequest, list[Callable[[], None]]] = field(default_factory=dict)
+    #: Requests that may be under way since before something was deleted: they are read once more.
+    _outdated: set[PageRequest] = field(default_factory=set)
+    size_bytes: int = 0
+    requested: Signal = field(default_factory=Signal)
 
     def find(self, topic: Paged, offset: Offset) -> Log | None:
-        """The page that has `offset`."""
         for page in self._by_stretch.get((topic, offset // PAGE_MESSAGES), ()):
             if page.start <= offset < page.log.end_offset:
                 page.was_used = True
@@ -108,33 +103,29 @@ class Pages:
 
     def _request(self, topic: Paged, start: Offset) -> list[Callable[[], None]]:
         stop = min((start // PAGE_MESSAGES + 1) * PAGE_MESSAGES, topic.log.end_offset)
-        waiting = self._requests.setdefault(PageRequest(topic, start, Offset(stop)), [])
+        waiting = self.requests.setdefault(PageRequest(topic, start, Offset(stop)), [])
         self.requested.wake()
         return waiting
 
-    @property
-    def oldest_request(self) -> PageRequest | None:
-        """It stands until `put` or `give_up`."""
-        return next(iter(self._requests), None)
-
     async def wait_requests(self, count: int) -> list[PageRequest]:
         """The oldest requests, at most `count`, as soon as there is one."""
-        while not self._requests:
+        while not self.requests:
             await self.requested.wait()
-        return list(islice(self._requests, count))
+        return list(islice(self.requests, count))
 
     def put(self, request: PageRequest, log: Log) -> None:
         """The requested page has come: call the readers that wait for it. If it is outdated, it is read again."""
         if request in self._outdated:
             self._outdated.remove(request)
             return
-        waiting = self._requests.pop(request)
+        waiting = self.requests.pop(request)
         page = _Page(request.topic, request.start, log)
         self.size_bytes += log.size_bytes
         self._budget.adjust(log.size_bytes)
         self._pages[page] = None
         self._by_stretch.setdefault(page.stretch, []).append(page)
-        while self.size_bytes > self._max_bytes and len(self._pages) > 1:
+        max_bytes = max(MIN_BYTES, self._budget.limit_bytes // SHARE_DIVISOR)
+        while self.size_bytes > max_bytes and len(self._pages) > 1:
             self._drop(next(iter(self._pages)))
         for resume in waiting:
             resume()
@@ -144,19 +135,19 @@ class Pages:
         if request in self._outdated:
             self._outdated.remove(request)
         else:
-            del self._requests[request]
+            del self.requests[request]
 
     def give_up(self, request: PageRequest) -> None:
         """The topic is gone: call the readers that wait for the page."""
         self._outdated.discard(request)
-        for resume in self._requests.pop(request):
+        for resume in self.requests.pop(request):
             resume()
 
     def forget(self, topic: Paged) -> None:
         """Something of the topic was deleted: its pages have to be read again."""
         for page in [page for page in self._pages if page.topic is topic]:
             self._drop(page)
-        self._outdated.update(request for request in self._requests if request.topic is topic)
+        self._outdated.update(request for request in self.requests if request.topic is topic)
 
     def forget_unused(self) -> None:
         """Drop the pages that were not used since the last call."""

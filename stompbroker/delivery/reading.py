@@ -4,33 +4,71 @@ Law: pairs a cursor with the topic's log and keeps what neither can know: messag
 and that no store has, how often each has failed, who has what in flight. All of it moves together with the cursor.
 
 It has many methods since all who look at a subscription's place in a topic ask here. What is done with it is elsewhere:
-`appending`, `sending`, `answering`, `redelivery`, `withdrawing`, `collecting`.
+`appending`, `sending`, `answering`, `withdrawing`, `collecting`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.accounting import Unrecorded, account_of
-from stompbroker.delivery.owners import Owners
-from stompbroker.delivery.remembered import Remembered, offsets_between
-from stompbroker.delivery.selection import Selection
+from stompbroker.delivery.reading_notes import Owners, Remembered, offsets_between
 from stompbroker.ids import Offset
-from stompbroker.ledger.outcome import Outcome
-from stompbroker.ledger.settled import Party
+from stompbroker.ledger.records import Outcome, Party
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from stompbroker.commitlog import Claimed, Cursor, Log, OffsetRanges, Settlement
+    from stompbroker.commitlog import Claimed, Cursor, Log, Settlement
     from stompbroker.delivery.consumer import Consumer
-    from stompbroker.delivery.delivery_policy import DeliveryPolicy
-    from stompbroker.delivery.failure import Failure
-    from stompbroker.delivery.replay import Replay
+    from stompbroker.delivery.policy import DeliveryPolicy, Failure
+    from stompbroker.delivery.retained import Replay
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
+
+_origin_of: Final = attrgetter("origin")
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Selection:
+    """Which messages a subscriber gets: not those for one other subscription alone, nor its own if it wants none.
+    Hot path: mostly all messages of a run have one origin, and one look at it is enough."""
+
+    #: The subscriber's number in the store, if it has one.
+    _number: int | None
+    #: The subscriber's name as a publisher, if it does not want its own messages.
+    _own: str | None
+
+    def takes_all(self, messages: Sequence[Message]) -> bool:
+        """Whether the origins alone say that the subscriber gets every one of them."""
+        own = self._own
+        return all(
+            origin.is_for_all_and_ever and (own is None or origin.publisher != own)
+            for origin in set(map(_origin_of, messages))
+        )
+
+    def takes(self, message: Message) -> bool:
+        """Whether the message is for the subscriber, unless it has expired."""
+        only_for, own = message.origin.only_for, self._own
+        return (only_for is None or only_for == self._number) and (own is None or message.origin.publisher != own)
+
+    def meant_within(self, log: Log, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The ranges, without the messages of the log that are not for the subscriber."""
+        foreign = OffsetRanges()
+        for start, stop in ranges:
+            position = start
+            while position < stop:
+                first, messages = log.read(position, stop - position)
+                for offset, message in enumerate(messages, first):
+                    if not self.takes(message):
+                        foreign.add(offset, offset + 1)
+                position = first + max(1, len(messages))
+        return [gap for start, stop in ranges for gap in foreign.gaps(start, stop)]
 
 
 class Found(NamedTuple):
@@ -116,7 +154,7 @@ class Reading:
             topic=self.topic.name,
             subscription=key,
             client_id=client_id,
-            name=name,
+            subscription_name=name,
             is_durable=identity is not None,
             ack_mode=subscription.ack_mode.value,
             generation=self.generation,
@@ -196,7 +234,6 @@ class Reading:
         return self.cursor.is_waiting(offset) and not self.subscription.is_closed
 
     def is_used_up(self, offset: Offset) -> bool:
-        """Whether a message that failed is not tried again."""
         failure = self.failures.get(offset)
         return failure is not None and failure.is_used_up(self.policy)
 
@@ -206,7 +243,6 @@ class Reading:
         return is_in_flight and not self.was_sent_again(offset, after=number)
 
     def was_sent_again(self, offset: int, *, after: int) -> bool:
-        """Whether the message has been sent again under a number above `after`."""
         failure = self.failures.get(Offset(offset))
         return failure is not None and failure.last_number > after
 
@@ -286,23 +322,23 @@ class Reading:
             return
         self.unrecorded.add(account_of(self, ranges, outcome, settled_at_ns, sent_at_ns))
         if self.unrecorded:
-            self.topic.context.unsaved.note_record(self)
+            self.topic.context.unsaved.note_reading(self, 0)
 
     def remember(self, offset: Offset, message: Message) -> None:
         """The ledger will ask for it when it is settled, and perhaps only the store has it by then."""
         if self.is_recorded and self.topic.log.get(offset) is None:
             self.remembered.keep_stub(offset, message)
 
-    def selection(self, now_ns: int) -> Selection:
-        """Which messages are for this subscriber, at that time."""
+    @property
+    def selection(self) -> Selection:
         own = self.subscription.connection_name if self.subscription.is_no_local else None
-        return Selection(now_ns, self.subscription.store_id, own)
+        return Selection(self.subscription.store_id, own)
 
-    def meant(self, ranges: list[tuple[int, int]], now_ns: int) -> list[tuple[int, int]]:
+    def meant(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Without messages that the log knows to be for others: those have no delivery to record."""
         if not (self.topic.is_choosy or self.subscription.is_no_local):
             return ranges
-        return self.selection(now_ns).meant_within(self.topic.log, ranges)
+        return self.selection.meant_within(self.topic.log, ranges)
 
     # Consumers that leave --------------------------------------------------------------------------------------------
 
@@ -319,10 +355,6 @@ class Reading:
         if self.subscription.may_go_again:
             self.record(unanswered, Outcome.UNSUBSCRIBED, now_ns)
 
-    def close(self) -> None:
-        """Nobody reads here any more."""
-        self.remembered.clear()
-
     def hold_unsettled(self, start: int, stop: int) -> None:
         """The log is about to drop [start, stop): keep what is sent, may go again and is not in the store."""
         if not self.subscription.may_go_again and not self.is_recorded:
@@ -333,7 +365,8 @@ class Reading:
             message = self.topic.log.get(offset)
             if message is None:
                 continue
-            if self.subscription.may_go_again and not self.topic.has_stored(offset):
+            is_stored = self.topic.is_in_store and not self.topic.window.has_unstored(offset)
+            if self.subscription.may_go_again and not is_stored:
                 held[offset] = message
             elif self.is_recorded:
                 self.remembered.keep_stub(offset, message)

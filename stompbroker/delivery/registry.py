@@ -12,20 +12,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, final
 
 from stompbroker.delivery import collecting
-from stompbroker.delivery.answering import count_in_flight_between, repeat_deferred
+from stompbroker.delivery.answering import count_in_flight_between, note_lost, repeat_deferred
 from stompbroker.delivery.appending import try_to_unblock
-from stompbroker.delivery.delivery_policy import WhenUsedUp
-from stompbroker.delivery.delivery_times import DeliveryTimes
-from stompbroker.delivery.failure import Refusal
 from stompbroker.delivery.pages import Pages
-from stompbroker.delivery.pattern_tree import PatternTree
-from stompbroker.delivery.queues import ReadyQueue
+from stompbroker.delivery.policy import Refusal, WhenUsedUp
 from stompbroker.delivery.reading import Waiting
-from stompbroker.delivery.redelivery import note_lost
-from stompbroker.delivery.subscription import Counters
+from stompbroker.delivery.subscription import Counters, ReadyQueue
 from stompbroker.delivery.timetable import Timetable
 from stompbroker.delivery.topic import Topic, TopicContext
-from stompbroker.delivery.unsaved import Unsaved
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.signals import Signal
@@ -34,13 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from stompbroker.counting import Totals
+    from stompbroker.delivery.accounting import Records
     from stompbroker.delivery.consumer import Consumer, Unanswered
     from stompbroker.delivery.destination import Pattern
-    from stompbroker.delivery.identity import Identity
     from stompbroker.delivery.policy import TopicPolicies
-    from stompbroker.delivery.reading import Reading
-    from stompbroker.delivery.records import Records
-    from stompbroker.delivery.subscription import Subscription
+    from stompbroker.delivery.subscription import Identity, Subscription
     from stompbroker.memory_budget import MemoryBudget
 
 
@@ -57,10 +49,6 @@ class Leaving(Enum):
     LOST = "lost"
 
 
-def _do_not_bury(used_up: Sequence[Waiting]) -> None:
-    """Placeholder until the composition root sets `bury`."""
-
-
 def _still_waits(entry: Waiting) -> bool:
     return entry.reading.is_waiting(entry.offset)
 
@@ -70,12 +58,12 @@ def _is_unanswered(entry: Unanswered) -> bool:
 
 
 @final
-class Registry:
+class Registry(TopicContext):
     """
     Invariants:
         topics[key].destination.key == key, and no topic in it is removed
         every exact subscription that has begun has a reading in its topic; every wildcard one is in `patterns`
-        every durable subscription is in `durable` until it is removed, and by its identity until it is to be
+        every durable subscription is in `durable_patterns` until it is removed, and in `durable` until it is to be
     """
 
     def __init__(
@@ -88,6 +76,16 @@ class Registry:
         can_store: bool = True,
         records: Records | None = None,
     ) -> None:
+        changed = Signal()
+        super().__init__(
+            budget=budget,
+            pages=Pages(budget),
+            redeliveries=Timetable(_still_waits, changed),
+            deadlines=Timetable(_is_unanswered, changed),
+            records=records,
+            can_store=can_store,
+        )
+        self.policies = policies
         #: By the key of their destination: kind and name.
         self.topics: dict[str, Topic] = {}
         #: The topics that hold dead letters.
@@ -95,37 +93,11 @@ class Registry:
         self.subscriptions: dict[Subscription, None] = {}
         #: Durable subscriptions that can be subscribed to.
         self.durable: dict[Identity, Subscription] = {}
-        #: Topics whose publishers are held back.
-        self.blocked: dict[Topic, None] = {}
-        self.ready: ReadyQueue[Consumer, Topic] = ReadyQueue()
-        changed = Signal()
-        #: Messages set aside until then; deliveries that must be answered until then.
-        self.redeliveries: Timetable[Waiting] = Timetable(_still_waits, changed)
-        self.deadlines: Timetable[Unanswered] = Timetable(_is_unanswered, changed)
-        self.pages = Pages(budget)
-        self.times = DeliveryTimes()
+        self.ready = ReadyQueue()
         #: Woken to make the garbage collector look now.
         self.collection_wanted = Signal()
-        self.unsaved: Unsaved[Reading, Subscription, Topic] = Unsaved()
-        self.budget = budget
-        self._context = TopicContext(
-            budget=budget,
-            patterns=PatternTree(),
-            durable=PatternTree(),
-            blocked=self.blocked,
-            pages=self.pages,
-            unsaved=self.unsaved,
-            redeliveries=self.redeliveries,
-            deadlines=self.deadlines,
-            times=self.times,
-            records=records,
-            can_store=can_store,
-        )
-        #: What the ledger gets to know; None without one.
-        self.records = records
-        self.policies = policies
         #: Gives up messages whose attempts are used up; set by the composition root.
-        self.bury: Callable[[Sequence[Waiting]], None] = _do_not_bury
+        self.bury: Callable[[Sequence[Waiting]], None] = lambda _used_up: None
         self._max_topics = max_topics
         self._totals = totals
 
@@ -145,8 +117,7 @@ class Registry:
         return topic
 
     def topic_of_dead_letters(self, name: Pattern, now_ns: int) -> Topic:
-        """The topic of a topic's dead letters, made if need be. It does not count towards `max_topics`: there is one
-        for each topic at most."""
+        """Made if need be. It does not count towards `max_topics`: there is one for each topic at most."""
         name = name.dead_letters
         return self.topics.get(name.key) or self._make_topic(name, now_ns)
 
@@ -160,7 +131,6 @@ class Registry:
         *,
         whole_from: Offset = FIRST_OFFSET,
     ) -> Topic:
-        """A topic that the store has."""
         topic = self._make_topic(name, now_ns, next_offset=next_offset)
         topic.enter_store(store_id)
         topic.collected_up_to = first_stored
@@ -171,7 +141,7 @@ class Registry:
         return topic
 
     def _make_topic(self, name: Pattern, now_ns: int, *, next_offset: Offset = FIRST_OFFSET) -> Topic:
-        topic = Topic(name, self.policies.find(name), self._context, now_ns, next_offset=next_offset)
+        topic = Topic(name, self.policies.find(name), self, now_ns, next_offset=next_offset)
         self.topics[name.key] = topic
         if topic.is_of_dead_letters:
             self.topics_of_dead_letters[topic] = None
@@ -215,7 +185,7 @@ class Registry:
             return
         subscription.has_begun = True
         if not subscription.pattern.is_exact:
-            self._context.patterns.add(subscription.pattern, subscription)
+            self.patterns.add(subscription.pattern, subscription)
             return
         topic = self.topics.get(subscription.pattern.key) or self._make_topic(subscription.pattern, now_ns)
         if subscription not in topic.readings:
@@ -288,15 +258,11 @@ class Registry:
                 topic.remove_reading(subscription, now_ns)
                 affected[topic] = None
             else:
-                self._context.patterns.remove(subscription.pattern, subscription)
+                self.patterns.remove(subscription.pattern, subscription)
                 affected.update(self.blocked)
             subscription.readings.clear()
         for topic in affected:
             try_to_unblock(topic, now_ns)
-
-    def durable_for(self, topic: Topic) -> list[Subscription]:
-        """The durable subscriptions that match the topic."""
-        return self._context.durable.match(topic.destination)
 
     # Durable subscriptions -------------------------------------------------------------------------------------------
 
@@ -305,7 +271,7 @@ class Registry:
         assert subscription.durability is not None
         self.durable[subscription.durability.identity] = subscription
         self.subscriptions[subscription] = None
-        self._context.durable.add(subscription.pattern, subscription)
+        self.durable_patterns.add(subscription.pattern, subscription)
 
     def forget_durable(self, subscription: Subscription) -> None:
         """Its removal has begun: it cannot be resumed any more. Topics that it matches are stored until it is gone."""
@@ -327,7 +293,7 @@ class Registry:
         if subscription.is_closed:
             return
         self.forget_durable(subscription)
-        self._context.durable.remove(subscription.pattern, subscription)
+        self.durable_patterns.remove(subscription.pattern, subscription)
         self._close([subscription], {}, now_ns)
 
     def _note_seen(self, subscription: Subscription, now_ns: int) -> None:

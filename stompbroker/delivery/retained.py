@@ -1,4 +1,4 @@
-"""How much of a topic is kept for later subscribers.
+"""How much of a topic is kept for later subscribers, and where one of them begins in it.
 
 Law: counts the stored messages of one topic in marks of a few messages each, and says below which offset the policy
 keeps nothing. A mark is at most 1/64 of what is retained, so little is kept beyond that. What a broker finds at its
@@ -21,12 +21,27 @@ if TYPE_CHECKING:
     from stompbroker.delivery.policy import Retention
     from stompbroker.message import Message
 
+
 #: The least number of marks for what is retained, and the most that one mark counts.
 MARKS: Final = 64
 MAX_MARK_MESSAGES: Final = 1_000
 MAX_MARK_BYTES: Final = 1024 * 1024
 #: Above every offset.
 NO_FLOOR: Final = Offset(1 << 62)
+
+
+class Replay(NamedTuple):
+    """Where a subscription begins; found when its SUBSCRIBE is read. If something it asked for is gone, the first
+    message that is sent says so."""
+
+    #: The first offset that is read.
+    start: Offset
+    #: Messages published before that are stepped over; 0 for all.
+    since_ns: int = 0
+    #: The first offset that was asked for, if that was an offset.
+    asked_for: Offset | None = None
+    #: Whether something older than what was asked for is there, so that nothing of it can be missing.
+    is_whole: bool = False
 
 
 class Mark(NamedTuple):
@@ -116,8 +131,8 @@ class Retained:
         self._marks.append(mark)
 
     def floor(self, now_ns: int) -> Offset:
-        """The policy keeps nothing below it, perhaps nothing at all. At least as many messages are kept as it says, and
-        at most as many bytes."""
+        """The policy keeps nothing below it. As many messages are kept as it says, or more, and at most as many
+        bytes."""
         if not self.is_counted:
             return Offset(0)
         retention = self._retention

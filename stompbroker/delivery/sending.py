@@ -10,17 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompbroker.delivery.answering import defer_settling, split_pending
-from stompbroker.delivery.consumer import SLICE_MESSAGES, Unanswered
-from stompbroker.delivery.sent_runs import Part
+from stompbroker.delivery.consumer import SLICE_MESSAGES, Part, Unanswered
 from stompbroker.delivery.sink import Deliveries
-from stompbroker.ids import DeliveryNumber, Offset
-from stompbroker.ledger.outcome import Outcome
+from stompbroker.ids import Offset
+from stompbroker.ledger.records import Outcome
 from stompbroker.message import tails_bytes
 
 if TYPE_CHECKING:
     from stompbroker.commitlog import Log
     from stompbroker.delivery.consumer import Consumer
-    from stompbroker.delivery.failure import Failure
+    from stompbroker.delivery.policy import Failure
     from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
@@ -36,8 +35,8 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
     limit = min(consumer.free_credit, SLICE_MESSAGES if consumer.credit.max_bytes is None else 1)
     if limit <= 0 or not consumer.is_open:
         return
-    if not consumer.sink.has_room:
-        consumer.sink.call_when_room(consumer.wake)
+    if not consumer.sink.outlet.has_room:
+        consumer.sink.outlet.call_when_room(consumer.wake)
         return
     reading = _next_reading(consumer)
     if reading is None:
@@ -80,7 +79,7 @@ def _deliver_new(consumer: Consumer, reading: Reading, limit: int, now_ns: int) 
     topic.context.times.note_delivered(messages[0].published_at_ns, now_ns, count)
     first_number = consumer.sent.next_number
     deliveries = Deliveries(messages, first_number)
-    if topic.is_retaining:
+    if topic.retained is not None:
         missing_before, reading.replay = _missing_before(reading), None
         if missing_before is not None:
             reading.told_missing = first, missing_before
@@ -140,14 +139,14 @@ def _source(topic: Topic, offset: Offset) -> Log | None:
 
 def _selected(reading: Reading, messages: list[Message], now_ns: int) -> list[Message]:
     """Step over what this subscriber does not get; returns the run up to the next such message."""
-    cursor, selection = reading.cursor, reading.selection(now_ns)
+    cursor, selection = reading.cursor, reading.selection
     since_ns = 0 if reading.replay is None else reading.replay.since_ns
     if not since_ns and selection.takes_all(messages):
         return messages
     position = 0
     for message in messages:
         if selection.takes(message) and message.published_at_ns >= since_ns:
-            if not selection.has_expired(message):
+            if not message.has_expired(now_ns):
                 break
             reading.subscription.counters.expired += 1
             _record_expired(reading, Offset(cursor.next_offset + position), message, now_ns)
@@ -156,7 +155,7 @@ def _selected(reading: Reading, messages: list[Message], now_ns: int) -> list[Me
         reading.replay = reading.replay._replace(is_whole=True)
     reading.step_over(cursor.next_offset + position)
     stop = position
-    while stop < len(messages) and selection.takes(messages[stop]) and not selection.has_expired(messages[stop]):
+    while stop < len(messages) and selection.takes(messages[stop]) and not messages[stop].has_expired(now_ns):
         stop += 1
     return messages[position:stop]
 
@@ -221,7 +220,7 @@ def _deliver_again(consumer: Consumer, reading: Reading, limit: int, now_ns: int
         deliveries = Deliveries(
             messages,
             number,
-            offset if reading.topic.is_retaining else None,
+            offset if reading.topic.retained is not None else None,
             missing_before if told_with == offset else None,
             is_again=True,
             failure=failure,
@@ -251,7 +250,7 @@ def _take_again(reading: Reading, taker: Consumer, limit: int, now_ns: int) -> l
 
 
 def _gather_again(reading: Reading, again: list[_Again], limit: int, now_ns: int) -> None:
-    is_each_its_own = reading.topic.is_retaining or reading.told_missing is not None
+    is_each_its_own = reading.topic.retained is not None or reading.told_missing is not None
     gone: list[tuple[Offset, Message | None]] = []
     taken, limit_bytes = 0, SLICE_BYTES
     for offset in reading.cursor.lowest_free(limit):
@@ -296,7 +295,7 @@ def _note_numbers(reading: Reading, first: Offset, count: int, first_number: int
     for number, offset in enumerate(range(first, first + count), first_number):
         failure = reading.failures.get(Offset(offset))
         if failure is not None:
-            failure.last_number = DeliveryNumber(number)
+            failure.last_number = number
 
 
 # Handing over --------------------------------------------------------------------------------------------------------
@@ -308,11 +307,11 @@ def _hand_over(consumer: Consumer, reading: Reading, first: Offset, deliveries: 
     if not consumer.expects_acks:
         sink.deliver(deliveries, partial(_note_sent, consumer, reading, first, first + len(messages)))
         return
-    put_at_bytes = sink.put_bytes
+    put_at_bytes = sink.outlet.put_bytes
     consumer.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
     sink.deliver(deliveries)
     if consumer.credit.max_bytes is not None:
-        consumer.count_bytes(reading, first, sink.put_bytes - put_at_bytes)
+        consumer.count_bytes(reading, first, sink.outlet.put_bytes - put_at_bytes)
 
 
 def _set_deadline(consumer: Consumer, reading: Reading, first_number: int, now_ns: int) -> None:
@@ -325,10 +324,7 @@ def _set_deadline(consumer: Consumer, reading: Reading, first_number: int, now_n
 
 
 def _note_sent(consumer: Consumer, reading: Reading, start: int, stop: int) -> None:
-    """`auto`: these deliveries have left our hands, and that settles them.
-
-    Some may be settled already: by a late ACK of the consumer before this one.
-    """
+    """`auto`: these deliveries have left our hands, which settles them if no late ACK did so before."""
     if not consumer.is_open:
         return
     if reading.cursor.pending_count:

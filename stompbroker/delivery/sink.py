@@ -6,13 +6,12 @@ counts bytes of its own form of a message.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stompbroker.delivery.failure import Failure
+    from stompbroker.delivery.policy import Failure
     from stompbroker.errors import PeerViolation
     from stompbroker.ids import Offset
     from stompbroker.message import Message
@@ -33,56 +32,54 @@ class Deliveries(NamedTuple):
     first_sent_ns: int | None = None
 
 
-class Sink(ABC):
-    __slots__ = ()
+class Outlet(Protocol):
+    """Bytes on their way to a peer, perhaps from several sinks."""
 
     @property
-    @abstractmethod
     def has_room(self) -> bool:
         """Whether more may be delivered."""
 
     @property
-    @abstractmethod
     def is_memory_tight(self) -> bool:
         """Whether nothing more should be delivered before everything is answered."""
 
     @property
-    @abstractmethod
     def is_deserted(self) -> bool:
         """Whether the peer is gone."""
 
     @property
-    @abstractmethod
     def put_bytes(self) -> int:
         """How many bytes were ever put into it, by anybody."""
 
     @property
-    @abstractmethod
     def sent_bytes(self) -> int:
         """How many of them are with the kernel."""
 
-    @abstractmethod
-    def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
-        """`when_sent` is called when the kernel has all of these, if ever."""
-
-    @abstractmethod
     def call_when_room(self, wake: Callable[[], None]) -> None:
         """There was no room: call `wake` once when there may be some. Asking twice is asking once."""
 
-    @abstractmethod
+
+class Sink(Protocol):
+    @property
+    def outlet(self) -> Outlet: ...
+
+    def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
+        """`when_sent` is called when the kernel has all of these, if ever."""
+
     def disconnect(self, violation: PeerViolation) -> None:
         """End the receiver's connection, for this reason."""
 
 
-class _Nowhere(Sink):
+class _Nowhere:
     """The sink of a consumer that has left: references to the consumer must not keep its connection in memory."""
 
-    __slots__ = ()
-
-    has_room = False
-    is_memory_tight = False
+    has_room = is_memory_tight = False
     is_deserted = True
     put_bytes = sent_bytes = 0
+
+    @property
+    def outlet(self) -> Outlet:
+        return self
 
     def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
         raise AssertionError("nothing is delivered to a consumer that has left")
@@ -94,4 +91,4 @@ class _Nowhere(Sink):
         pass
 
 
-NOWHERE = _Nowhere()
+NOWHERE: Final = _Nowhere()

@@ -1,28 +1,173 @@
-"""What somebody wants to receive, whether or not anybody is connected for it.
+"""What somebody wants to receive, whether or not anybody is connected for it; and who is served next.
 
 Law: a subscription owns its readings (one per topic), its wishes and its counters; consumers attach to it, and the
 registry decides how many may. A transient subscription ends with its consumer; a durable one stays until it is deleted.
+Queues are first in, first out, and nobody stands in one twice.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 from zlib import crc32
 
-from stompbroker.delivery.delivery_policy import DeliveryWishes
-from stompbroker.delivery.queues import ReadingQueue
+from stompbroker.delivery.policy import DeliveryWishes
+from stompbroker.signals import Signal
+from stompbroker.visible_text import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.destination import Pattern
-    from stompbroker.delivery.identity import Identity
     from stompbroker.delivery.reading import Reading
-    from stompbroker.delivery.replay import Replay
+    from stompbroker.delivery.retained import Replay
     from stompbroker.delivery.topic import Topic
     from stompbroker.ids import ConnectionId
+
+
+@final
+class IdentityKind(Enum):
+    #: By a name within a client id; what it subscribes to cannot change.
+    NAMED = "named"
+    #: By an id within what it subscribes to.
+    ADDRESSED = "addressed"
+
+
+class Identity(NamedTuple):
+    """How a durable subscription is known: a SUBSCRIBE with the same identity resumes it."""
+
+    #: Empty until there is login.
+    owner: str
+    kind: IdentityKind
+    #: The client id, empty where the name stands alone; or the canonical pattern.
+    scope: str
+    name: str
+
+    @property
+    def client_id(self) -> str | None:
+        """Whose it is, if it is known by a name within a client id."""
+        return self.scope if self.kind is IdentityKind.NAMED and self.scope else None
+
+    @property
+    def key(self) -> str:
+        """Its unique name for people, which can be pasted into a command: `CLIENT-ID/NAME`, or `NAME @ PATTERN`."""
+        if self.kind is IdentityKind.NAMED:
+            key = f"{visible(self.scope, also='/')}/{visible(self.name, also='/')}"
+        else:
+            key = f"{visible(self.name)} @ {visible(self.scope)}"
+        return f"%2D{key[1:]}" if key.startswith("-") else key
+
+
+@final
+@dataclass(slots=True, eq=False)
+class ReadingQueue:
+    """The readings of one subscription that have something to send; each gets a slice in turn.
+
+    Invariants:
+        reading.listed_in is _token exactly if the reading is in the queue
+    """
+
+    _readings: deque[Reading] = field(default_factory=deque)
+    #: Stands for the queue in its readings, until it is cleared: then none of them has to be touched.
+    _token: object = field(default_factory=object)
+
+    def __bool__(self) -> bool:
+        return bool(self._readings)
+
+    def put(self, reading: Reading) -> None:
+        if reading.listed_in is not self._token:
+            reading.listed_in = self._token
+            self._readings.append(reading)
+
+    def remove(self, reading: Reading) -> None:
+        """Nothing to do if it is not in it."""
+        if reading.listed_in is self._token:
+            reading.listed_in = None
+            if self._readings[-1] is reading:  # as it is when it was just served
+                self._readings.pop()
+            else:
+                self._readings.remove(reading)
+
+    def clear(self) -> None:
+        if self._readings:
+            self._readings.clear()
+            self._token = object()
+
+    def next(self, *, only_again: bool) -> Reading | None:
+        """The one whose turn it is; if `only_again`, of those that have something to send once more."""
+        for _ in range(len(self._readings)):
+            reading = self._readings.popleft()
+            if not reading.has_more:
+                reading.listed_in = None
+                continue
+            self._readings.append(reading)
+            if not only_again or reading.cursor.free_count:
+                return reading
+        return None
+
+    def check_invariants(self, readings: Iterable[Reading]) -> None:
+        listed = [reading for reading in readings if reading.listed_in is self._token]
+        assert len(listed) == len(self._readings)
+        assert set(map(id, listed)) == set(map(id, self._readings))
+
+
+@final
+@dataclass(slots=True, eq=False)
+class ReadyQueue:
+    """The consumers that could be sent something now, and the blocked topics that were delivered from. The distributor
+    is woken unless a turn is about to be taken anyway (`is_attended`).
+
+    Invariants:
+        consumer.is_queued == (consumer is in the queue)
+    """
+
+    _consumers: deque[Consumer] = field(default_factory=deque)
+    _filled: Signal = field(default_factory=Signal)
+    _moved: dict[Topic, None] = field(default_factory=dict)
+    is_attended: bool = False
+    #: How often `wait` was satisfied, for the guard that counts wake-ups per message.
+    wake_ups: int = 0
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    def put(self, consumer: Consumer) -> None:
+        if not consumer.is_queued:
+            consumer.is_queued = True
+            self._consumers.append(consumer)
+            if not self.is_attended:
+                self._filled.wake()
+
+    def take(self) -> Consumer:
+        consumer = self._consumers.popleft()
+        consumer.is_queued = False
+        return consumer
+
+    def leave(self) -> None:
+        """Nobody attends any more; who is still ready is left to the distributor."""
+        self.is_attended = False
+        if self._consumers:
+            self._filled.wake()
+
+    def note_moved(self, topic: Topic) -> None:
+        """Something was delivered from a blocked topic."""
+        self._moved[topic] = None
+
+    def take_moved(self) -> Iterable[Topic]:
+        """The blocked topics that were delivered from since the last call: perhaps their publishers can go on."""
+        moved, self._moved = self._moved, {}
+        return moved
+
+    async def wait(self) -> None:
+        """Until a consumer is ready."""
+        while not self._consumers:
+            await self._filled.wait()
+        self.wake_ups += 1
+
 
 NO_WISHES: Final = DeliveryWishes({})
 
@@ -113,7 +258,7 @@ class Subscription:
     peer: str = ""
     readings: dict[Topic, Reading] = field(default_factory=dict)
     #: The readings that have something to send; empty while nobody is attached.
-    to_read: ReadingQueue[Reading] = field(default_factory=ReadingQueue)
+    to_read: ReadingQueue = field(default_factory=ReadingQueue)
     consumers: dict[Consumer, None] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     #: Messages set aside, and messages pending, over all topics.

@@ -7,11 +7,12 @@ or when too many have piled up.
 from __future__ import annotations
 
 import heapq
-from itertools import count
+import itertools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from stompbroker.signals import Signal
 
@@ -22,26 +23,22 @@ Entry = TypeVar("Entry")
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Timetable(Generic[Entry]):
     """
     Invariants:
         at most twice what is pending, plus SLACK, is in it
     """
 
-    __slots__ = ("_clear_at", "_count", "_heap", "_is_pending", "_sequence", "changed")
-
-    def __init__(self, is_pending: Callable[[Entry], bool], changed: Signal) -> None:
-        self._is_pending = is_pending
-        #: Entries that were scheduled together are one element.
-        self._heap: list[tuple[int, int, list[Entry]]] = []
-        self._count = 0
-        self._sequence = count()
-        self._clear_at = SLACK
-        #: Woken when the earliest due time has become earlier.
-        self.changed = changed
-
-    def __len__(self) -> int:
-        return self._count
+    _is_pending: Callable[[Entry], bool]
+    #: Woken when the earliest due time has become earlier.
+    changed: Signal
+    #: Entries that were scheduled together are one element.
+    _heap: list[tuple[int, int, list[Entry]]] = field(default_factory=list)
+    #: Entries, pointless ones included.
+    count: int = 0
+    _sequence: Iterator[int] = field(default_factory=itertools.count)
+    _clear_at: int = SLACK
 
     @property
     def next_due_ns(self) -> int | None:
@@ -50,8 +47,8 @@ class Timetable(Generic[Entry]):
     def schedule(self, due_ns: int, *entries: Entry) -> None:
         """All of these at one time."""
         heapq.heappush(self._heap, (due_ns, next(self._sequence), list(entries)))
-        self._count += len(entries)
-        if self._count > self._clear_at:
+        self.count += len(entries)
+        if self.count > self._clear_at:
             self._clear()
         if self._heap and self._heap[0][0] == due_ns:
             self.changed.wake()
@@ -60,8 +57,8 @@ class Timetable(Generic[Entry]):
         pending = ((due_ns, number, list(filter(self._is_pending, entries))) for due_ns, number, entries in self._heap)
         self._heap = [each for each in pending if each[2]]
         heapq.heapify(self._heap)
-        self._count = sum(len(entries) for _, _, entries in self._heap)
-        self._clear_at = 2 * self._count + SLACK
+        self.count = sum(len(entries) for _, _, entries in self._heap)
+        self._clear_at = 2 * self.count + SLACK
 
     def take_due(self, now_ns: int, limit: int) -> list[Entry]:
         """What is due and still pending, at most `limit`."""
@@ -73,6 +70,6 @@ class Timetable(Generic[Entry]):
                 heapq.heappop(self._heap)
             else:
                 del entries[: len(taken)]
-            self._count -= len(taken)
+            self.count -= len(taken)
             due.extend(filter(self._is_pending, taken))
         return due

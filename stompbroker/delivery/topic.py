@@ -1,4 +1,4 @@
-"""One topic: its log, who reads it, and whether its publishers are held back.
+"""One topic: its log, who reads it, and whether its publishers are held back; and what all topics share.
 
 Law: state only; `appending` adds messages, its window drops them. A topic is *stored* while somebody could need its
 messages later: then everything published to it goes through the journal. It is *in the store* from the first time on
@@ -8,49 +8,153 @@ until it is removed. It has many methods since the log, the window, the readings
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, InitVar, dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.clock import NANOSECONDS
 from stompbroker.commitlog import Cursor, Log, OffsetRanges
-from stompbroker.delivery.gate import Gate
+from stompbroker.counting import SECONDS_BOUNDS, Histogram
+from stompbroker.delivery.destination import PatternTree
 from stompbroker.delivery.reading import Reading
 from stompbroker.delivery.retained import Retained
 from stompbroker.delivery.window import Window
 from stompbroker.ids import FIRST_OFFSET, Offset
+from stompbroker.signals import Signal
 
 if TYPE_CHECKING:
+    from stompbroker.delivery.accounting import Records
     from stompbroker.delivery.consumer import Unanswered
-    from stompbroker.delivery.delivery_times import DeliveryTimes
     from stompbroker.delivery.destination import Pattern
     from stompbroker.delivery.pages import Pages
-    from stompbroker.delivery.pattern_tree import PatternTree
     from stompbroker.delivery.policy import TopicPolicy
     from stompbroker.delivery.reading import Waiting
-    from stompbroker.delivery.records import Records
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.delivery.timetable import Timetable
-    from stompbroker.delivery.unsaved import Unsaved
     from stompbroker.ids import ConnectionId
     from stompbroker.memory_budget import MemoryBudget
 
 
+#: Deliveries that may be settled before their cursors are written at once.
+MANY_RECORDS: Final = 500
+
+
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, eq=False)
+class Gate:
+    """Whether publishers may go on. A topic closes its own while its window is full; the journal closes one for all
+    stored topics while it has too much to write, or nowhere to write it."""
+
+    is_blocked: bool = False
+    unblocked: Signal = field(default_factory=Signal)
+    #: While it is closed: the reason, for whoever is held back.
+    why: str = ""
+    #: Whether it opens when consumers have made room; otherwise there is nothing they could do.
+    waits_for_consumers: bool = False
+
+    def close(self, why: str, *, waits_for_consumers: bool) -> None:
+        self.is_blocked = True
+        self.why = why
+        self.waits_for_consumers = waits_for_consumers
+
+    def open(self) -> None:
+        if self.is_blocked:
+            self.is_blocked = False
+            self.unblocked.wake()
+
+
+@final
+@dataclass(slots=True, eq=False)
+class DeliveryTimes:
+    """How long deliveries take, over all topics; filled once per run."""
+
+    #: Seconds from publication to the first time a message is handed to a consumer's outbox.
+    to_delivery: Histogram = field(default_factory=lambda: Histogram(SECONDS_BOUNDS))
+    #: Seconds from there to its acknowledgement.
+    to_acknowledgement: Histogram = field(default_factory=lambda: Histogram(SECONDS_BOUNDS))
+
+    def note_delivered(self, published_at_ns: int, now_ns: int, count: int) -> None:
+        self.to_delivery.add((now_ns - published_at_ns) / NANOSECONDS, count)
+
+    def note_acknowledged(self, sent_at_ns: int, now_ns: int, count: int) -> None:
+        self.to_acknowledgement.add((now_ns - sent_at_ns) / NANOSECONDS, count)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Unsaved:
+    """What has changed in memory since the store was last told. It names what changed, not how: the journal reads the
+    state when it writes it, so ten thousand ACKs are one row.
+
+    Invariants:
+        every reading and subscription in it is a durable one
+        `filled` was woken when the first thing was noted (unless `is_looked_at`), and when it became pressing
+    """
+
+    readings: dict[Reading, None] = field(default_factory=dict)
+    subscriptions: dict[Subscription, None] = field(default_factory=dict)
+    #: Topics some of whose stored messages may be settled by everybody.
+    collectable: dict[Topic, None] = field(default_factory=dict)
+    #: Store ids of topics that are gone.
+    removed_topics: list[int] = field(default_factory=list)
+    #: How many deliveries were settled or refused since the last write.
+    records: int = 0
+    filled: Signal = field(default_factory=Signal)
+    #: Whether the journal looks soon by itself and need not be woken.
+    is_looked_at: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.readings or self.subscriptions or self.removed_topics)
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether so much has changed that it should be written at once."""
+        return self.records >= MANY_RECORDS
+
+    def note_reading(self, reading: Reading, records: int) -> None:
+        """A durable subscription has settled, or moved by, so many deliveries; or the ledger lacks a record of it."""
+        is_pressing_now = self.records < MANY_RECORDS <= self.records + records
+        if is_pressing_now or not (self or self.is_looked_at):
+            self.filled.wake()
+        self.readings[reading] = None
+        self.records += records
+
+    def note_subscription(self, subscription: Subscription) -> None:
+        """The row of a durable subscription has changed."""
+        self.subscriptions[subscription] = None
+        self.filled.wake()
+
+    def note_removed_topic(self, topic: Topic, store_id: int) -> None:
+        self.removed_topics.append(store_id)
+        self.collectable.pop(topic, None)
+        self.filled.wake()
+
+    def take(self) -> tuple[list[Reading], list[Subscription]]:
+        readings, subscriptions = list(self.readings), list(self.subscriptions)
+        self.readings, self.subscriptions = {}, {}
+        self.records = 0
+        return readings, subscriptions
+
+    def take_removed_topics(self) -> list[int]:
+        removed_topics, self.removed_topics = self.removed_topics, []
+        return removed_topics
+
+
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class TopicContext:
-    """What all topics of a broker share; made by the registry."""
+    """What all topics of a broker share; the registry is one."""
 
     budget: MemoryBudget
     #: Wildcard subscriptions that have begun, durable or not.
-    patterns: PatternTree[Subscription]
+    patterns: PatternTree[Subscription] = field(default_factory=PatternTree)
     #: All durable subscriptions, exact ones too: topics that match one are stored.
-    durable: PatternTree[Subscription]
+    durable_patterns: PatternTree[Subscription] = field(default_factory=PatternTree)
     #: Topics whose publishers are held back.
-    blocked: dict[Topic, None]
+    blocked: dict[Topic, None] = field(default_factory=dict)
     pages: Pages
-    unsaved: Unsaved[Reading, Subscription, Topic]
-    #: Messages that were set aside, and deliveries with a deadline.
+    unsaved: Unsaved = field(default_factory=Unsaved)
+    #: Messages set aside until then; deliveries that must be answered until then.
     redeliveries: Timetable[Waiting]
     deadlines: Timetable[Unanswered]
-    times: DeliveryTimes
+    times: DeliveryTimes = field(default_factory=DeliveryTimes)
     #: Samples of transient deliveries for the ledger; None without a ledger.
     records: Records | None
     #: Whether there is a store: otherwise nothing can be retained.
@@ -128,16 +232,11 @@ class Topic:
     @property
     def is_stored(self) -> bool:
         """Whether what is published here must go through the journal."""
-        durable = self.context.durable
+        durable = self.context.durable_patterns
         if self._durable_version != durable.version:
             self._durable_version = durable.version
-            self._is_stored = self.is_retaining or bool(durable.match(self.destination))
+            self._is_stored = self.retained is not None or bool(durable.match(self.destination))
         return self._is_stored
-
-    @property
-    def is_retaining(self) -> bool:
-        """Whether messages are kept for later subscribers."""
-        return self.retained is not None
 
     @property
     def is_of_dead_letters(self) -> bool:
@@ -152,10 +251,6 @@ class Topic:
         self.store_id = store_id
         self.collected_up_to = self.stored_end = self.log.end_offset
         self.window.enter_store()
-
-    def has_stored(self, offset: Offset) -> bool:
-        """Whether a message that is in the log is in the store too."""
-        return self.is_in_store and not self.window.has_unstored(offset)
 
     def page(self, offset: Offset) -> Log | None:
         """What the store has from `offset` on; None if that has to be read first."""
@@ -184,15 +279,13 @@ class Topic:
 
     def remove_reading(self, subscription: Subscription, now_ns: int) -> None:
         """The next trim drops what was kept for it."""
-        self.readings.pop(subscription).close()
+        self.readings.pop(subscription).remembered.clear()
         self.last_used_at_ns = now_ns
         self.note_collectable()
 
     def refresh_readings(self) -> None:
-        """Add readings of wildcard subscriptions that are new, and drop those that have gone.
-
-        Runs before every append, so a new wildcard subscription costs nothing in topics where nothing is published.
-        """
+        """Add readings of wildcard subscriptions that are new, and drop those that have gone. Runs before every append,
+        so a new wildcard subscription costs nothing in topics where nothing is published."""
         if self._matched_version == self.context.patterns.version:
             return
         self._matched_version = self.context.patterns.version
@@ -207,7 +300,7 @@ class Topic:
         self._forgotten_version = self.context.patterns.version
         closed = [subscription for subscription in self.readings if subscription.is_closed]
         for subscription in closed:
-            self.readings.pop(subscription).close()
+            self.readings.pop(subscription).remembered.clear()
         if closed:
             self.note_collectable()
 
@@ -222,7 +315,7 @@ class Topic:
         for subscription, reading in self.readings.items():
             subscription.to_read.remove(reading)
             subscription.readings.pop(self, None)
-            reading.close()
+            reading.remembered.clear()
         self.readings.clear()
         for noted in self.publishers.values():
             noted.pop(self, None)

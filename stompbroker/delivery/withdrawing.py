@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stompbroker.commitlog import Cursor
-from stompbroker.ledger.outcome import Outcome
+from stompbroker.ledger.records import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ EXPIRED_PER_LOOK: Final = 500
 def purge(topic: Topic, messages: Mapping[Offset, Message], now_ns: int) -> None:
     """These messages are gone, although not everybody has settled them."""
     for reading in topic.readings.values():
-        takes = reading.selection(now_ns).takes
+        takes = reading.selection.takes
         for offset, message in messages.items():
             if takes(message):
                 _give_up(reading, offset, Outcome.SKIPPED, now_ns, message)
@@ -40,8 +40,7 @@ def purge(topic: Topic, messages: Mapping[Offset, Message], now_ns: int) -> None
 
 
 def skip(topic: Topic, offset: Offset, message: Message, now_ns: int) -> None:
-    """An operator takes a message away. Called before it is purged, so that cursors and ledger know of it in the very
-    batch that deletes it."""
+    """An operator takes a message away. Called before the purge: the batch that deletes it has cursors and records."""
     _give_up_everywhere(topic, offset, message, Outcome.SKIPPED, now_ns)
 
 
@@ -79,13 +78,12 @@ def discard(reading: Reading, offset: Offset, now_ns: int) -> None:
 
 
 def move_to(reading: Reading, position: Offset, now_ns: int) -> None:
-    """Read on from `position`, as if nothing from there on had been sent, and everything before it were settled. Nobody
-    may be attached."""
+    """Read on from `position`, as if all before it were settled and nothing else sent. Nobody may be attached."""
     subscription, topic = reading.subscription, reading.topic
     assert not subscription.consumers
     assert not reading.cursor.pending_count
     skipped = [(start, min(stop, position)) for start, stop in reading.unsettled_ranges() if start < position]
-    reading.record(reading.meant(skipped, now_ns), Outcome.SKIPPED, now_ns)
+    reading.record(reading.meant(skipped), Outcome.SKIPPED, now_ns)
     subscription.waiting -= reading.settle_unrecorded(reading.cursor.ack_floor, reading.cursor.next_offset).waiting
     reading.unrecorded.end_generation(reading)
     reading.generation += 1
@@ -109,7 +107,7 @@ def _give_up_everywhere(
     return [
         subscription
         for subscription, reading in topic.readings.items()
-        if reading.selection(now_ns).takes(message) and _give_up(reading, offset, outcome, now_ns, message)
+        if reading.selection.takes(message) and _give_up(reading, offset, outcome, now_ns, message)
     ]
 
 

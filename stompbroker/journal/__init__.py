@@ -6,16 +6,13 @@ process. Synchronous, except for waiting.
 
 from stompbroker.journal.batch_builder import Formed
 from stompbroker.journal.health import Health
-from stompbroker.journal.opening import OpenedStore, own_store
-from stompbroker.journal.restoring import restore
-from stompbroker.journal.rows import Numbers
+from stompbroker.journal.rows import restore
 from stompbroker.journal.store_journal import StoreJournal
-from stompbroker.journal.store_writer import StoreWriter, Written
+from stompbroker.journal.store_writer import OpenedStore, StoreWriter, Written, own_store
 
 __all__ = [
     "Formed",
     "Health",
-    "Numbers",
     "OpenedStore",
     "StoreJournal",
     "StoreWriter",

@@ -25,15 +25,14 @@ from stompbroker.journal.rows import (
     redelivery_row,
     subscription_row,
 )
-from stompbroker.ledger.settled import Account
+from stompbroker.ledger.records import Account
 from stompbroker.storage import CursorRow, Deletion, Gap, MessageRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from stompbroker.changes import Effect, Unit
     from stompbroker.delivery import Pattern, Reading, Registry, Subscription, Topic
-    from stompbroker.journal.rows import Numbers
     from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
 
 
@@ -42,16 +41,14 @@ if TYPE_CHECKING:
 class Formed:
     """A batch and the units that are completed when it is written."""
 
-    #: What is written whatever becomes of the units, and what the ledger is told with it.
+    #: What is written even if all units are refused, and what the ledger is told with it.
     base: Batch
     base_accounts: list[Account]
-    #: Whether that is everything that has changed beside them.
-    has_changes: bool
     units: list[Unit]
     #: Where new wildcard subscriptions stand: their cursors, and where the topics of these end.
     positions: Mapping[Subscription, Batch]
     registry: Registry
-    numbers: Numbers
+    numbers: Iterator[int]
     now_ns: int
     next_ledger_id: Callable[[], int]
     batch: Batch = field(init=False)
@@ -90,7 +87,7 @@ class Formed:
         if topic.store_id is not None:
             return topic.store_id
         if topic not in self._new_ids:
-            self._new_ids[topic] = self.numbers.take()
+            self._new_ids[topic] = next(self.numbers)
         return self._new_ids[topic]
 
     def adopt(self) -> None:
@@ -139,7 +136,8 @@ class _Proposal:
                 self.accounts += accounts_of_removed(subscription, effect.outcome, self._formed.now_ns)
 
     def finish(self) -> None:
-        """Write down where all of it leaves topics and cursors. Of several rows for one thing the last counts."""
+        """Add the rows of topics and cursors as they are after all effects. Of several rows for one thing the last
+        counts."""
         batch = self.batch
         for topic, next_offset in self._next_offsets.items():
             add_topic(batch, topic, self._formed.id_of(topic), next_offset)

@@ -1,4 +1,4 @@
-"""Adds to a batch what has changed in memory beside units; the store has to take it whatever it refuses of them.
+"""Adds to a batch what has changed in memory beside units. It is written even if the store refuses the units.
 
 Law: generators of short steps, between which others run. What changes after it was written down is unsaved again and
 goes with the next batch; or with this batch's last step, if its units or deletions depend on it.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stompbroker.changes import Unit
     from stompbroker.delivery import Reading, Registry, Subscription, Topic
     from stompbroker.ids import Offset
-    from stompbroker.ledger.settled import Account
+    from stompbroker.ledger.records import Account
     from stompbroker.storage import Batch
 
 #: Messages deleted in one batch, at most.

@@ -69,7 +69,7 @@ class Health:
             self._damaged_since_ns = self._clock.now_ns()
         if len(self._known_damages) < MAX_KNOWN:
             self._known_damages[what] = None
-            log.error("the store is damaged; whoever needs what is lost stops there", what=what, remedy=REMEDY)
+            log.error("the store is damaged; subscribers stop in front of what is lost", what=what, remedy=REMEDY)
 
     def note_room(self, free_bytes: int | None) -> None:
         """The store works, and there is that much room left."""

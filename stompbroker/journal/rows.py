@@ -1,49 +1,54 @@
-"""From what is in memory to rows of a batch. Reads and writes down; changes nothing."""
+"""From what is in memory to rows of a batch, which changes nothing, and at start from rows back to memory.
+
+Messages stay in the store at a start: readings ask for pages.
+"""
 
 from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
-from stompbroker.delivery import DeliveryWishes, Replay, account_of
+from stompbroker.commitlog import Cursor
+from stompbroker.delivery import (
+    AckMode,
+    DeliveryWishes,
+    Durability,
+    Failure,
+    Identity,
+    IdentityKind,
+    Pattern,
+    Replay,
+    Subscription,
+    account_of,
+    answering,
+    key_of,
+)
+from stompbroker.errors import OperatorError
 from stompbroker.ledger import Kind, Payload, day_of
 from stompbroker.ledger.drafts import draft
-from stompbroker.ledger.settled import Account
+from stompbroker.ledger.records import Account
 from stompbroker.storage import CursorRow, Gap, LedgerRow, RedeliveryKey, RedeliveryRow, SubscriptionRow, TopicRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompbroker.commitlog import Cursor
-    from stompbroker.delivery import Failure, Reading, Subscription, Topic
+    from stompbroker.delivery import Reading, Registry, Topic
     from stompbroker.ids import Offset
-    from stompbroker.ledger.outcome import Outcome
-    from stompbroker.storage import Batch
+    from stompbroker.ledger.records import Outcome
+    from stompbroker.storage import Batch, Kept
 
 #: `last_seen_at_ns` while a client is attached, later than every time: a killed broker has seen it until the end.
 ATTACHED: Final = 1 << 62
-
-
-@final
-class Numbers:
-    """Gives every topic and durable subscription a number that no other ever had in this store: the upper half says at
-    which start of it, the lower half counts."""
-
-    __slots__ = ("_last",)
-
-    def __init__(self, start_number: int) -> None:
-        self._last = start_number << 32
-
-    def take(self) -> int:
-        self._last += 1
-        return self._last
 
 
 def subscription_row(subscription: Subscription) -> SubscriptionRow:
     durability = subscription.durability
     assert durability is not None
     identity = durability.identity
+    wishes = subscription.wishes.as_plain()
+    if subscription.starts_at is not None:
+        wishes["starts_at"] = list(subscription.starts_at)
     return SubscriptionRow(
         id=durability.store_id,
         owner=identity.owner,
@@ -57,23 +62,8 @@ def subscription_row(subscription: Subscription) -> SubscriptionRow:
         created_at_ns=durability.created_at_ns,
         last_seen_at_ns=ATTACHED if subscription.consumers else durability.last_seen_at_ns,
         is_ordered=subscription.is_ordered,
-        delivery=_wishes_text(subscription),
+        delivery=json.dumps(wishes, sort_keys=True) if wishes else "",
     )
-
-
-def _wishes_text(subscription: Subscription) -> str:
-    """How it wants to be delivered to, and where it begins."""
-    wishes = subscription.wishes.as_plain()
-    if subscription.starts_at is not None:
-        wishes["starts_at"] = list(subscription.starts_at)
-    return json.dumps(wishes, sort_keys=True) if wishes else ""
-
-
-def read_wishes(text: str) -> tuple[DeliveryWishes, Replay | None]:
-    """What `_wishes_text` made."""
-    wishes = json.loads(text or "{}")
-    starts_at = wishes.pop("starts_at", None)
-    return DeliveryWishes.from_plain(wishes), None if starts_at is None else Replay(*starts_at)
 
 
 def add_topic(batch: Batch, topic: Topic, topic_id: int, next_offset: Offset) -> None:
@@ -124,7 +114,7 @@ def accounts_of_removed(subscription: Subscription, outcome: Outcome, now_ns: in
         Account(reading.party, settled)
         for reading in subscription.readings.values()
         if reading.is_recorded and not reading.is_idle
-        if (settled := account_of(reading, reading.meant(reading.unclaimed_ranges(), now_ns), outcome, now_ns, 0))
+        if (settled := account_of(reading, reading.meant(reading.unclaimed_ranges()), outcome, now_ns, 0))
     ]
 
 
@@ -148,3 +138,81 @@ def ledger_rows(accounts: list[Account], now_ns: int, next_id: Callable[[], int]
         )
         for day, of_day in by_day.items()
     ]
+
+
+# At start ------------------------------------------------------------------------------------------------------------
+
+
+def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
+    """Rebuild topics, subscriptions and cursors, before anybody is served."""
+    subscriptions = {row.id: _subscription(row, now_ns) for row in kept.subscriptions}
+    for subscription in subscriptions.values():
+        registry.add_durable(subscription)
+    cursors = {(row.subscription_id, row.topic_id): row for row in kept.cursors}
+    topics: dict[int, Topic] = {}
+    for row, first_stored in kept.topics:
+        whole_from = row.next_offset if row.whole_from is None else row.whole_from
+        # From `whole_from` on nothing may be missing: if the first messages there are lost, readings must notice.
+        start = whole_from if first_stored is None else min(first_stored, whole_from)
+        name = Pattern.keyed(key_of(row.kind, row.name))
+        topic = registry.restore_topic(name, row.id, start, row.next_offset, now_ns, whole_from=whole_from)
+        topics[row.id] = topic
+        for subscription in registry.durable_patterns.match(topic.destination):
+            assert subscription.durability is not None
+            cursor = cursors.get((subscription.durability.store_id, row.id))
+            if cursor is None:  # every message that exists is unsettled
+                topic.add_reading(subscription, Cursor(start))
+            else:
+                restored = Cursor.restored(cursor.ack_floor, cursor.settled, cursor.sent_up_to)
+                topic.add_reading(subscription, restored).generation = cursor.generation
+    for subscription in subscriptions.values():
+        registry.begin(subscription, now_ns)
+    for failed in kept.redeliveries:
+        _restore_failure(failed, subscriptions, topics, registry)
+
+
+def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:
+    wishes = json.loads(row.delivery or "{}")
+    starts_at = wishes.pop("starts_at", None)
+    subscription = Subscription(
+        name=row.name,
+        destination=row.destination,
+        pattern=Pattern.keyed(row.pattern),
+        ack_mode=AckMode(row.ack_mode),
+        is_no_local=row.is_no_local,
+        is_ordered=row.is_ordered,
+        wishes=DeliveryWishes.from_plain(wishes),
+        durability=Durability(
+            Identity(row.owner, IdentityKind(row.kind), row.scope, row.name),
+            row.id,
+            created_at_ns=row.created_at_ns,
+            last_seen_at_ns=now_ns if row.last_seen_at_ns >= ATTACHED else row.last_seen_at_ns,
+        ),
+    )
+    subscription.starts_at = None if starts_at is None else Replay(*starts_at)
+    return subscription
+
+
+def _restore_failure(
+    row: RedeliveryRow, subscriptions: dict[int, Subscription], topics: dict[int, Topic], registry: Registry
+) -> None:
+    subscription, topic = subscriptions.get(row.subscription_id), topics.get(row.topic_id)
+    if subscription is None or topic is None or topic not in subscription.readings:
+        raise OperatorError(
+            f"The store is damaged: a message of topic {row.topic_id} has failed for subscription "
+            f"{row.subscription_id}, and one of them is not there. Restore it from one backup, as a whole."
+        )
+    reading = subscription.readings[topic]
+    failure = Failure(
+        row.attempts,
+        row.due_at_ns,
+        row.reason,
+        first_attempt_ns=row.first_attempt_at_ns,
+        last_attempt_ns=row.last_attempt_at_ns,
+        is_final=row.is_final,
+        nacks=row.nacks,
+    )
+    if not answering.restore_failure(reading, row.offset, failure):
+        # Its message is settled by now: have the row deleted.
+        reading.changed_failures[row.offset] = None
+        registry.unsaved.note_reading(reading, 1)

@@ -6,6 +6,7 @@ unit with nothing to store is completed at once, unless its connection has units
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
     from stompbroker.changes import Unit
     from stompbroker.clock import Clock
     from stompbroker.delivery import Registry, Subscription
-    from stompbroker.journal.rows import Numbers
     from stompbroker.ledger.exports import Exports
-    from stompbroker.ledger.settled import Account
+    from stompbroker.ledger.records import Account
     from stompbroker.memory_budget import MemoryBudget
 
 #: Coalescing delay: how long acknowledgements without a receipt wait for other changes before they are written.
@@ -67,7 +67,7 @@ class StoreJournal:
         registry: Registry,
         clock: Clock,
         budget: MemoryBudget,
-        numbers: Numbers,
+        start_number: int,
         *,
         engine: str,
         last_batch_number: int,
@@ -76,7 +76,9 @@ class StoreJournal:
     ) -> None:
         self._registry = registry
         self._clock = clock
-        self._numbers = numbers
+        #: Numbers of topics and durable subscriptions that no other ever had in this store: the upper half says at
+        #: which start of it, the lower half counts.
+        self._numbers = count((start_number << 32) + 1)
         #: None without a ledger.
         self._exports = exports
         self._batch_number = last_batch_number
@@ -115,10 +117,10 @@ class StoreJournal:
     def is_overfull(self) -> bool:
         return self.backlog.is_overfull
 
-    # For whoever changes topics --------------------------------------------------------------------------------------
+    # For those who change topics -------------------------------------------------------------------------------------
 
     def next_subscription_id(self) -> int:
-        return self._numbers.take()
+        return next(self._numbers)
 
     def submit(self, unit: Unit) -> None:
         lane = unit.lane
@@ -267,7 +269,6 @@ class StoreJournal:
         return Formed(
             base=base,
             base_accounts=accounts,
-            has_changes=takes_changes,
             units=units,
             positions=positions,
             registry=self._registry,

@@ -1,4 +1,4 @@
-"""Writes to a store without blocking the event loop: in a process of its own, or in a thread.
+"""Opens a store, and writes to it without blocking the event loop: in a process of its own, or in a thread.
 
 Law: an asynchronous front of a synchronous store, one batch at a time. If the process is lost, a thread takes over;
 `recover` finds out whether its last batch was written, as after any failure.
@@ -6,7 +6,12 @@ Law: an asynchronous front of a synchronous store, one batch at a time. If the p
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+import socket
+import sys
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, final
 
@@ -14,13 +19,24 @@ import structlog
 import trio
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import HEAD, Question, StoreFailing, answered, encode, question
+from stompbroker.storage import (
+    HEAD,
+    Kept,
+    Ownership,
+    Store,
+    StoreFailing,
+    WritingProcess,
+    answered,
+    open_store,
+    question,
+    recognise,
+)
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
-    from stompbroker.storage import Batch, Encoded, Store, WritingProcess
+    from stompbroker.storage import Batch
 
 #: Messages and ledger records that are encoded in the event loop, not in a thread: about 1 µs each.
 FEW: Final = 500
@@ -29,6 +45,11 @@ MOST_PARTS: Final = 1024
 _RECEIVE_BYTES: Final = 64 * 1024
 #: How long the process may take to open the store, in seconds: it may hang.
 ADOPT_S: Final = 10.0
+#: How long a thread may run Python before another gets its turn. With the usual 5 ms each return of the journal's
+#: thread from the database waits that long for a busy event loop (a batch of 500 rows: 18 against 147 µs a row).
+SWITCH_INTERVAL_S: Final = 0.0005
+#: How long a store may take to be closed, its last write included.
+CLOSE_S: Final = 5.0
 
 T = TypeVar("T")
 
@@ -61,7 +82,8 @@ class StoreWriter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._process: _Process | None = None
-        self._process_needs_checkpoint = False
+        #: Whether `checkpoint` has something to do, as of the last commit.
+        self.needs_checkpoint = False
         self._writing, self._tidying = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
 
     async def adopt(self, process: WritingProcess) -> None:
@@ -70,65 +92,38 @@ class StoreWriter:
         token = self._store.hand_over()
         try:
             with trio.fail_after(ADOPT_S):
-                await _asked(self._process.writes, question(Question.ADOPT, file=self._store.where, token=token))
+                await self._process.writes.ask(question("adopt", file=self._store.where, token=token))
+            return
         except StoreFailing as failure:
-            await self._go_on_without(str(failure))
+            reason = str(failure)
         except trio.TooSlowError:
-            await self._go_on_without(f"it has not answered within {ADOPT_S:g} s")
-
-    async def _go_on_without(self, reason: str) -> None:
+            reason = f"it has not answered within {ADOPT_S:g} s"
         try:
             await self._take_over(reason)
             await self.recover()
         except StoreFailing as last:
             raise OperatorError(f"Cannot take the store: {last}") from last
 
-    @property
-    def needs_checkpoint(self) -> bool:
-        """Whether `checkpoint` has something to do."""
-        return self._store.needs_checkpoint if self._process is None else self._process_needs_checkpoint
-
     async def commit(self, batch: Batch, *, measures: bool) -> Written:
         """Raises also StoreTaken and StoreRefused. After StoreFailing `recover` must be called."""
-        if self._process is None:
-
-            def commit() -> Written:
-                self._store.commit(batch)
-                return Written(self._store.free_bytes(), self._store.stored_bytes() if measures else None)
-
-            return await _in_thread(commit, self._writing)
-        asked = question(Question.COMMIT, await _encoded(batch), measures=measures)
-        free_bytes, self._process_needs_checkpoint, stored_bytes = await _asked(self._process.writes, asked)
+        free_bytes, self.needs_checkpoint, stored_bytes = await self._ask(Store.write, batch, measures=measures)
         return Written(free_bytes, stored_bytes)
 
     async def recover(self) -> int:
         """The number of the last batch there is. Raises also StoreTaken."""
         if self._process is not None and self._process.writes.is_lost:
             await self._take_over()
-        if self._process is None:
-            return await _in_thread(self._store.recover, self._writing)
-        last_batch: int = await _asked(self._process.writes, question(Question.RECOVER))
-        return last_batch
+        return await self._ask(Store.recover)
 
     async def would_accept(self, batch: Batch) -> bool:
-        if self._process is None:
-            return await _in_thread(partial(self._store.would_accept, batch), self._writing)
-        asked = question(Question.WOULD_ACCEPT, await _encoded(batch))
-        accepts: bool = await _asked(self._process.writes, asked)
-        return accepts
+        return await self._ask(Store.would_accept, batch)
 
     async def checkpoint(self, *, truncate: bool = False) -> None:
         """Beside everything else; a failure says nothing about batches."""
-        if self._process is None:
-            await _in_thread(partial(self._store.checkpoint, truncate=truncate), self._tidying)
-        else:
-            await _asked(self._process.upkeep, question(Question.CHECKPOINT, truncate=truncate))
+        await self._ask(Store.checkpoint, truncate=truncate)
 
     async def free_bytes(self) -> int | None:
-        if self._process is None:
-            return await _in_thread(self._store.free_bytes, self._writing)
-        free_bytes: int | None = await _asked(self._process.writes, question(Question.FREE_BYTES))
-        return free_bytes
+        return await self._ask(Store.free_bytes)
 
     async def close(self) -> None:
         """Have the process close the store, and end; it is killed if this is cancelled. Without a process, whoever has
@@ -138,7 +133,7 @@ class StoreWriter:
         process, writes, upkeep = self._process
         try:
             if not writes.is_lost:
-                await _asked(writes, question(Question.CLOSE, is_sound=self._store.is_sound))
+                await self._ask(Store.close, is_sound=self._store.is_sound)
         except StoreFailing as failure:
             log.error("the process that writes to the store was lost at its end", reason=str(failure))
         except trio.Cancelled:
@@ -158,12 +153,16 @@ class StoreWriter:
         log.error("the process that writes to the store is lost; a thread does it from now on", reason=reason or how)
         self._process = None
 
-
-async def _asked(line: _Line, parts: list[bytes]) -> Any:
-    try:
-        return answered(await line.ask(parts))
-    except (OSError, trio.ClosedResourceError) as error:
-        raise StoreFailing("The process that writes to the store has ended.") from error
+    async def _ask(self, method: Callable[..., T], *batch: Batch, **rest: Any) -> T:
+        """Have a method of the store called with a batch or none, in a thread or in the process."""
+        is_upkeep = method is Store.checkpoint
+        if self._process is None:
+            limiter = self._tidying if is_upkeep else self._writing
+            return await _in_thread(partial(getattr(self._store, method.__name__), *batch, **rest), limiter)
+        line = self._process.upkeep if is_upkeep else self._process.writes
+        asked = partial(question, method.__name__, *batch, **rest)
+        answer: T = await line.ask(asked() if all(map(_is_small, batch)) else await _in_thread(asked, None))
+        return answer
 
 
 @final
@@ -178,8 +177,8 @@ class _Line:
         #: Whether nothing may be asked any more: the process has ended, or an answer was not waited for.
         self.is_lost = False
 
-    async def ask(self, parts: list[bytes]) -> bytes:
-        """Raises OSError or ClosedResourceError if the process is gone."""
+    async def ask(self, parts: list[bytes]) -> Any:
+        """The answer. Raises StoreFailing if the process is gone, or what the store has raised."""
         try:
             # Mostly free, and then without a checkpoint: the question leaves at once.
             self._turn.acquire_nowait()
@@ -193,9 +192,11 @@ class _Line:
             (size_bytes,) = HEAD.unpack(await self._receive(HEAD.size))
             answer = await self._receive(size_bytes)
             self.is_lost = False
+        except (OSError, trio.ClosedResourceError) as error:
+            raise StoreFailing("The process that writes to the store has ended.") from error
         finally:
             self._turn.release()
-        return answer
+        return answered(answer)
 
     async def _send(self, parts: list[bytes]) -> None:
         # Not trio's stream, which has a checkpoint: most questions fit into the socket's buffer.
@@ -236,13 +237,55 @@ def _take_off(waiting: list[bytes | memoryview], sent_bytes: int) -> None:
     del waiting[:count]
 
 
-async def _encoded(batch: Batch) -> Encoded:
-    count = sum(len(run.messages) for run in batch.messages) + sum(row.records for row in batch.ledger)
-    if count <= FEW:
-        return encode(batch)
-    return await _in_thread(partial(encode, batch), None)
+def _is_small(batch: Batch) -> bool:
+    return sum(len(run.messages) for run in batch.messages) + sum(row.records for row in batch.ledger) <= FEW
 
 
 async def _in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter | None) -> T:
     # Abandoned on cancel: a store that hangs must not keep the broker from ending.
     return await trio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)
+
+
+# Opening -------------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedStore:
+    store: Store
+    writer: StoreWriter
+    ownership: Ownership
+    kept: Kept
+
+
+@asynccontextmanager
+async def own_store(
+    database: str, directory: Path, writing: WritingProcess | None = None
+) -> AsyncIterator[OpenedStore]:
+    """The PostgreSQL database at the URL `database` or, if that is empty, the SQLite file in `directory`.
+
+    The process `writing` writes to an SQLite file, if there is one; else a thread. Raises OperatorError.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    description = f"process {os.getpid()} on {socket.gethostname()}, since {started_at}"
+    is_embedded = not database
+
+    def take(store: Store) -> tuple[Ownership, Kept]:
+        ownership, kept = store.take_ownership(description), store.load()
+        if is_embedded:
+            recognise(directory, ownership.store_id)
+        return ownership, kept
+
+    store = await trio.to_thread.run_sync(open_store, database, directory)
+    writer = StoreWriter(store)
+    try:
+        ownership, kept = await trio.to_thread.run_sync(take, store)
+        if writing is not None and is_embedded:
+            await writer.adopt(writing)
+        yield OpenedStore(store=store, writer=writer, ownership=ownership, kept=kept)
+    finally:
+        # Shielded, because nothing else closes it; with a limit, because it may hang.
+        with trio.move_on_after(CLOSE_S, shield=True):
+            await writer.close()
+            await trio.to_thread.run_sync(store.close, abandon_on_cancel=True)

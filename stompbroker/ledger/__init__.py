@@ -4,11 +4,10 @@ Law: deliveries become drafts in the transaction that settles them; the exportin
 Knows records, and nothing of clients or topics. Only `export_process` imports pyarrow at its top: it loads for 0.1 s.
 """
 
-from stompbroker.ledger.backlog import Behind, backlog
-from stompbroker.ledger.export_orders import ExportOrder, FileWritten
 from stompbroker.ledger.exports import Exports, Waiting, day_of
-from stompbroker.ledger.lake import Kind
-from stompbroker.ledger.payload import Payload
+from stompbroker.ledger.lake import ExportOrder, FileWritten, Kind
+from stompbroker.ledger.payload import Payload, backlog
+from stompbroker.ledger.records import Behind
 from stompbroker.ledger.rounds import RoundFailed, RoundResult, Rounds, RoundStatistics
 
 __all__ = [

@@ -17,14 +17,14 @@ from itertools import chain, repeat
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, final
 
-from stompbroker.ledger.settled import Party, Settled
+from stompbroker.ledger.records import Party, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from stompbroker.ledger.settled import Account
+    from stompbroker.ledger.records import Account
     from stompbroker.message import Message
 
 #: What is kept of a tail: its first line, which is the message id, and whatever follows. Message ids are shorter.
@@ -88,7 +88,7 @@ class FairCopy:
     __slots__ = ("_columns",)
 
     def __init__(self) -> None:
-        self._columns = _no_rows()
+        self._columns: defaultdict[str, list[Any]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self._columns["offset"])
@@ -109,9 +109,6 @@ class FairCopy:
             "body_bytes": numbers[count:].tolist(),
             "publisher": [common["publishers"][number] for number in publishers],
         }
-        self._add(common, known)
-
-    def _add(self, common: dict[str, Any], known: dict[str, list[Any]]) -> None:
         columns = self._columns
         parties = [Party(*party) for party in common["parties"]]
         taken = 0
@@ -122,8 +119,17 @@ class FairCopy:
                 columns[name].extend(values[taken : taken + messages] if messages else [None])
             taken += messages
             columns["offset"].extend(range(first, first + messages) if messages else [first])
-            weight = run.weight * (1 if messages else length)
-            for name, value in _in_common(parties[number], run, weight=weight).items():
+            in_common = parties[number]._asdict() | {
+                "first_sent_at": _time(run.first_sent_ns),
+                "last_sent_at": _time(run.last_sent_ns),
+                "settled_at": _time(run.settled_at_ns),
+                "attempts": run.attempts,
+                "nacks": run.nacks,
+                "last_reason": run.reason or None,
+                "outcome": run.outcome,
+                "weight": run.weight * (1 if messages else length),
+            }
+            for name, value in in_common.items():
                 columns[name].extend(repeat(value, rows))
 
     def take(self) -> pa.RecordBatch:
@@ -132,34 +138,9 @@ class FairCopy:
 
         from stompbroker.ledger.schema import DELIVERIES
 
-        columns, self._columns = self._columns, _no_rows()
+        columns, self._columns = self._columns, defaultdict(list)
         arrays = [pa.array(columns[field.name], type=field.type) for field in DELIVERIES]
         return pa.RecordBatch.from_arrays(arrays, schema=DELIVERIES)
-
-
-def _no_rows() -> defaultdict[str, list[Any]]:
-    return defaultdict(list)
-
-
-def _in_common(party: Party, run: Settled, *, weight: int) -> dict[str, object]:
-    return {
-        "topic": party.topic,
-        "subscription": party.subscription,
-        "client_id": party.client_id,
-        "subscription_name": party.name,
-        "is_durable": party.is_durable,
-        "ack_mode": party.ack_mode,
-        "generation": party.generation,
-        "kind": party.kind,
-        "first_sent_at": _time(run.first_sent_ns),
-        "last_sent_at": _time(run.last_sent_ns),
-        "settled_at": _time(run.settled_at_ns),
-        "attempts": run.attempts,
-        "nacks": run.nacks,
-        "last_reason": run.reason or None,
-        "outcome": run.outcome,
-        "weight": weight,
-    }
 
 
 def _time(at_ns: int) -> int | None:

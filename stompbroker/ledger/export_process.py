@@ -20,14 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stompbroker.errors import OperatorError
-from stompbroker.ledger.export_orders import ExportOrder, FileWritten
-from stompbroker.ledger.lake import Kind, open_lake, partition
+from stompbroker.ledger.lake import ExportOrder, FileWritten, Kind, open_lake, partition
 from stompbroker.ledger.payload import BrokenPayload, unpack
 from stompbroker.ledger.schema import SCHEMAS
 from stompbroker.storage import StoreDamaged, read_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from stompbroker.ledger.lake import Lake
     from stompbroker.storage import ExportRow
@@ -84,34 +83,33 @@ def _write(lake: Lake, export: ExportRow, order: ExportOrder) -> FileWritten:
 
 
 def _write_parquet(kind: Kind, batches: Iterable[tuple[int, bytes]], file: IO[bytes]) -> int:
-    """`batches` are ids and payloads; returns how many records they had. Memory is bounded by the row group.
-
-    Raises BrokenPayload, which names the batch.
-    """
+    """`batches` are ids and payloads; returns how many records they had. Memory is bounded by the row group. Raises
+    BrokenPayload, which names the batch."""
     schema = SCHEMAS[kind]
     records = 0
-    waiting: list[pa.RecordBatch] = []
-    waiting_records = waiting_bytes = 0
     with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=True, version="2.6") as writer:
-
-        def write_waiting() -> None:
-            nonlocal waiting_records, waiting_bytes
-            if waiting:
-                # In one piece: there may be a few records in each of many thousand batches.
-                table = pa.Table.from_batches(waiting, schema).combine_chunks()
-                writer.write_table(table, row_group_size=ROW_GROUP_RECORDS)
-                waiting.clear()
-                waiting_records = waiting_bytes = 0
-
-        for unpacked in unpack(kind, batches):
-            waiting.append(unpacked)
-            records += unpacked.num_rows
-            waiting_records += unpacked.num_rows
-            waiting_bytes += unpacked.nbytes
-            if waiting_records >= ROW_GROUP_RECORDS or waiting_bytes >= ROW_GROUP_BYTES:
-                write_waiting()
-        write_waiting()
+        for group in _row_groups(unpack(kind, batches)):
+            # In one piece: there may be a few records in each of many thousand batches.
+            table = pa.Table.from_batches(group, schema).combine_chunks()
+            writer.write_table(table, row_group_size=ROW_GROUP_RECORDS)
+            records += table.num_rows
+            del group, table  # they would be kept while the next ones gather
     return records
+
+
+def _row_groups(found: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    group: list[pa.RecordBatch] = []
+    records = size_bytes = 0
+    for each in found:
+        group.append(each)
+        records += each.num_rows
+        size_bytes += each.nbytes
+        if records >= ROW_GROUP_RECORDS or size_bytes >= ROW_GROUP_BYTES:
+            yield group
+            group = []
+            records = size_bytes = 0
+    if group:
+        yield group
 
 
 if __name__ == "__main__":

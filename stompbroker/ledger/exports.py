@@ -1,8 +1,8 @@
 """Which records of the ledger are in the database, and which files of the lake are made of them.
 
 Law: synchronous, and knows neither files nor SQL. The journal writes each decision with its next batch (`take`); it
-holds from then on (`note_written`). A file is planned, under a name that stays, before it is begun, and its batches are
-deleted only after the file was noted as written. So whoever follows a killed process repeats the same file, or goes on
+holds from then on (`note_written`). A file is planned, with its final name, before it is begun, and its batches are
+deleted only after the file was noted as written. So after a kill the next broker repeats the same file, or goes on
 deleting.
 """
 
@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, final
 
@@ -80,11 +81,9 @@ class _Pile:
 
     portions: deque[Portion] = field(default_factory=deque)
     payload_bytes: int = 0
-    records: int = 0
 
     def add(self, new: Portion) -> None:
         self.payload_bytes += new.payload_bytes
-        self.records += new.records
         last = self.portions[-1] if self.portions else None
         if last is None or last.payload_bytes >= PORTION_BYTES or last.batches >= PORTION_BATCHES:
             self.portions.append(new)
@@ -94,39 +93,6 @@ class _Pile:
         last.payload_bytes += new.payload_bytes
         last.oldest_ns = min(last.oldest_ns, new.oldest_ns)
         last.batches += new.batches
-
-
-@final
-class Gathering:
-    """What has gathered in the database and is in no export yet, by day and kind."""
-
-    def __init__(self, full_bytes: int) -> None:
-        #: What is enough for a file.
-        self.full_bytes = full_bytes
-        self.piles: dict[tuple[int, str], _Pile] = {}
-        #: Woken when enough has gathered for a file.
-        self.filled = Signal()
-
-    def add(self, day: int, kind: str, portion: Portion) -> None:
-        pile = self.piles.setdefault((day, kind), _Pile())
-        was_full = pile.payload_bytes >= self.full_bytes
-        pile.add(portion)
-        if pile.payload_bytes >= self.full_bytes and not was_full:
-            self.filled.wake()
-
-    @property
-    def oldest_ns(self) -> int | None:
-        """When the oldest record was made."""
-        return min((pile.portions[0].oldest_ns for pile in self.piles.values()), default=None)
-
-    @property
-    def first_day(self) -> int | None:
-        return min((day for day, _ in self.piles), default=None)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there is enough for a file."""
-        return any(pile.payload_bytes >= self.full_bytes for pile in self.piles.values())
 
 
 @final
@@ -164,10 +130,13 @@ class Exports:
         self._name_part = f"{store_id}-{start_number}"
         #: Records that are not in the database yet, without their numbers.
         self._new: list[LedgerRow] = []
-        self.gathering = Gathering(export_bytes)
+        #: What is in no export yet, by day and kind; how much is enough for a file; and woken when there is so much.
+        self._piles: dict[tuple[int, str], _Pile] = {}
+        self.full_bytes = export_bytes
+        self.filled = Signal()
         self._exports: dict[int, Export] = {}
-        #: Whether a portion is to be deleted, until it is gone; and whether the batch that is being written deletes it.
-        self._is_portion_wanted = False
+        #: Whether a portion was asked to be deleted and is not yet gone; and whether the batch on its way deletes it.
+        self.is_deleting = False
         self._is_portion_taken = False
         #: Woken whenever something was written down.
         self.progressed = Signal()
@@ -180,7 +149,7 @@ class Exports:
             if found.export:
                 self._exports[found.export].portions.append(portion)
             else:
-                self.gathering.add(found.day, found.kind, portion)
+                self._gather(found.day, found.kind, portion)
         ends = [row.last_batch for row in exports] + [found.last_batch for found in gathered]
         self._last_batch = max(ends, default=0)
         self._last_export = max((row.id for row in exports), default=0)
@@ -196,7 +165,7 @@ class Exports:
         """Whether there is something to write down that no batch has yet."""
         return bool(
             self._new
-            or (self._is_portion_wanted and not self._is_portion_taken and self.has_leftovers)
+            or (self.is_deleting and not self._is_portion_taken and self.has_leftovers)
             or any(export.is_to_be_noted and not export.is_taken for export in self._exports.values())
         )
 
@@ -208,7 +177,7 @@ class Exports:
             if export.is_to_be_noted:
                 batch.exports.append(export.row._replace(is_written=export.state is State.WRITTEN))
                 export.is_taken = True
-        if self._is_portion_wanted:
+        if self.is_deleting:
             self._add_portion(batch)
 
     def _add_portion(self, batch: Batch) -> None:
@@ -225,8 +194,7 @@ class Exports:
     def note_written(self, batch: Batch) -> None:
         """The batch is in the store."""
         for row in batch.ledger:
-            portion = Portion(row.id, row.records, len(row.payload()), row.made_at_ns, batches=1)
-            self.gathering.add(row.day, row.kind, portion)
+            self._gather(row.day, row.kind, Portion(row.id, row.records, len(row.payload()), row.made_at_ns, batches=1))
         for written in batch.exports:
             export = self._exports[written.id]
             export.row, export.state = written, State.LEFT if written.is_written else State.READY
@@ -238,8 +206,15 @@ class Exports:
         for finished in batch.finished_exports:
             del self._exports[finished.id]
         if batch.exported or batch.finished_exports:
-            self._is_portion_wanted = self._is_portion_taken = False
+            self.is_deleting = self._is_portion_taken = False
         self.progressed.wake()
+
+    def _gather(self, day: int, kind: str, portion: Portion) -> None:
+        pile = self._piles.setdefault((day, kind), _Pile())
+        was_full = pile.payload_bytes >= self.full_bytes
+        pile.add(portion)
+        if pile.payload_bytes >= self.full_bytes and not was_full:
+            self.filled.wake()
 
     # For records that do not come from the journal -------------------------------------------------------------------
 
@@ -250,10 +225,20 @@ class Exports:
 
     # For the exporter ------------------------------------------------------------------------------------------------
 
+    @property
+    def oldest(self) -> tuple[int, int] | None:
+        """Of records that are in no export: when the oldest was made, and the first day."""
+        made_at_ns = [pile.portions[0].oldest_ns for pile in self._piles.values()]
+        return (min(made_at_ns), min(day for day, _ in self._piles)) if made_at_ns else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is enough for a file."""
+        return any(pile.payload_bytes >= self.full_bytes for pile in self._piles.values())
+
     def waiting(self) -> Waiting:
         planned = [export.portions for export in self._exports.values() if export.state in (State.PLANNED, State.READY)]
-        portions = [each for all_of in planned for each in all_of]
-        portions += [each for pile in self.gathering.piles.values() for each in pile.portions]
+        portions = list(chain(*planned, *(pile.portions for pile in self._piles.values())))
         return Waiting(
             records=sum(portion.records for portion in portions),
             payload_bytes=sum(portion.payload_bytes for portion in portions),
@@ -262,16 +247,16 @@ class Exports:
 
     def plan(self, now_ns: int) -> None:
         """Everything that has gathered goes into files."""
-        for (day, kind), pile in sorted(self.gathering.piles.items(), key=itemgetter(0)):
+        for (day, kind), pile in sorted(self._piles.items(), key=itemgetter(0)):
             while pile.portions:
                 self._plan_one(kind, day, pile.portions, now_ns)
-        self.gathering.piles.clear()
+        self._piles.clear()
         self._wake_journal()
 
     def _plan_one(self, kind: str, day: int, portions: deque[Portion], now_ns: int) -> None:
         taken: list[Portion] = []
         payload_bytes = 0
-        while portions and payload_bytes < self.gathering.full_bytes:
+        while portions and payload_bytes < self.full_bytes:
             taken.append(portions.popleft())
             payload_bytes += taken[-1].payload_bytes
         self._last_export += 1
@@ -315,13 +300,8 @@ class Exports:
 
     def delete_portion(self) -> None:
         """Some of what is left over goes with the next batch."""
-        self._is_portion_wanted = True
+        self.is_deleting = True
         self._wake_journal()
-
-    @property
-    def is_deleting(self) -> bool:
-        """Whether the portion that was asked for is not yet gone."""
-        return self._is_portion_wanted
 
     def check_invariants(self) -> None:
         ends: dict[tuple[str, int], int] = {}
@@ -332,9 +312,8 @@ class Exports:
             last_batches = [portion.last_batch for portion in export.portions]
             assert last_batches == sorted(set(last_batches))
             assert last_batches[-1:] in ([], [row.last_batch])
-        for (day, kind), pile in self.gathering.piles.items():
+        for (day, kind), pile in self._piles.items():
             assert pile.payload_bytes == sum(portion.payload_bytes for portion in pile.portions)
-            assert pile.records == sum(portion.records for portion in pile.portions)
             last_batches = [portion.last_batch for portion in pile.portions]
             assert last_batches == sorted(set(last_batches))
             assert last_batches

@@ -1,4 +1,4 @@
-"""Where the files of the lake lie, and how they come and go.
+"""Where the files of the lake lie, how they come and go, and the order to write some.
 
 Law: knows paths and days, and nothing of records. A file is there whole or not at all: on a file system it is written
 under a temporary name and renamed; an object is made of a complete file. `_complete_until.json` says up to when
@@ -17,17 +17,19 @@ import os
 import re
 import tempfile
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, final
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, final
 from urllib.parse import unquote, urlsplit
 
 from stompbroker.clock import iso_time
 from stompbroker.errors import OperatorError
+from stompbroker.storage import ExportRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow.fs
 
@@ -47,6 +49,50 @@ class Kind(Enum):
 
     DELIVERIES = "deliveries"
     BACKLOG = "backlog"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOrder:
+    """What the exporting process is told: JSON on its standard input, since no command line may show a password."""
+
+    #: As in the settings.
+    database: str
+    data: str
+    lake: str
+    store_id: str
+    exports: Sequence[ExportRow] = ()
+    #: What the lake says when all files are there.
+    complete_until_ns: int = 0
+    exported_at_ns: int = 0
+    #: Remove unfinished files and everything before this day; None: neither.
+    delete_before_day: int | None = None
+
+    def as_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def read(cls, given: bytes) -> ExportOrder:
+        fields = json.loads(given)
+        fields["exports"] = [ExportRow(*row) for row in fields["exports"]]
+        return cls(**fields)
+
+
+class FileWritten(NamedTuple):
+    """What the exporting process answers: a line on its standard output for each file."""
+
+    export: int
+    #: Within the lake.
+    path: str
+    records: int
+
+    def as_line(self) -> str:
+        return json.dumps(list(self))
+
+    @classmethod
+    def read_all(cls, output: bytes) -> list[FileWritten]:
+        """Of whole lines: a killed process may leave half a line."""
+        return [cls(*json.loads(line)) for line in output.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def partition(kind: Kind, day: int) -> str:

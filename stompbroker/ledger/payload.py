@@ -11,15 +11,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 from zlib import crc32
 
+from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import BrokerError
 from stompbroker.ledger.drafts import FairCopy
 from stompbroker.ledger.lake import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
+    from stompbroker.ledger.records import Behind
+
+_MICROSECOND_NS: Final = 1000
 _HEAD: Final = struct.Struct("<BII")
 #: The versions of drafts. Short ones are not compressed: that takes 25 µs, a tenth of what a durable message that comes
 #: alone costs.
@@ -58,6 +62,21 @@ class Payload:
             self._bytes = pack_draft(made) if isinstance(made, bytes) else pack(made)
             self._make = None  # with all that it holds
         return self._bytes
+
+
+def backlog(found: Sequence[Behind], taken_at_ns: int, *, is_closing: bool) -> pa.RecordBatch:
+    """How far behind subscriptions are at one moment, as records."""
+    import pyarrow as pa
+
+    from stompbroker.ledger.schema import BACKLOG
+
+    def age_s(published_ns: int | None) -> float | None:
+        # A clock that was set back must not make negative ages.
+        return None if published_ns is None else max(0, taken_at_ns - published_ns) / NANOSECONDS
+
+    at_that_moment = {"taken_at": taken_at_ns // _MICROSECOND_NS, "is_closing": is_closing}
+    rows = [{**one._asdict(), **at_that_moment, "lag_s": age_s(one.oldest_published_ns)} for one in found]
+    return pa.RecordBatch.from_pylist(rows, schema=BACKLOG)
 
 
 def pack(records: pa.RecordBatch) -> bytes:
@@ -141,7 +160,7 @@ def _records(kind: Kind, version: int, message: pa.Buffer) -> pa.RecordBatch:
 
 @contextmanager
 def _naming(batch: str) -> Iterator[None]:
-    """Whatever reading broken bytes raises becomes a BrokenPayload that names the batch."""
+    """Raises BrokenPayload, which names the batch, for any error that broken bytes cause in the block."""
     import pyarrow as pa
 
     try:

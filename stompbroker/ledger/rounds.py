@@ -59,7 +59,7 @@ class RoundStatistics:
 @final
 @dataclass(slots=True)
 class _Request:
-    """Somebody waits for a round that begins after this was made."""
+    """A task waits for a round that begins after this was made."""
 
     done: trio.Event = field(default_factory=trio.Event)
     result: RoundResult | None = None
@@ -87,7 +87,7 @@ class Rounds:
         self._interval_ns = int(interval_s * NANOSECONDS)
         self._asked: list[_Request] = []
         self._answering: list[_Request] = []
-        self._changed = exports.gathering.filled
+        self._changed = exports.filled
         #: When the next round begins, and when a failed one is tried again.
         self._next_ns = clock.now_ns() + self._interval_ns
         self._retry_ns: int | None = None
@@ -100,10 +100,11 @@ class Rounds:
     def _look_at_what_was_left(self) -> None:
         """By an earlier process, which may have ended days ago."""
         exports, now_ns = self._exports, self._clock.now_ns()
-        oldest_ns, first_day = exports.gathering.oldest_ns, exports.gathering.first_day
-        if oldest_ns is not None:
+        has_ended_day = False
+        if exports.oldest is not None:
+            oldest_ns, first_day = exports.oldest
             self._next_ns = min(self._next_ns, oldest_ns + self._interval_ns)
-        has_ended_day = first_day is not None and first_day < day_of(now_ns)
+            has_ended_day = first_day < day_of(now_ns)
         if exports.ready or exports.has_leftovers or has_ended_day:
             self._next_ns = now_ns
 
@@ -135,17 +136,16 @@ class Rounds:
     # For the exporter ------------------------------------------------------------------------------------------------
 
     async def wait_due(self) -> None:
-        while not self._is_due(now_ns := self._clock.now_ns()):
+        while not self._is_due(self._clock.now_ns()):
             due_ns = self._next_ns if self._retry_ns is None else min(self._next_ns, self._retry_ns)
-            with trio.move_on_after(max(0, due_ns - now_ns) / NANOSECONDS):
-                await self._changed.wait()
+            await self._changed.wait_until(due_ns, self._clock)
         await trio.lowlevel.checkpoint()
 
     def _is_due(self, now_ns: int) -> bool:
         return self._is_new_due(now_ns) or (self._retry_ns is not None and now_ns >= self._retry_ns)
 
     def _is_new_due(self, now_ns: int) -> bool:
-        return bool(self._asked) or now_ns >= self._next_ns or self._exports.gathering.is_full
+        return bool(self._asked) or now_ns >= self._next_ns or self._exports.is_full
 
     def begin(self) -> Round:
         now_ns = self._clock.now_ns()

@@ -6,10 +6,11 @@ Law: a bug in an answer is a 500 and a line in the log, and nothing else.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from importlib.resources import files
 from math import inf
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 import trio
@@ -20,7 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from stompbroker.control import ControlError
-from stompbroker.management.api import API, MAX_BODY_BYTES, api_routes
+from stompbroker.management.endpoints import API, MAX_BODY_BYTES, api_routes
 from stompbroker.management.events import Events
 from stompbroker.management.metrics import render_metrics
 from stompbroker.management.openapi import openapi_document, readable_page
@@ -72,13 +73,8 @@ def make_application(control: Control, access: Access) -> ASGIApp:
             Route(f"{API}/events", Events(control).respond),
             *api_routes(control),
         ],
-        exception_handlers={
-            Problem: _answer_problem,  # type: ignore[dict-item]
-            ControlError: _answer_problem,  # type: ignore[dict-item]
-            HTTPException: _answer_http,  # type: ignore[dict-item]
-            # Starlette raises it again after the answer, and `_answer` logs it.
-            Exception: _answer_mistake,
-        },
+        # Starlette raises an `Exception` again after the answer, and `_answer` logs it.
+        exception_handlers=dict.fromkeys((Problem, ControlError, HTTPException, Exception), _answer_error),
     )
     # An address with a slash too many is none of ours.
     application.router.redirect_slashes = False
@@ -102,6 +98,7 @@ def _constant_answers() -> dict[str, Response]:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Incoming:
     """Takes what a client sends, whether or not the application reads it, and keeps no more than a body may have.
 
@@ -109,37 +106,34 @@ class Incoming:
     would wait behind them for good, and so would the connection.
     """
 
-    __slots__ = ("_put", "_receive", "_take", "is_gone")
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        # Bounded by what `run` puts into it.
-        channel: _Channel = trio.open_memory_channel(inf)
-        self._put, self._take = channel
-        #: Whether the client has left.
-        self.is_gone = False
+    _receive: Receive
+    #: Whether the client has left.
+    is_gone: bool = False
+    #: Bounded by what `run` puts into it.
+    _pieces: _Channel = field(default_factory=lambda: trio.open_memory_channel[Any](inf))
 
     async def run(self) -> None:
         """Take until the client leaves or the answer is done."""
         size_bytes = 0
-        with self._put:
+        put, _ = self._pieces
+        with put:
             while not self.is_gone:
                 message = await self._receive()
                 self.is_gone = message["type"] == "http.disconnect"
                 # The first piece beyond the limit is handed on: it tells the application that the body is too long.
                 if self.is_gone or size_bytes <= MAX_BODY_BYTES:
-                    self._put.send_nowait(message)
+                    put.send_nowait(message)
                 size_bytes += len(message.get("body", b""))
 
     async def receive(self) -> Message:
         """As the application calls it."""
         try:
-            return await self._take.receive()
+            return await self._pieces[1].receive()
         except trio.EndOfChannel:
             return {"type": "http.disconnect"}
 
     def close(self) -> None:
-        self._take.close()
+        self._pieces[1].close()
 
 
 def _guarded(application: ASGIApp, access: Access) -> ASGIApp:
@@ -177,15 +171,13 @@ async def _answer(application: ASGIApp, access: Access, scope: Scope, incoming: 
         log.exception("a management request failed", path=scope["path"])
 
 
-async def _answer_problem(_: Request, error: Problem | ControlError) -> Response:
-    return (Problem.of(error) if isinstance(error, ControlError) else error).response
-
-
-async def _answer_mistake(_: Request, __: Exception) -> Response:
-    return Problem(500, "the broker's log says more").response
-
-
-async def _answer_http(_: Request, error: HTTPException) -> Response:
+async def _answer_error(_: Request, error: Exception) -> Response:
     details = {404: "there is nothing at this address; see /api/docs", 405: "this address does not take that method"}
-    detail = details.get(error.status_code, error.detail)
-    return Problem(error.status_code, detail, dict(error.headers or {})).response
+    match error:
+        case Problem():
+            return error.response
+        case ControlError():
+            return Problem.of(error).response
+        case HTTPException(status_code=status):
+            return Problem(status, details.get(status, error.detail), dict(error.headers or {})).response
+    return Problem(500, "the broker's log says more").response

@@ -5,7 +5,6 @@ Law: an event is made once for all who want the same. A client that does not rea
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
@@ -14,8 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import trio
 
 from stompbroker.control import METHODS, ControlError
-from stompbroker.management.api import read_query
-from stompbroker.management.endpoints import ENDPOINTS
+from stompbroker.management.endpoints import ENDPOINTS, read_query
 from stompbroker.management.responses import Problem, as_json_in_steps
 
 if TYPE_CHECKING:
@@ -46,9 +44,12 @@ class _Made:
     turn: trio.Lock = field(default_factory=trio.Lock)
     made_at_s: float = float("-inf")
     event: bytes = b""
+    #: How many streams want it.
+    streams: int = 0
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Events:
     """
     Invariants:
@@ -56,14 +57,11 @@ class Events:
         an event is kept of every resource that a stream wants, and of no other
     """
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
-        #: By resource; None is the overview.
-        self._made: dict[str | None, _Made] = {}
-        #: How many streams there were since the start.
-        self._streams = 0
-        #: How many streams want each resource.
-        self._wanted: Counter[str | None] = Counter()
+    _control: Control
+    #: By resource; None is the overview.
+    _made: dict[str | None, _Made] = field(default_factory=dict)
+    #: How many streams there were since the start.
+    _streams: int = 0
 
     async def respond(self, request: Request) -> ASGIApp:
         """Raises Problem, ControlError."""
@@ -100,17 +98,16 @@ class Events:
             raise Problem(503, f"{MAX_STREAMS} watch already, which is all there may be")
         self._control.sampler.watchers += 1
         for each in {None, resource}:
-            self._wanted[each] += 1
-            self._made.setdefault(each, _Made())
+            self._made.setdefault(each, _Made()).streams += 1
         self._streams += 1
         return FRESH_S + INTERVAL_S * (self._streams * SPREAD % 1)
 
     def _leave(self, resource: str | None) -> None:
         self._control.sampler.watchers -= 1
         for each in {None, resource}:
-            self._wanted[each] -= 1
-            if not self._wanted[each]:
-                del self._wanted[each], self._made[each]
+            self._made[each].streams -= 1
+            if not self._made[each].streams:
+                del self._made[each]
 
     async def _event(self, resource: str | None) -> bytes:
         """The overview, then the resource, as of now or of a moment ago. One object for all streams."""

@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector
 from stompbroker import __version__
 from stompbroker.changes import StoreState
 from stompbroker.clock import NANOSECONDS
-from stompbroker.control import COUNTERS, TopN, counters_of, stored_messages
+from stompbroker.control import TopN, stored_messages
+from stompbroker.delivery import Counters
 from stompbroker.journal import StoreJournal
 
 if TYPE_CHECKING:
@@ -32,14 +33,12 @@ MAX_NAMED: Final = 100
 OTHER: Final = "other"
 #: Rows read between two looks at the time.
 STEP_ROWS: Final = 20
-
 Item = TypeVar("Item")
 Row = tuple[int, ...]
 Family = CounterMetricFamily | GaugeMetricFamily
 
 
 async def render_metrics(control: Control) -> tuple[bytes, str]:
-    """The text, and its content type."""
     families = [
         *_broker(control, await control.sampler.recent()),
         *_ledger(control),
@@ -76,7 +75,7 @@ def _broker(parts: BrokerParts, sample: Sample) -> Iterator[Metric]:
         ("connections_opened", "Connections since the start."),
     ):
         yield CounterMetricFamily(f"stompbroker_{name}", says, sample.totals[name])
-    for name in COUNTERS:
+    for name in Counters.__slots__:
         says = f"Deliveries of all subscriptions: {name}."
         yield CounterMetricFamily(f"stompbroker_deliveries_{name}", says, sample.totals[name])
     registry, store = parts.registry, parts.journal.statistics()
@@ -104,7 +103,6 @@ def _broker(parts: BrokerParts, sample: Sample) -> Iterator[Metric]:
 
 
 def _ledger(parts: BrokerParts) -> Iterator[Metric]:
-    """Nothing without a ledger."""
     if parts.ledger is None:
         return
     rounds, waiting = parts.ledger.rounds.statistics(), parts.ledger.exports.waiting()
@@ -156,28 +154,25 @@ async def _subscriptions(parts: BrokerParts) -> Sequence[Metric]:
     ]
     families += [
         CounterMetricFamily(f"stompbroker_subscription_{name}", f"Deliveries: {name}.", labels=labels)
-        for name in COUNTERS
+        for name in Counters.__slots__
     ]
     return await _add_busiest(
         families,
         list(parts.registry.subscriptions),
         parts.looking,
-        row=lambda one: (one.backlog, one.in_flight, one.waiting, *counters_of(one.counters)),
+        row=lambda one: (one.backlog, one.in_flight, one.waiting, *one.counters.values()),
         score=lambda one, _: one.counters.delivered + one.waiting,
         labels=lambda one: [f"{one.key}#{one.public_id}", one.destination],
     )
 
 
 def _histograms(parts: BrokerParts) -> Iterator[Metric]:
-    times = parts.registry.times
-    yield _histogram("stompbroker_delivery_seconds", "From publication to delivery.", times.to_delivery)
-    yield _histogram("stompbroker_ack_seconds", "From delivery to acknowledgement.", times.to_acknowledgement)
-    journal = parts.journal
+    times, journal = parts.registry.times, parts.journal
+    yield _histogram("delivery_seconds", "From publication to delivery.", times.to_delivery)
+    yield _histogram("ack_seconds", "From delivery to acknowledgement.", times.to_acknowledgement)
     if isinstance(journal, StoreJournal):
-        yield _histogram(
-            "stompbroker_commit_seconds", "How long the store took for a batch.", journal.writing.commit_times
-        )
-        yield _histogram("stompbroker_batch_messages", "Messages in a batch.", journal.writing.batch_sizes)
+        yield _histogram("commit_seconds", "How long the store took for a batch.", journal.writing.commit_times)
+        yield _histogram("batch_messages", "Messages in a batch.", journal.writing.batch_sizes)
 
 
 async def _add_busiest(
@@ -217,4 +212,4 @@ async def _add_busiest(
 
 def _histogram(name: str, says: str, histogram: Histogram) -> HistogramMetricFamily:
     buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in histogram.cumulative()]
-    return HistogramMetricFamily(name, says, buckets=buckets, sum_value=histogram.total)
+    return HistogramMetricFamily(f"stompbroker_{name}", says, buckets=buckets, sum_value=histogram.total)

@@ -1,21 +1,26 @@
-"""The API's OpenAPI document, and a page for people: both made of the table of endpoints and the models."""
+"""The API's OpenAPI document, and a page for people: both made of the table of endpoints."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, Field
+
 from stompbroker import __version__
-from stompbroker.management.api import API
-from stompbroker.management.endpoints import ENDPOINTS
-from stompbroker.management.models import Problem
+from stompbroker.management.endpoints import API, ENDPOINTS
 from stompbroker.management.responses import PROBLEM_TYPE
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from stompbroker.control import Param
     from stompbroker.management.endpoints import Endpoint
+
+
+class Problem(BaseModel, extra="forbid"):
+    type: str
+    title: str
+    status: int
+    detail: str = Field(description="What was wrong, and what is allowed.")
 
 
 def openapi_document() -> dict[str, Any]:

@@ -7,6 +7,7 @@ list is written in steps: a thousand entries take five milliseconds.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -46,14 +47,11 @@ def _is_long(field: Any) -> bool:
 
 
 @final
+@dataclass(eq=False)
 class Problem(Exception):
-    """Why a request is not granted: a status, and a sentence that says what is allowed."""
-
-    def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.headers = headers
+    status: int
+    detail: str
+    headers: dict[str, str] | None = None
 
     @classmethod
     def of(cls, error: ControlError) -> Problem:

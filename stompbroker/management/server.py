@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -38,24 +39,23 @@ STALLED_S: Final = 2.0
 IDLE_S: Final = 10.0
 #: Time between two attempts to make the endpoint.
 RETRY_S: Final = 5.0
-
 log = structlog.get_logger()
 
 
 @final
+@dataclass(slots=True, eq=False)
 class BoundedStream:
     """A connection as the HTTP server wants it, which no client can hold for ever by not reading."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        #: Whether the client will send nothing more.
-        self._is_ended = False
-        #: Around everything that is done for this connection.
-        self.everything = trio.CancelScope()
-        #: Requests that are being answered.
-        self.requests = 0
-        #: Since when the client has not taken what is being sent; None while nothing is.
-        self.sending_since_s: float | None = None
+    _stream: trio.SocketStream
+    #: Whether the client will send nothing more.
+    _is_ended: bool = False
+    #: Around everything that is done for this connection.
+    everything: trio.CancelScope = field(default_factory=trio.CancelScope)
+    #: Requests that are being answered.
+    requests: int = 0
+    #: Since when the client has not taken what is being sent; None while nothing is.
+    sending_since_s: float | None = None
 
     @property
     def socket(self) -> SocketType:
@@ -64,7 +64,7 @@ class BoundedStream:
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         data = bytes(await self._stream.receive_some(max_bytes))
         self._is_ended = not data
-        self._end_if_idle()
+        self.end_if_idle()
         return data
 
     async def send_all(self, data: bytes) -> None:
@@ -83,16 +83,7 @@ class BoundedStream:
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        self.requests += 1
-        try:
-            yield
-        finally:
-            self.requests -= 1
-            self._end_if_idle()
-
-    def _end_if_idle(self) -> None:
+    def end_if_idle(self) -> None:
         """Without this, the HTTP server would wait for the next request of a client that has left."""
         if self._is_ended and not self.requests:
             self.everything.cancel()
@@ -104,27 +95,26 @@ class BoundedStream:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Management:
     """The listening sockets. The application is imported when it first runs, so that the broker starts sooner.
 
     Invariants:
-        idle connections have no request that is being answered; the longest idle is first
-        idle and busy ones together are at most MAX_CONNECTIONS
+        there are at most MAX_CONNECTIONS connections
+        of those without a request that is being answered, the longest idle comes first
     """
 
-    def __init__(
-        self, control: Control, access: Access, listeners: list[trio.SocketListener], throttle: LogThrottle
-    ) -> None:
-        self._control = control
-        self._access = access
-        self._listeners = listeners
-        self._throttle = throttle
-        self._idle: dict[BoundedStream, None] = {}
-        self._busy: dict[BoundedStream, None] = {}
-        self.url = str(bound_endpoint(listeners[0], Scheme.HTTP))
+    _control: Control
+    _access: Access
+    _listeners: list[trio.SocketListener]
+    _throttle: LogThrottle
+    _connections: dict[BoundedStream, None] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return str(bound_endpoint(self._listeners[0], Scheme.HTTP))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
         while True:
             try:
                 # In a thread: the imports take a good part of a second, and clients may be there already.
@@ -159,26 +149,26 @@ class Management:
             stream = await accept(listener, "http", self._throttle)
             if self._make_room():
                 bounded = BoundedStream(stream)
-                self._idle[bounded] = None
+                self._connections[bounded] = None
                 connections.start_soon(self._serve_one, bounded, serve)
             else:
                 await trio.aclose_forcefully(stream)
 
     def _make_room(self) -> bool:
         """Whether one more fits in, after dropping an idle connection or one that does not read, if need be."""
-        if len(self._idle) + len(self._busy) < MAX_CONNECTIONS:
+        if len(self._connections) < MAX_CONNECTIONS:
             return True
         stalled_s = trio.current_time() - STALLED_S
-        stalled = (each for each in self._busy if (each.sending_since_s or math.inf) <= stalled_s)
-        victim = next(iter(self._idle), None) or next(stalled, None)
+        idle = (each for each in self._connections if not each.requests)
+        stalled = (each for each in self._connections if (each.sending_since_s or math.inf) <= stalled_s)
+        victim = next(idle, None) or next(stalled, None)
         if victim is None:
             return False
         self._leave(victim)
         return True
 
     def _leave(self, connection: BoundedStream) -> None:
-        self._idle.pop(connection, None)
-        self._busy.pop(connection, None)
+        self._connections.pop(connection, None)
         connection.cut()
 
     def _make_server(self) -> Callable[[BoundedStream], Awaitable[None]]:
@@ -213,17 +203,16 @@ class Management:
 
     @contextmanager
     def _answering(self, connection: BoundedStream) -> Iterator[None]:
-        """The connection is busy while any of its requests is being answered; HTTP/2 may have several."""
-        if connection in self._idle:
-            del self._idle[connection]
-            self._busy[connection] = None
+        """With HTTP/2, a connection may have several requests."""
+        connection.requests += 1
         try:
-            with connection.answering():
-                yield
+            yield
         finally:
-            if connection in self._busy and not connection.requests:
-                del self._busy[connection]
-                self._idle[connection] = None
+            connection.requests -= 1
+            connection.end_if_idle()
+            if not connection.requests and connection in self._connections:
+                del self._connections[connection]
+                self._connections[connection] = None
 
     async def _serve_one(self, connection: BoundedStream, serve: Callable[[BoundedStream], Awaitable[None]]) -> None:
         try:
@@ -241,7 +230,7 @@ class Management:
         try:
             await trio.sleep_forever()
         finally:
-            for connection in [*self._idle, *self._busy]:
+            for connection in list(self._connections):
                 connection.cut()
 
 

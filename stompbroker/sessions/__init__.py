@@ -3,12 +3,9 @@
 Law: synchronous and without sockets; the worker gives it bytes and takes bytes from it.
 """
 
-from stompbroker.sessions.dispatch import Dispatch
-from stompbroker.sessions.outbox import FlushQueue, Outbox
+from stompbroker.sessions.outbox import Dispatch, FlushQueue, Outbox, StompSink
 from stompbroker.sessions.session import SMALL_PARTIAL_BYTES, Ending, Session
-from stompbroker.sessions.session_context import RefusalPace, SessionContext, SessionSettings
-from stompbroker.sessions.session_timers import SessionTimers
-from stompbroker.sessions.stomp_sink import StompSink
+from stompbroker.sessions.session_context import RefusalPace, SessionContext, SessionSettings, SessionTimers
 from stompbroker.sessions.subscribe_headers import StartKind, read_start
 
 __all__ = [

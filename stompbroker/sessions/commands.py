@@ -4,21 +4,22 @@ Law: one method per command, synchronous. What frames change is handed to the jo
 chunk, and before any frame whose effect must not be mixed with what came before it. Mistakes are raised as
 PeerViolation; the session sends the ERROR, and parks frames that are held back.
 
-Hot path: `_publish_run`, for all SENDs of one head at once. `make bench` (topic 1→1) and
+Hot path: `apply`, for all SENDs of one head at once. `make bench` (topic 1→1) and
 `tests/sessions/test_hot_path.py` guard it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, final
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.consumers import Consumers
-from stompbroker.sessions.delivery_headers import read_refusal
+from stompbroker.sessions.client import Consumers
 from stompbroker.sessions.gathering import Transactions, UnitBuilder
+from stompbroker.sessions.headers import read_refusal
 from stompbroker.sessions.publishing import Publishing
 from stompbroker.sessions.subscribe_headers import asks_for_durable
 from stompbroker.sessions.subscribing import Subscribing
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 
     from stompbroker.changes import Lane, Unit
     from stompbroker.delivery import Consumer, Gate, Topic
-    from stompbroker.sessions.client import Client
-    from stompbroker.sessions.consumers import Named
+    from stompbroker.sessions.client import Client, Named
     from stompbroker.sessions.outbox import Outbox
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame
@@ -41,6 +41,7 @@ class _HeldBack(Exception):
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Commands:
     """
     Invariants:
@@ -48,42 +49,31 @@ class Commands:
         the unit being built is empty between two calls from outside
     """
 
-    __slots__ = (
-        "_applied_at_ns",
-        "_client",
-        "_context",
-        "_lane",
-        "_outbox",
-        "_publishing",
-        "_subscribing",
-        "_unit",
-        "consumers",
-        "held_by",
-        "is_over",
-        "late_answers",
-        "refusals",
-        "transactions",
-    )
+    _context: SessionContext
+    _client: Client
+    _outbox: Outbox
+    _lane: Lane
+    #: When the frames came that are being applied.
+    _applied_at_ns: int = 0
+    _publishing: Publishing = field(init=False)
+    _subscribing: Subscribing = field(init=False)
+    _unit: UnitBuilder = field(default_factory=UnitBuilder)
+    transactions: Transactions = field(init=False)
+    consumers: Consumers = field(init=False)
+    #: The gate of the topic or the journal for which a frame was last held back.
+    held_by: Gate | None = None
+    #: Answers to deliveries of subscriptions that were closed already.
+    late_answers: int = 0
+    #: NACKs since the session last set it to 0.
+    refusals: int = 0
+    is_over: bool = False
 
-    def __init__(self, context: SessionContext, client: Client, outbox: Outbox, lane: Lane) -> None:
-        self._context = context
-        #: When the frames came that are being applied.
-        self._applied_at_ns = 0
-        self._client = client
-        self._outbox = outbox
-        self._lane = lane
-        self._publishing = Publishing(context, client)
-        self._unit = UnitBuilder()
-        self.transactions = Transactions(context.settings.limits)
-        self.consumers = Consumers(context.message_ids, context.settings.max_subscriptions)
-        self._subscribing = Subscribing(context, client, self.consumers, outbox, lane)
-        #: The gate of the topic or the journal for which a frame was last held back.
-        self.held_by: Gate | None = None
-        #: Answers to deliveries of subscriptions that were closed already.
-        self.late_answers = 0
-        #: NACKs since the session last set it to 0.
-        self.refusals = 0
-        self.is_over = False
+    def __post_init__(self) -> None:
+        context, settings = self._context, self._context.settings
+        self._publishing = Publishing(context, self._client)
+        self.transactions = Transactions(settings.limits)
+        self.consumers = Consumers(context.message_ids, settings.max_subscriptions)
+        self._subscribing = Subscribing(context, self._client, self.consumers, self._outbox, self._lane)
 
     # For the session -------------------------------------------------------------------------------------------------
 
@@ -113,7 +103,8 @@ class Commands:
         try:
             for frame in frames:
                 if isinstance(frame, SendRun):
-                    self._publish_run(frame, now_ns)
+                    self._check_not_held(self._publishing.plan(frame.head, frame.receipt).topic)
+                    self._publishing.gather(frame, self._unit, now_ns)
                 else:
                     self._apply_other(frame)
                 applied += 1
@@ -136,13 +127,6 @@ class Commands:
         self.transactions.check_invariants()
         assert not self._unit
         assert not self.is_over or not self.consumers
-
-    # SEND ------------------------------------------------------------------------------------------------------------
-
-    def _publish_run(self, run: SendRun, now_ns: int) -> None:
-        """SENDs with one head."""
-        self._check_not_held(self._publishing.plan(run.head, run.receipt).topic)
-        self._publishing.gather(run, self._unit, now_ns)
 
     def _check_not_held(self, topic: Topic) -> None:
         """Raise _HeldBack if what is published to this topic has to wait, for the topic or for the journal."""

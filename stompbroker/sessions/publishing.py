@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.delivery import parse_topic_name
-from stompbroker.errors import InvalidDestination, PeerViolation
+from stompbroker.errors import PeerViolation
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.header_values import truth, whole_number
-from stompbroker.sessions.unsupported_headers import UNSUPPORTED_IN_SEND, refuse_unsupported
+from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, read_destination, refuse_unsupported, truth, whole_number
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
 if TYPE_CHECKING:
@@ -79,8 +78,10 @@ class Publishing:
         try:
             refuse_unsupported(head.headers, UNSUPPORTED_IN_SEND)
             is_persistent = truth("persistent", head.headers.get("persistent", "true"))
-            topic = self._topic(head)
-            lifetime = read_lifetime(head.headers, self._context.clock.now_ns(), topic.policy.message_ttl_ms)
+            now_ns = self._context.clock.now_ns()
+            name = read_destination(head.headers["destination"], parse_topic_name)
+            topic = self._context.registry.topic(name, now_ns)
+            lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
         except PeerViolation as violation:
             violation.receipt = receipt
             raise
@@ -114,13 +115,6 @@ class Publishing:
             unit.publications[plan.topic] = messages
         if run.receipts:
             unit.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
-
-    def _topic(self, head: Head) -> Topic:
-        try:
-            name = parse_topic_name(head.headers["destination"])
-        except InvalidDestination as error:
-            raise PeerViolation("invalid destination", str(error)) from None
-        return self._context.registry.topic(name, self._context.clock.now_ns())
 
 
 def read_lifetime(headers: Mapping[str, str], now_ns: int, default_ms: int) -> Lifetime:

@@ -11,7 +11,9 @@ give the topic room again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.changes import Lane, Unit
@@ -20,9 +22,9 @@ from stompbroker.delivery import Leaving
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.client import Client
 from stompbroker.sessions.commands import Commands
-from stompbroker.sessions.intake import Intake, Parking
+from stompbroker.sessions.gathering import Intake, Parking
 from stompbroker.sessions.outbox import Outbox
-from stompbroker.sessions.session_timers import Liveness
+from stompbroker.sessions.session_context import Liveness
 from stompbroker.signals import Signal
 from stompbroker.stomp import HEART_BEAT, MAX_FRAMES_PER_CALL, Connection, forbid_body, render_error
 
@@ -47,6 +49,7 @@ class Ending(Enum):
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """
     Invariants:
@@ -55,68 +58,48 @@ class Session:
         partial frames, parked frames and transactions are charged to the memory budget
     """
 
-    __slots__ = (
-        "_charged_bytes",
-        "_context",
-        "_deferred_failure",
-        "_had_timed",
-        "_intake",
-        "_is_applying",
-        "_is_failing",
-        "_lane",
-        "_liveness",
-        "_parking",
-        "bytes_in",
-        "client",
-        "commands",
-        "connected_at_ns",
-        "connection_id",
-        "ending",
-        "interrupt",
-        "is_waiting_for_memory",
-        "outbox",
-        "peer",
-        "protocol",
-        "resumed",
-    )
+    _context: SessionContext
+    connection_id: ConnectionId
+    #: The client's address, for people to read.
+    peer: str
+    connected_at_ns: int = field(init=False)
+    bytes_in: int = 0
+    #: Woken when there may be room again for more of what this client sends.
+    resumed: Signal = field(default_factory=Signal)
+    outbox: Outbox = field(init=False)
+    ending: Ending | None = None
+    #: Cancels the worker's reading when `ending` is set; installed by the worker.
+    interrupt: Callable[[], None] = lambda: None
+    protocol: Connection = field(init=False)
+    client: Client = field(init=False)
+    commands: Commands = field(init=False)
+    _liveness: Liveness = field(init=False)
+    _lane: Lane = field(init=False)
+    _parking: Parking = field(init=False)
+    _intake: Intake = field(init=False)
+    #: Whether its frames are being applied, and the ERROR that has to wait until then.
+    _is_applying: bool = False
+    _deferred_failure: PeerViolation | None = None
+    #: Whether it will get an ERROR once its units before it are completed.
+    _is_failing: bool = False
+    #: Set by the worker while it waits for memory before it reads on.
+    is_waiting_for_memory: bool = False
+    #: Whether a transaction was open, or a large frame incomplete, after the last chunk.
+    _had_timed: bool = False
+    #: Partial frames and transactions, as last charged.
+    _charged_bytes: int = 0
 
-    def __init__(self, context: SessionContext, connection_id: ConnectionId, peer: str) -> None:
-        settings = context.settings
-        now_ns = context.clock.now_ns()
-        self._context = context
-        self.connection_id = connection_id
-        #: The client's address, for people to read.
-        self.peer = peer
-        self.connected_at_ns = now_ns
-        self.bytes_in = 0
-        #: Woken when there may be room again for more of what this client sends.
-        self.resumed = Signal()
+    def __post_init__(self) -> None:
+        context, settings = self._context, self._context.settings
+        now_ns = self.connected_at_ns = context.clock.now_ns()
         self.outbox = Outbox(context.budget, self.resumed, context.flush_queue)
-        self.ending: Ending | None = None
-        #: Cancels the worker's reading when `ending` is set; installed by the worker.
-        self.interrupt: Callable[[], None] = lambda: None
-        self.protocol = Connection(
-            settings.limits,
-            heart_beat_send_ms=settings.heart_beat_send_ms,
-            heart_beat_want_ms=settings.heart_beat_want_ms,
-        )
+        self.protocol = Connection(settings.limits, settings.heart_beat_send_ms, settings.heart_beat_want_ms)
         self._liveness = Liveness(now_ns, settings.connect_timeout_ns)
         self._lane = Lane(self.resumed)
-        self.client = Client(connection_id, peer, self._end_disconnected, self.fail)
+        self.client = Client(self.connection_id, self.peer, partial(self._end, Ending.DISCONNECTED), self.fail)
         self.commands = Commands(context, self.client, self.outbox, self._lane)
         self._parking = Parking(context.budget, settings.parking_bytes)
         self._intake = Intake(self._parking, self._lane, self.outbox, settings.block_timeout_ns)
-        #: Whether its frames are being applied, and the ERROR that has to wait until then.
-        self._is_applying = False
-        self._deferred_failure: PeerViolation | None = None
-        #: Whether it will get an ERROR once its units before it are completed.
-        self._is_failing = False
-        #: Set by the worker while it waits for memory before it reads on.
-        self.is_waiting_for_memory = False
-        #: Whether a transaction was open, or a large frame incomplete, after the last chunk.
-        self._had_timed = False
-        #: Partial frames and transactions, as last charged.
-        self._charged_bytes = 0
         context.timers.schedule(self, now_ns + settings.connect_timeout_ns)
 
     # Receiving -------------------------------------------------------------------------------------------------------
@@ -141,10 +124,8 @@ class Session:
         return self.protocol.pending_bytes
 
     def receive(self, chunk: bytes) -> bool:
-        """Apply the frames of a chunk, at most MAX_FRAMES_PER_CALL.
-
-        True if there are more: then call `receive(b"")` after a checkpoint.
-        """
+        """Apply the frames of a chunk, at most MAX_FRAMES_PER_CALL. True if there are more: then call `receive(b"")`
+        after a checkpoint."""
         self.bytes_in += len(chunk)
         self._liveness.last_received_ns = self._context.clock.now_ns()
         is_greeted = self.protocol.greeting is not None
@@ -287,10 +268,8 @@ class Session:
     # Ending ----------------------------------------------------------------------------------------------------------
 
     def fail(self, violation: PeerViolation, leaving: Leaving = Leaving.ENDED) -> None:
-        """Send an ERROR and disconnect; nothing more is delivered to the client or taken from it.
-
-        Its own frames may cause this, by filling a topic it is too slow for: then they are applied first.
-        """
+        """Send an ERROR and disconnect; nothing more is delivered to the client or taken from it. If its own frames
+        cause this, by filling a topic it is too slow for, they are applied first."""
         if self.ending is not None or self._is_failing:
             return
         if self._is_applying:
@@ -331,9 +310,6 @@ class Session:
         self._context.budget.adjust(-self._charged_bytes)
         self._charged_bytes = 0
         self.client.release()
-
-    def _end_disconnected(self) -> None:
-        self._end(Ending.DISCONNECTED)
 
     def _end(self, ending: Ending) -> None:
         self.ending = self.ending or ending

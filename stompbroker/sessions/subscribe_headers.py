@@ -23,16 +23,23 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery import AckMode, Credit, Identity, IdentityKind, Pattern, parse_pattern
-from stompbroker.errors import InvalidDestination, PeerViolation
-from stompbroker.sessions.delivery_headers import read_ordering, read_wishes
-from stompbroker.sessions.header_values import check_name, malformed, truth, whole_number
-from stompbroker.sessions.unsupported_headers import UNSUPPORTED_IN_SUBSCRIBE, refuse_unsupported
+from stompbroker.delivery import AckMode, Credit, Identity, IdentityKind, Pattern, Subscription, parse_pattern
+from stompbroker.errors import PeerViolation
+from stompbroker.sessions.headers import (
+    UNSUPPORTED_IN_SUBSCRIBE,
+    check_name,
+    malformed,
+    read_destination,
+    read_ordering,
+    read_wishes,
+    refuse_unsupported,
+    truth,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stompbroker.delivery import DeliveryWishes, Subscription
     from stompbroker.sessions.session_context import SessionSettings
 
 #: Other brokers' headers for the name of a durable subscription.
@@ -99,16 +106,11 @@ _WORDS: Final = {"earliest": _EARLIEST, "first": _EARLIEST, "latest": _LATEST, "
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeRequest:
-    name: str | None
-    destination: str
-    pattern: Pattern
-    ack_mode: AckMode
-    is_no_local: bool
+    #: As it will be if it is new, without its durability.
+    subscription: Subscription
     credit: Credit
     #: None for a transient subscription.
     identity: Identity | None
-    is_ordered: bool
-    wishes: DeliveryWishes
     start: Start | None
 
 
@@ -126,7 +128,7 @@ def read_subscribe(
         identity = find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)
         pattern = durable[identity].pattern
     else:
-        pattern = read_pattern(destination)
+        pattern = read_destination(destination, parse_pattern)
         identity = read_identity(headers, pattern, client_id) if asks_for_durable(headers) else None
     ack_mode = _ack_mode(headers.get("ack", "auto"))
     credit, is_ordered = _credit(headers, settings), read_ordering(headers)
@@ -134,18 +136,16 @@ def read_subscribe(
         _check_ordered(headers, ack_mode, is_durable=identity is not None)
         # One in flight, and nothing new while one waits to be sent again.
         credit = Credit(1, max_waiting=1)
-    return SubscribeRequest(
+    subscription = Subscription(
         name=headers.get("id"),
         destination=destination,
         pattern=pattern,
         ack_mode=ack_mode,
         is_no_local=any(truth(name, headers[name]) for name in _NO_LOCAL if name in headers),
-        credit=credit,
-        identity=identity,
         is_ordered=is_ordered,
         wishes=read_wishes(headers),
-        start=read_start(headers),
     )
+    return SubscribeRequest(subscription=subscription, credit=credit, identity=identity, start=read_start(headers))
 
 
 def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool) -> None:
@@ -161,13 +161,6 @@ def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable:
                 f"ordering:strict contradicts {name!r}",
                 f"{name}:{headers[name]}, but in strict order one message is in flight; ask for 1, or leave it out",
             )
-
-
-def read_pattern(destination: str) -> Pattern:
-    try:
-        return parse_pattern(destination)
-    except InvalidDestination as error:
-        raise PeerViolation("invalid destination", str(error)) from None
 
 
 def _ack_mode(value: str) -> AckMode:
@@ -217,9 +210,7 @@ def is_named(headers: Mapping[str, str]) -> bool:
 
 def read_identity(headers: Mapping[str, str], pattern: Pattern | None, client_id: str | None) -> Identity | None:
     """The durable subscription that a frame names; None if its id alone, without a destination, does not say which.
-
-    Raises PeerViolation if the frame does not name one.
-    """
+    Raises PeerViolation if the frame does not name one."""
     for header in _NAMES:
         if header in headers:
             if client_id is None:

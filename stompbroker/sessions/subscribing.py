@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.changes import Created, Removed, Unit
 from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery import AckMode, Consumer, Durability, Leaving, Replay, Subscription
+from stompbroker.delivery import AckMode, Consumer, Durability, Leaving, Replay, parse_pattern
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
-from stompbroker.sessions.stomp_sink import StompSink
+from stompbroker.sessions.headers import read_destination
+from stompbroker.sessions.outbox import StompSink
 from stompbroker.sessions.subscribe_headers import (
     DSUB_PREFIX,
     StartKind,
     find_by_name,
     is_named,
     read_identity,
-    read_pattern,
     read_subscribe,
 )
 from stompbroker.stomp import Version
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stompbroker.changes import Lane
-    from stompbroker.delivery import Identity
-    from stompbroker.sessions.client import Client
-    from stompbroker.sessions.consumers import Consumers
+    from stompbroker.delivery import Identity, Subscription
+    from stompbroker.sessions.client import Client, Consumers
     from stompbroker.sessions.outbox import Outbox
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.sessions.subscribe_headers import SubscribeRequest
@@ -58,7 +57,7 @@ class Subscribing:
         """What a SUBSCRIBE asks for. Raises PeerViolation if that is not allowed."""
         registry = self._context.registry
         request = read_subscribe(headers, self._context.settings, registry.durable, self._client.client_id)
-        self._consumers.check_may_open(request.name, request.destination)
+        self._consumers.check_may_open(request.subscription.name, request.subscription.destination)
         return request
 
     def open(self, request: SubscribeRequest, give_receipts: Callable[[], None]) -> Unit:
@@ -87,7 +86,7 @@ class Subscribing:
             finds_by_message_id=version is not Version.V1_2,
         )
         registry.claim(consumer, self._context.clock.now_ns())
-        self._consumers.add(consumer, request.destination)
+        self._consumers.add(consumer, request.subscription.destination)
 
         def begin() -> None:
             if subscription.is_durable and subscription.is_closed:
@@ -140,7 +139,8 @@ class Subscribing:
         destination = headers.get("destination")
         if destination is not None and destination.startswith(DSUB_PREFIX):
             return durable[find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)]
-        identity = read_identity(headers, None if destination is None else read_pattern(destination), client_id)
+        pattern = None if destination is None else read_destination(destination, parse_pattern)
+        identity = read_identity(headers, pattern, client_id)
         if identity is not None and identity in durable:
             return durable[identity]
         if not is_named(headers):
@@ -157,7 +157,8 @@ class Subscribing:
         """The subscription, without a consumer, and whether it is new. Raises PeerViolation."""
         identity = request.identity
         if identity is None:
-            return self._create(request, None), True
+            request.subscription.starts_at = _find_start(request, self._context)
+            return request.subscription, True
         self._check_has_room()
         if any(consumer.subscription.identity == identity for consumer in self._consumers):
             raise PeerViolation(
@@ -172,22 +173,8 @@ class Subscribing:
         subscription = self._context.registry.durable.get(identity)
         if subscription is None:
             return self._create_durable(request, identity), True
-        self._resume(subscription, request)
+        self._resume(subscription, request.subscription)
         return subscription, False
-
-    def _create(self, request: SubscribeRequest, durability: Durability | None) -> Subscription:
-        subscription = Subscription(
-            name=request.name,
-            destination=request.destination,
-            pattern=request.pattern,
-            ack_mode=request.ack_mode,
-            is_no_local=request.is_no_local,
-            is_ordered=request.is_ordered,
-            wishes=request.wishes,
-            durability=durability,
-        )
-        subscription.starts_at = _find_start(request, self._context)
-        return subscription
 
     def _create_durable(self, request: SubscribeRequest, identity: Identity) -> Subscription:
         registry, now_ns = self._context.registry, self._context.clock.now_ns()
@@ -197,21 +184,22 @@ class Subscribing:
                 f"there are {len(registry.durable)}, which is all there may be (max_durable_subscriptions); those that "
                 "nobody needs can be deleted with UNSUBSCRIBE, or by an operator",
             )
-        if request.pattern.is_exact:
-            registry.topic(request.pattern, now_ns)  # raises if there are too many, before anything is done
+        subscription = request.subscription
+        if subscription.pattern.is_exact:
+            registry.topic(subscription.pattern, now_ns)  # raises if there are too many, before anything is done
         number = self._context.journal.next_subscription_id()
-        durability = Durability(identity, number, created_at_ns=now_ns, last_seen_at_ns=now_ns)
-        subscription = self._create(request, durability)
+        subscription.durability = Durability(identity, number, created_at_ns=now_ns, last_seen_at_ns=now_ns)
+        subscription.starts_at = _find_start(request, self._context)
         registry.add_durable(subscription)
         return subscription
 
-    def _resume(self, subscription: Subscription, request: SubscribeRequest) -> None:
+    def _resume(self, subscription: Subscription, wanted: Subscription) -> None:
         """Take an existing durable subscription, from another connection if necessary, and change what a SUBSCRIBE may
         change; that is stored with the next write."""
-        if subscription.pattern != request.pattern:
+        if subscription.pattern != wanted.pattern:
             raise PeerViolation(
                 "durable subscription has another destination",
-                f"{subscription.key!r} subscribes to {subscription.destination!r}, not to {request.destination!r}; to "
+                f"{subscription.key!r} subscribes to {subscription.destination!r}, not to {wanted.destination!r}; to "
                 "change that, delete it first with an UNSUBSCRIBE with the same headers, or choose another name",
             )
         if subscription.consumer is not None:
@@ -220,11 +208,11 @@ class Subscribing:
             # The old connection has left it by now, unless it is applying frames of its own.
             if subscription.consumer is not None:
                 self._context.registry.leave([subscription.consumer], now_ns)
-        subscription.name = request.name
-        subscription.ack_mode = request.ack_mode
-        subscription.is_no_local = request.is_no_local
-        subscription.is_ordered = request.is_ordered
-        subscription.wishes = request.wishes
+        subscription.name = wanted.name
+        subscription.ack_mode = wanted.ack_mode
+        subscription.is_no_local = wanted.is_no_local
+        subscription.is_ordered = wanted.is_ordered
+        subscription.wishes = wanted.wishes
 
     def _check_has_room(self) -> None:
         if self._context.journal.is_overfull:
@@ -242,7 +230,7 @@ def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
     since_ns = now_ns - TAKE_OVER_WINDOW_NS
     recent = [at_ns for at_ns in durability.taken_over_at_ns if at_ns > since_ns]
     # If its client has left, and only its last frames are still to be read or stored, this is a reconnect.
-    is_there = not consumer.sink.is_deserted
+    is_there = not consumer.sink.outlet.is_deserted
     if is_there and len(recent) >= MAX_TAKE_OVERS:
         raise PeerViolation(
             "durable subscription in use",
@@ -264,14 +252,14 @@ def _find_start(request: SubscribeRequest, context: SessionContext) -> Replay | 
     A time is looked up among the marks of what is retained; messages between the mark and the time are skipped when
     they are read.
     """
-    start, pattern = request.start, request.pattern
+    start, pattern = request.start, request.subscription.pattern
     if start is None or start.kind is StartKind.LATEST:
         return None
     if not pattern.is_exact:
         raise PeerViolation(
             "replay needs one topic",
-            f"{request.destination!r} is a pattern; where to begin (`from`) can be said for one topic only; leave that "
-            "out",
+            f"{request.subscription.destination!r} is a pattern; where to begin (`from`) can be said for one topic "
+            "only; leave that out",
         )
     now_ns = context.clock.now_ns()
     topic = context.registry.topic(pattern, now_ns)

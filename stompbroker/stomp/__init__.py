@@ -3,9 +3,8 @@
 Law: no clock, no sockets, no event loop, and of our modules only `errors`.
 """
 
-from stompbroker.stomp.commands import State, forbid_body
-from stompbroker.stomp.connection import Connection, HeartBeats
-from stompbroker.stomp.frame import AnswerRun, Frame, Head, Limits, SendRun, weight_bytes
+from stompbroker.stomp.connection import Connection, HeartBeats, State, forbid_body
+from stompbroker.stomp.frame import AnswerRun, Frame, Head, Limits, SendRun, Version, weight_bytes
 from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
 from stompbroker.stomp.frame_writer import (
     HEART_BEAT,
@@ -21,7 +20,6 @@ from stompbroker.stomp.frame_writer import (
     tail_headers,
     translate_tail,
 )
-from stompbroker.stomp.versions import Version
 
 __all__ = [
     "HEART_BEAT",

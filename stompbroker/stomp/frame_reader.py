@@ -12,11 +12,12 @@ their bodies are read by `_extend_run`, which does even less.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp.frame import AnswerRun, Frame, Head, SendRun
+from stompbroker.stomp.frame import AnswerRun, Frame, Head, SendRun, Version
 from stompbroker.stomp.heads import (
     LF_SEPARATOR,
     MAX_SEPARATOR_BYTES,
@@ -28,7 +29,6 @@ from stompbroker.stomp.heads import (
     parse_head,
     parse_value,
 )
-from stompbroker.stomp.versions import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,11 +69,8 @@ class _Awaits(Enum):
     LENGTH = "the body's content-length is not reached"
 
 
-def _accept_any(_head: Head) -> None:
-    """The default check."""
-
-
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class FrameReader:
     """Reads the frames of one connection, in one direction.
 
@@ -83,43 +80,29 @@ class FrameReader:
         no block in the memo holds a separator, so a hit proves that the separator found was the first one
     """
 
-    __slots__ = (
-        "_awaited_receipt",
-        "_awaits",
-        "_failure",
-        "_finds_runs",
-        "_frame_bound",
-        "_limits",
-        "_memo",
-        "_pieces",
-        "_separator",
-        "_version",
-        "check",
-        "has_more",
-        "pending_bytes",
-    )
+    _limits: Limits
+    #: Called for every head that is not in the memo; raises PeerViolation.
+    check: Callable[[Head], None] = lambda _head: None
+    _version: Version | None = None
+    _memo: HeadMemo = field(default_factory=HeadMemo)
+    _pieces: list[bytes] = field(default_factory=list)
+    _awaits: _Awaits = _Awaits.ANYTHING
+    #: Bytes of the incomplete frame: with LENGTH, how many make it complete; otherwise how many it may have.
+    _frame_bound: int = field(init=False)
+    #: With NUL: the receipt that the incomplete frame asks for.
+    _awaited_receipt: str | None = None
+    #: The empty line after the last head, searched for first: a client does not change its line ends.
+    _separator: bytes = LF_SEPARATOR
+    _finds_runs: bool = False
+    #: To be raised by the next call.
+    _failure: PeerViolation | None = None
+    #: Bytes received that are not yet part of a returned frame.
+    pending_bytes: int = 0
+    #: Whether `receive(b"")` may return more frames at once.
+    has_more: bool = False
 
-    def __init__(self, limits: Limits, check: Callable[[Head], None] = _accept_any) -> None:
-        self._limits = limits
-        #: Called for every head that is not in the memo; raises PeerViolation.
-        self.check = check
-        self._version: Version | None = None
-        self._memo = HeadMemo()
-        self._pieces: list[bytes] = []
-        self._awaits = _Awaits.ANYTHING
-        #: Bytes of the incomplete frame: with LENGTH, how many make it complete; otherwise how many it may have.
-        self._frame_bound = limits.max_header_bytes
-        #: With NUL: the receipt that the incomplete frame asks for.
-        self._awaited_receipt: str | None = None
-        #: The empty line after the last head, searched for first: a client does not change its line ends.
-        self._separator = LF_SEPARATOR
-        self._finds_runs = False
-        #: To be raised by the next call.
-        self._failure: PeerViolation | None = None
-        #: Bytes received that are not yet part of a returned frame.
-        self.pending_bytes = 0
-        #: Whether `receive(b"")` may return more frames at once.
-        self.has_more = False
+    def __post_init__(self) -> None:
+        self._frame_bound = self._limits.max_header_bytes
 
     @property
     def version(self) -> Version | None:

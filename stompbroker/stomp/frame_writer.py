@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from stompbroker.stomp.frame import Version, escape, unescape
 from stompbroker.stomp.heads import UNESCAPED_COMMANDS
-from stompbroker.stomp.versions import Version, escape, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -105,7 +105,6 @@ def translate_tail(tail: bytes, version: Version) -> bytes:
 
 
 def tail_headers(tail: bytes) -> list[tuple[str, str]]:
-    """The headers of a tail, in their order."""
     lines, _, _ = tail.partition(b"\n\n")
     pairs = [line.split(":", 1) for line in lines.decode().split("\n")]
     return [(unescape(name, Version.V1_2), unescape(value, Version.V1_2)) for name, value in pairs]

@@ -7,15 +7,14 @@ over and over, so remembering it saves most of the work of reading a frame (`mak
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp.frame import Head
-from stompbroker.stomp.versions import unescape
+from stompbroker.stomp.frame import Head, unescape
 
 if TYPE_CHECKING:
-    from stompbroker.stomp.frame import Limits
-    from stompbroker.stomp.versions import Version
+    from stompbroker.stomp.frame import Limits, Version
 
 #: What 1.0 clients pad header values with; other kinds of space are part of the value.
 PADDING: Final = " \t\r"
@@ -37,6 +36,7 @@ MAX_SEEN_ONCE: Final = 256
 
 
 @final
+@dataclass(slots=True, eq=False)
 class HeadMemo:
     """Blocks of one connection that were seen twice. Frames that never repeat, such as ACKs or messages with an id of
     their own in the headers, cost a hash and push nothing out.
@@ -46,13 +46,10 @@ class HeadMemo:
         len(_seen_once) <= MAX_SEEN_ONCE
     """
 
-    __slots__ = ("_known_bytes", "_seen_once", "known")
-
-    def __init__(self) -> None:
-        #: Read by the hot loop of the frame reader, written here only.
-        self.known: dict[bytes, Head] = {}
-        self._known_bytes = 0
-        self._seen_once: set[int] = set()
+    #: Read by the hot loop of the frame reader, written here only.
+    known: dict[bytes, Head] = field(default_factory=dict)
+    _known_bytes: int = 0
+    _seen_once: set[int] = field(default_factory=set)
 
     def offer(self, block: bytes, head: Head) -> None:
         """Remember a block that was not known, if it comes for the second time."""
@@ -125,10 +122,8 @@ def cut_receipt(block: bytes, receipt_at: int) -> tuple[bytes, bytes]:
 
 
 def parse_head(block: bytes, version: Version | None, limits: Limits, *, lines_cut: int = 0) -> Head:
-    """Parse a block. `version` is None until CONNECT has been read, and then lines may end either way.
-
-    `lines_cut`: header lines that were cut out of the block, and count all the same. Raises PeerViolation.
-    """
+    """Parse a block. `version` is None until CONNECT has been read, and then lines may end either way. `lines_cut`
+    header lines were cut out of the block, and count all the same. Raises PeerViolation."""
     text = _decoded(block)
     lines = text.split("\n")
     if "\r" in text:

@@ -24,10 +24,8 @@ from stompbroker.storage.batch import (
 from stompbroker.storage.failures import REMEDY, StoreDamaged, StoreFailing, StoreRefused, StoreTaken
 from stompbroker.storage.opening import migrate, open_store, read_ledger, recognise
 from stompbroker.storage.ownership import Ownership
-from stompbroker.storage.sqlite.batch_wire import Encoded, encode
 from stompbroker.storage.sqlite.writing_process import (
     HEAD,
-    Question,
     WritingProcess,
     answered,
     forked_writing_process,
@@ -42,7 +40,6 @@ __all__ = [
     "Batch",
     "CursorRow",
     "Deletion",
-    "Encoded",
     "Expired",
     "ExportRow",
     "ExportedBatches",
@@ -53,7 +50,6 @@ __all__ = [
     "LedgerRow",
     "MessageRun",
     "Ownership",
-    "Question",
     "RedeliveryKey",
     "RedeliveryRow",
     "Store",
@@ -66,7 +62,6 @@ __all__ = [
     "TopicRow",
     "WritingProcess",
     "answered",
-    "encode",
     "forked_writing_process",
     "migrate",
     "open_store",

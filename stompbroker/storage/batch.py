@@ -1,19 +1,15 @@
 """What is written in one transaction, and what is read at start: plain values.
 
 They are the border between those who decide what is kept and those who know SQL. Times are nanoseconds since the epoch;
-ranges are half-open.
+ranges are half-open. `schema.py` makes columns of the fields, so their types are there at run time.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import Final, NamedTuple, Self, final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from stompbroker.ids import Offset
-    from stompbroker.message import Message
+from stompbroker.ids import Offset
+from stompbroker.message import Message
 
 
 class TopicRow(NamedTuple):
@@ -199,9 +195,9 @@ class Batch:
     #: Removed with all batches in their files.
     finished_exports: list[ExportRow] = field(default_factory=list)
 
-    def copy(self) -> Batch:
+    def copy(self) -> Self:
         """One that can be extended without changing this one."""
-        copied = Batch(number=self.number)
+        copied = type(self)(number=self.number)
         for name in _PARTS:
             if part := getattr(self, name):
                 setattr(copied, name, list(part))

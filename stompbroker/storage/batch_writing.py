@@ -26,12 +26,14 @@ from stompbroker.storage.statements import IN_RANGE, deletion, insertion, upsert
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from sqlalchemy import Column, ColumnElement, Dialect
+    from sqlalchemy import Column, Dialect, Table
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-    from stompbroker.storage.batch import Batch, CursorRow, Gap, LedgerRow, MessageRun
+    from stompbroker.storage.batch import Batch, CursorRow, ExportRow, Gap, LedgerRow, MessageRun
 
-    MessageWriter = Callable[[DBAPICursor, Sequence[MessageRun]], None]
+    Row = tuple[Any, ...]
+    Run = Callable[[DBAPICursor, list[Any]], None]
+    Values = Callable[[Sequence[Any]], list[Any]]
 
 _NOT_NEEDED: Final = (gaps.c.topic_id == bindparam("topic_id"), gaps.c.stop <= bindparam("whole_from"))
 _EXPORTED: Final = (
@@ -46,70 +48,54 @@ _EXPORTED: Final = (
 class BatchWriter:
     """Writes batches on connections of one dialect; `write_messages` is its fastest way to insert messages."""
 
-    def __init__(self, dialect: Dialect, write_messages: MessageWriter) -> None:
-        self._write_messages = write_messages
-        self._topics = upsert(topics, dialect, never_changed=["kind", "name"])
-        self._subscriptions = upsert(subscriptions, dialect)
-        self._cursors = upsert(cursors, dialect)
-        self._redeliveries = upsert(redeliveries, dialect)
-        self._settled_redeliveries = deletion(redeliveries, _equal(*redeliveries.primary_key), dialect)
-        self._deletions = deletion(messages, IN_RANGE, dialect)
-        self._gaps = upsert(gaps, dialect)
-        self._closed_gaps = deletion(gaps, _NOT_NEEDED, dialect)
-        self._ledger = insertion(ledger_batches, dialect)
-        self._exports = upsert(ledger_exports, dialect)
-        self._exported = deletion(ledger_batches, _EXPORTED, dialect)
-        self._finished_exports = deletion(ledger_exports, _equal(ledger_exports.c.id), dialect)
-        self._removed_topics = [
-            deletion(column.table, _equal(column), dialect)
-            for column in (*(table.c.topic_id for table in (messages, gaps, cursors, redeliveries)), topics.c.id)
-        ]
-        self._removed_subscriptions = [
-            deletion(column.table, _equal(column), dialect)
-            for column in (cursors.c.subscription_id, redeliveries.c.subscription_id, subscriptions.c.id)
-        ]
+    def __init__(self, dialect: Dialect, write_messages: Run) -> None:
+        def upserting(
+            table: Table, as_stored: Callable[[Any], Row] = with_checksum, **options: Any
+        ) -> tuple[Run, Values]:
+            # Of rows with one key only the last: an upsert may not meet a key twice.
+            keys = len(table.primary_key)
+            statement = upsert(table, dialect, **options)
+            return statement.run, lambda rows: _flat({row[:keys]: row for row in map(as_stored, rows)}.values())
+
+        def removing(*columns: Column[Any]) -> Run:
+            return deletion(columns[0].table, [column == bindparam(column.name) for column in columns], dialect).run
+
+        of_topic = (*(table.c.topic_id for table in (messages, gaps, cursors, redeliveries)), topics.c.id)
+        of_subscription = (cursors.c.subscription_id, redeliveries.c.subscription_id, subscriptions.c.id)
+        delete_exported = deletion(ledger_batches, _EXPORTED, dialect).run
+        #: In their order: a part of a batch, a statement, and the values that it takes.
+        self._steps: tuple[tuple[str, Run, Values], ...] = (
+            *(("removed_topics", removing(column), list) for column in of_topic),
+            *(("removed_subscriptions", removing(column), list) for column in of_subscription),
+            ("topics", *upserting(topics, never_changed=["kind", "name"])),
+            ("subscriptions", *upserting(subscriptions)),
+            ("messages", write_messages, list),
+            ("cursors", *upserting(cursors, _packed)),
+            ("settled_redeliveries", removing(*redeliveries.primary_key), _flat),
+            ("redeliveries", *upserting(redeliveries)),
+            ("deletions", deletion(messages, IN_RANGE, dialect).run, _flat),
+            ("gaps", upsert(gaps, dialect).run, lambda rows: _flat(map(with_checksum, _merged(rows)))),
+            ("ledger", insertion(ledger_batches, dialect).run, lambda rows: _flat(map(_with_payload, rows))),
+            ("exports", *upserting(ledger_exports)),
+            ("exported", delete_exported, _flat),
+            ("finished_exports", delete_exported, lambda rows: _flat(map(_held_by, rows))),
+            ("finished_exports", removing(ledger_exports.c.id), lambda rows: [row.id for row in rows]),
+        )
+        self._close_gaps = deletion(gaps, _NOT_NEEDED, dialect).run
 
     def write(self, cursor: DBAPICursor, batch: Batch) -> None:
         """Raises what the driver raises."""
-        if batch.removed_topics:
-            for removal in self._removed_topics:
-                removal.run(cursor, batch.removed_topics)
-        if batch.removed_subscriptions:
-            for removal in self._removed_subscriptions:
-                removal.run(cursor, batch.removed_subscriptions)
-        if batch.topics:
-            self._topics.run(cursor, _flat_last_of_each(map(with_checksum, batch.topics), 1))
-        if batch.subscriptions:
-            self._subscriptions.run(cursor, _flat_last_of_each(map(with_checksum, batch.subscriptions), 1))
-        if batch.messages:
-            self._write_messages(cursor, batch.messages)
-        if batch.cursors:
-            self._cursors.run(cursor, _flat_last_of_each(map(_packed, batch.cursors), 2))
-        if batch.settled_redeliveries:
-            self._settled_redeliveries.run(cursor, _flat(batch.settled_redeliveries))
-        if batch.redeliveries:
-            self._redeliveries.run(cursor, _flat_last_of_each(map(with_checksum, batch.redeliveries), 3))
         if batch.deletions:
-            self._deletions.run(cursor, _flat(batch.deletions))
             deleted_from = {deleted.topic_id for deleted in batch.deletions}
             closed = [(row.id, row.whole_from) for row in batch.topics if row.id in deleted_from and row.whole_from]
             if closed:
-                self._closed_gaps.run(cursor, _flat(closed))
-        if batch.gaps:
-            self._gaps.run(cursor, _flat(map(with_checksum, _merged(batch.gaps))))
-        if batch.ledger:
-            self._ledger.run(cursor, _flat(map(_with_payload, batch.ledger)))
-        if batch.exports:
-            self._exports.run(cursor, _flat_last_of_each(map(with_checksum, batch.exports), 1))
-        if batch.exported:
-            self._exported.run(cursor, _flat(batch.exported))
-        if batch.finished_exports:
-            held = [(row.kind, row.day, row.after_batch, row.last_batch) for row in batch.finished_exports]
-            self._exported.run(cursor, _flat(held))
-            self._finished_exports.run(cursor, [row.id for row in batch.finished_exports])
+                self._close_gaps(cursor, _flat(closed))
+        for part, run, values in self._steps:
+            if rows := getattr(batch, part):
+                run(cursor, values(rows))
 
 
-def message_insertion(dialect: Dialect) -> MessageWriter:
+def message_insertion(dialect: Dialect) -> Run:
     """Messages by INSERT of many rows.
 
     Messages for all and ever, the usual ones, leave out two columns: Python's SQLite takes 0.4 µs to bind a None, and
@@ -153,7 +139,7 @@ def _plain_values(run: MessageRun) -> list[Any]:
     return values
 
 
-def message_rows(runs: Iterable[MessageRun]) -> Iterator[tuple[Any, ...]]:
+def message_rows(runs: Iterable[MessageRun]) -> Iterator[Row]:
     """Rows of `messages` with all columns."""
     for topic_id, first_offset, run in runs:
         origin, begins_with = None, 0
@@ -177,13 +163,8 @@ def message_rows(runs: Iterable[MessageRun]) -> Iterator[tuple[Any, ...]]:
             )
 
 
-def _flat(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+def _flat(rows: Iterable[Row]) -> list[Any]:
     return list(chain.from_iterable(rows))
-
-
-def _flat_last_of_each(rows: Iterable[tuple[Any, ...]], key_width: int) -> list[Any]:
-    """The values of all rows, of rows with one key only the last: an upsert may not meet a key twice."""
-    return _flat({row[:key_width]: row for row in rows}.values())
 
 
 def _merged(gaps: Iterable[Gap]) -> list[Gap]:
@@ -198,14 +179,14 @@ def _merged(gaps: Iterable[Gap]) -> list[Gap]:
     return merged
 
 
-def _packed(row: CursorRow) -> tuple[Any, ...]:
+def _packed(row: CursorRow) -> Row:
     return with_checksum((*row[:3], pack_ranges(row.settled), *row[4:]))
 
 
-def _with_payload(row: LedgerRow) -> tuple[Any, ...]:
+def _with_payload(row: LedgerRow) -> Row:
     payload = row.payload()
     return (*row[:-1], payload, checksum(tuple(row[:-1]), payload))
 
 
-def _equal(*columns: Column[Any]) -> list[ColumnElement[bool]]:
-    return [column == bindparam(column.name) for column in columns]
+def _held_by(row: ExportRow) -> Row:
+    return row.kind, row.day, row.after_batch, row.last_batch

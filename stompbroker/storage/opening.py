@@ -7,9 +7,8 @@ is imported only if the revision is another one than ours: that takes 0.15 s, an
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import column, func, inspect, select, table
 
@@ -18,9 +17,8 @@ from stompbroker.errors import OperatorError
 from stompbroker.storage import paging, postgres
 from stompbroker.storage.failures import RESTORE, Failures
 from stompbroker.storage.schema import REVISION, ledger_batches
-from stompbroker.storage.sqlite.backend import SqliteBackend
 from stompbroker.storage.sqlite.engine import database_file, reading_engine, writing_engine
-from stompbroker.storage.store import Store
+from stompbroker.storage.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from stompbroker.storage.batch import ExportRow
+    from stompbroker.storage.store import Store
 
 #: Names the store of a data directory, so that a lost one is not mistaken for a first start.
 MARKER_NAME: Final = "store.id"
@@ -38,16 +37,6 @@ _MIGRATION_LOCK: Final = 0x53544F4D_4D494752
 
 #: Alembic's own table.
 _alembic_version: Final = table("alembic_version", column("version_num"))
-
-
-@final
-class Standing(Enum):
-    """A database compared with this release."""
-
-    EMPTY = "has no tables yet"
-    BEHIND = "was last migrated by an older release"
-    CURRENT = "is as this release wants it"
-    AHEAD = "was migrated by a newer release"
 
 
 def open_store(database: str, directory: Path) -> Store:
@@ -59,15 +48,16 @@ def open_store(database: str, directory: Path) -> Store:
     if not database:
         migrate(database, directory)
         with failures.translated_for_operator("Cannot open"):
-            return Store(SqliteBackend(database_file(directory)))
+            return SqliteStore(database_file(directory))
     with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        found = _usable_standing(connection, failures.where)
-        if found is not Standing.CURRENT:
-            raise OperatorError(
-                f"The database {failures.where} {found.value}. Bring it up to date first: "
-                f"stompbroker migrate --database {failures.where}"
-            )
-    return Store(postgres.PostgresBackend(postgres.server_url(database)))
+        current = _usable_revision(connection, failures.where)
+    if current != REVISION:
+        found = "has no tables yet" if current is None else "was last migrated by an older release"
+        raise OperatorError(
+            f"The database {failures.where} {found}. Bring it up to date first: "
+            f"stompbroker migrate --database {failures.where}"
+        )
+    return postgres.PostgresStore(postgres.server_url(database))
 
 
 def migrate(database: str, directory: Path) -> list[str]:
@@ -76,8 +66,8 @@ def migrate(database: str, directory: Path) -> list[str]:
         _refuse_lost(directory, "is gone")
     engine, failures = _engine(database, directory, migrates=True)
     with failures.translated_for_operator("Cannot migrate the database"), engine.begin() as connection:
-        found = _usable_standing(connection, failures.where)
-        if not database and found is Standing.EMPTY:
+        current = _usable_revision(connection, failures.where)
+        if not database and current is None:
             _refuse_lost(directory, "is empty")
         return _bring_up_to_date(connection)
 
@@ -144,8 +134,9 @@ def _refuse_lost(directory: Path, what: str) -> None:
         )
 
 
-def _usable_standing(connection: Connection, where: str) -> Standing:
-    """Where the database stands. Raises OperatorError if no migration can make it usable."""
+def _usable_revision(connection: Connection, where: str) -> str | None:
+    """The revision the database is at; None when it is empty. Raises OperatorError if no migration can make it
+    usable."""
     if connection.dialect.name == "postgresql":
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
         if encoding != "UTF8":
@@ -153,17 +144,16 @@ def _usable_standing(connection: Connection, where: str) -> Standing:
                 f"The database {where} has the encoding {encoding}, in which not every name can be written. "
                 "Create one with ENCODING UTF8."
             )
-    found = _standing_of(connection)
-    if found is Standing.AHEAD:
-        raise OperatorError(f"The database {where} {found.value}. Run that release, or a later one.")
-    return found
+    current = _current_revision(connection)
+    if current not in (None, REVISION) and current not in {script.revision for script in _scripts().walk_revisions()}:
+        raise OperatorError(f"The database {where} was migrated by a newer release. Run that release, or a later one.")
+    return current
 
 
 # Migrations ----------------------------------------------------------------------------------------------------------
 
 
 def _current_revision(connection: Connection) -> str | None:
-    """The revision the database is at; None when it is empty."""
     # Asked first: on a server a failing statement would abort the caller's transaction.
     if not inspect(connection).has_table(_alembic_version.name):
         return None
@@ -171,21 +161,8 @@ def _current_revision(connection: Connection) -> str | None:
     return revision
 
 
-def _standing_of(connection: Connection) -> Standing:
-    current = _current_revision(connection)
-    if current is None:
-        return Standing.EMPTY
-    if current == REVISION:
-        return Standing.CURRENT
-    known = {script.revision for script in _scripts(_config()).walk_revisions()}
-    return Standing.BEHIND if current in known else Standing.AHEAD
-
-
 def _bring_up_to_date(connection: Connection) -> list[str]:
-    """Bring a database that is not ahead to this release's revision, within the caller's transaction.
-
-    Returns the revisions applied, oldest first.
-    """
+    """Migrate within the caller's transaction; returns the revisions applied, oldest first."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
     current = _current_revision(connection)
@@ -196,7 +173,7 @@ def _bring_up_to_date(connection: Connection) -> list[str]:
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-    return [script.revision for script in _scripts(config).iterate_revisions("head", current or "base")][::-1]
+    return [script.revision for script in _scripts().iterate_revisions("head", current or "base")][::-1]
 
 
 def _config() -> Config:
@@ -211,7 +188,7 @@ def _config() -> Config:
     return config
 
 
-def _scripts(config: Config) -> ScriptDirectory:
+def _scripts() -> ScriptDirectory:
     from alembic.script import ScriptDirectory
 
-    return ScriptDirectory.from_config(config)
+    return ScriptDirectory.from_config(_config())

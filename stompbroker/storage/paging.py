@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection, Row
 
-    from stompbroker.storage.backend import Backend
-
 #: A page is the unit of reading, sharing and the memory budget.
 MAX_PAGE_ROWS: Final = 1000
 MAX_PAGE_BYTES: Final = 1024 * 1024
@@ -49,13 +47,12 @@ class Rows(NamedTuple):
     is_cut: bool
 
 
-def read_page(backend: Backend, topic_id: int, start: int, stop: int, limits: PageLimits) -> Log:
-    """Raises StoreDamaged if a message is altered or lost, or StoreFailing."""
-    with backend.reading() as connection, _misread_is_damage():
-        page, absent = _page_of(backend.read_rows(connection, topic_id, start, stop, limits), topic_id, start, stop)
-        lost = _lost_of(connection, topic_id, absent) if absent else None
-        if lost is not None:
-            raise StoreDamaged(f"the message at offset {lost} was stored and is not there any more")
+def read_page(connection: Connection, found: Rows, topic_id: int, start: int, stop: int) -> Log:
+    """The page of these rows. Raises StoreDamaged if a message is altered or lost."""
+    page, absent = _page_of(found, topic_id, start, stop)
+    lost = _lost_of(connection, topic_id, absent) if absent else None
+    if lost is not None:
+        raise StoreDamaged(f"the message at offset {lost} was stored and is not there any more")
     return page
 
 
@@ -124,7 +121,7 @@ def _lost_of(connection: Connection, topic_id: int, absent: list[tuple[int, int]
 
 
 @contextmanager
-def _misread_is_damage() -> Iterator[None]:
+def misread_is_damage() -> Iterator[None]:
     """Raises StoreDamaged for stored values of the wrong type or format."""
     try:
         yield
@@ -136,15 +133,6 @@ def ledger_page(connection: Connection, after: int, *conditions: ColumnElement[b
     """The next few batches of the ledger with an id above `after`."""
     batches = select(ledger_batches).where(ledger_batches.c.id > after, *conditions).order_by(ledger_batches.c.id)
     return connection.execute(batches.limit(LEDGER_PAGE_ROWS)).all()
-
-
-def check_ledger(backend: Backend, after: int) -> int | None:
-    """Check a page of the ledger; returns its last id, None if there are no more batches."""
-    with backend.reading() as connection, _misread_is_damage():
-        rows = ledger_page(connection, after)
-        for row in rows:
-            check_batch(row)
-    return rows[-1].id if rows else None
 
 
 def check_batch(row: Row[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The tables. `batch.py` describes the columns that its rows have too.
+"""The tables. Those of the rows in `batch.py` have a column for each field, which is described there.
 
 `migrations/` creates them; a test compares the two. There are no foreign keys: they would cost a look-up per message,
 and the one writer removes all rows of a topic or a subscription together. Defaults are for rows from before their
@@ -7,7 +7,7 @@ column; new rows name every value.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -26,6 +26,14 @@ from sqlalchemy import (
     text,
 )
 
+from stompbroker.ids import Offset
+from stompbroker.storage.batch import CursorRow, ExportRow, Gap, LedgerRow, RedeliveryRow, SubscriptionRow, TopicRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import Constraint
+
 #: The last step of `migrations/`, as a test checks. Written here so that a start need not import Alembic.
 REVISION: Final = "0005"
 
@@ -40,6 +48,11 @@ NAMING_CONVENTION: Final = {
 #: SQLite needs no second tree for an INTEGER PRIMARY KEY. All of its integers have 64 bits.
 _Id: Final = BigInteger().with_variant(Integer(), "sqlite")
 
+#: The columns of the fields of these types. Others are packed: settled ranges by `row_format.pack_ranges`, records by
+#: `stompbroker.ledger`.
+_TYPES: Final[Mapping[Any, type[Any]]] = {int: BigInteger, Offset: BigInteger, str: Text, bool: Boolean}
+_ZERO: Final = text("0")
+
 #: For an index in which messages that never expire, most of them, cost nothing.
 _EXPIRES: Final = text("expires_at_ns IS NOT NULL")
 
@@ -49,6 +62,26 @@ metadata = MetaData(naming_convention=NAMING_CONVENTION)
 def _checksum() -> Column[int]:
     """Covers the columns before it (`row_format.py`); NULL in rows of old releases."""
     return Column("checksum", BigInteger)
+
+
+def _table(
+    name: str, row: type[tuple[Any, ...]], *rest: Constraint | Index, keys: int = 1, defaults: Mapping[str, Any] = {}
+) -> Table:
+    """The first `keys` fields of `row` are the primary key."""
+    columns: list[Column[Any]] = []
+    for field, hint in get_type_hints(row).items():
+        kind, is_optional = (get_args(hint)[0], True) if type(None) in get_args(hint) else (hint, False)
+        columns.append(
+            Column(
+                field,
+                _Id if field == "id" else _TYPES.get(kind, LargeBinary),
+                primary_key=len(columns) < keys,
+                autoincrement=False,
+                nullable=is_optional,
+                server_default=defaults.get(field),
+            )
+        )
+    return Table(name, metadata, *columns, _checksum(), *rest)
 
 
 #: One row: who owns the store, and which batch was the last one written (`ownership.py`).
@@ -70,18 +103,8 @@ journal_state = Table(
     _checksum(),
 )
 
-topics = Table(
-    "topics",
-    metadata,
-    Column("id", _Id, primary_key=True, autoincrement=False),
-    Column("kind", Text, nullable=False, server_default="topic"),
-    Column("name", Text, nullable=False),
-    Column("next_offset", BigInteger, nullable=False),
-    #: NULL in rows of old releases.
-    Column("whole_from", BigInteger),
-    _checksum(),
-    UniqueConstraint("kind", "name"),
-)
+#: `whole_from` is NULL in rows of old releases.
+topics = _table("topics", TopicRow, UniqueConstraint("kind", "name"), defaults={"kind": "topic"})
 
 #: In SQLite a rowid table with an index for its primary key: WITHOUT ROWID was 2.8 times slower.
 messages = Table(
@@ -104,95 +127,25 @@ messages = Table(
     Index(None, "expires_at_ns", "topic_id", "offset", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
 )
 
-gaps = Table(
-    "gaps",
-    metadata,
-    Column("topic_id", BigInteger, primary_key=True, autoincrement=False),
-    #: Before `start`, so that the index finds the gaps behind an offset.
-    Column("stop", BigInteger, primary_key=True, autoincrement=False),
-    Column("start", BigInteger, primary_key=True, autoincrement=False),
-    _checksum(),
-)
+#: `stop` comes before `start`, so that the index finds the gaps behind an offset.
+gaps = _table("gaps", Gap, keys=3)
 
-subscriptions = Table(
-    "subscriptions",
-    metadata,
-    Column("id", _Id, primary_key=True, autoincrement=False),
-    Column("owner", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("scope", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("destination", Text, nullable=False),
-    Column("pattern", Text, nullable=False),
-    Column("ack_mode", Text, nullable=False),
-    Column("is_no_local", Boolean, nullable=False),
-    Column("created_at_ns", BigInteger, nullable=False),
-    Column("last_seen_at_ns", BigInteger, nullable=False),
-    Column("is_ordered", Boolean, nullable=False, server_default=false()),
-    Column("delivery", Text, nullable=False, server_default=""),
-    _checksum(),
-    UniqueConstraint("owner", "kind", "scope", "name"),
-)
+_IDENTITY: Final = UniqueConstraint("owner", "kind", "scope", "name")
+subscriptions = _table("subscriptions", SubscriptionRow, _IDENTITY, defaults={"is_ordered": false(), "delivery": ""})
 
-cursors = Table(
-    "cursors",
-    metadata,
-    Column("subscription_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("topic_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("ack_floor", BigInteger, nullable=False),
-    #: As `row_format.pack_ranges` writes it.
-    Column("settled", LargeBinary, nullable=False),
-    Column("sent_up_to", BigInteger, nullable=False),
-    Column("generation", BigInteger, nullable=False, server_default=text("0")),
-    _checksum(),
-    #: For the removal of a topic.
-    Index(None, "topic_id"),
-)
+#: The index is for the removal of a topic, here and in `redeliveries`.
+cursors = _table("cursors", CursorRow, Index(None, "topic_id"), keys=2, defaults={"generation": _ZERO})
 
-redeliveries = Table(
+redeliveries = _table(
     "redeliveries",
-    metadata,
-    Column("subscription_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("topic_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("offset", BigInteger, primary_key=True, autoincrement=False),
-    Column("attempts", BigInteger, nullable=False),
-    Column("due_at_ns", BigInteger, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("first_attempt_at_ns", BigInteger, nullable=False, server_default=text("0")),
-    Column("last_attempt_at_ns", BigInteger, nullable=False, server_default=text("0")),
-    Column("is_final", Boolean, nullable=False, server_default=false()),
-    Column("nacks", BigInteger, nullable=False, server_default=text("0")),
-    _checksum(),
+    RedeliveryRow,
     Index(None, "topic_id"),
+    keys=3,
+    defaults={"first_attempt_at_ns": _ZERO, "last_attempt_at_ns": _ZERO, "is_final": false(), "nacks": _ZERO},
 )
 
-#: Records of the ledger, from the transaction that settles their deliveries until they are in a file of the lake.
-ledger_batches = Table(
-    "ledger_batches",
-    metadata,
-    Column("id", _Id, primary_key=True, autoincrement=False),
-    Column("kind", Text, nullable=False),
-    Column("day", BigInteger, nullable=False),
-    Column("records", BigInteger, nullable=False),
-    Column("made_at_ns", BigInteger, nullable=False),
-    #: Packed by `stompbroker.ledger`.
-    Column("payload", LargeBinary, nullable=False),
-    _checksum(),
-    #: For the export of a day, in order.
-    Index(None, "kind", "day", "id"),
-)
+#: Records of the ledger, from the transaction that settles their deliveries until they are in a file of the lake. The
+#: index is for the export of a day, in order.
+ledger_batches = _table("ledger_batches", LedgerRow, Index(None, "kind", "day", "id"))
 
-ledger_exports = Table(
-    "ledger_exports",
-    metadata,
-    Column("id", _Id, primary_key=True, autoincrement=False),
-    Column("kind", Text, nullable=False),
-    Column("day", BigInteger, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("after_batch", BigInteger, nullable=False),
-    Column("last_batch", BigInteger, nullable=False),
-    Column("records", BigInteger, nullable=False),
-    Column("planned_at_ns", BigInteger, nullable=False),
-    Column("is_written", Boolean, nullable=False),
-    _checksum(),
-)
+ledger_exports = _table("ledger_exports", ExportRow)

@@ -19,11 +19,10 @@ from stompbroker.storage.schema import messages
 from stompbroker.storage.statements import IN_RANGE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import ColumnElement, Connection, Row
-
-    from stompbroker.storage.backend import Backend
 
 #: Most places of a message that are returned: its own, and a dead letter for each subscription it failed for.
 MAX_FOUND: Final = 100
@@ -74,10 +73,10 @@ class Extent(NamedTuple):
 
 @final
 class Surveys:
-    """Questions to one store. They raise StoreFailing."""
+    """Questions to one store, each on a connection from `reading`. They raise StoreFailing."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, reading: Callable[[], AbstractContextManager[Connection]]) -> None:
+        self._reading = reading
 
     def find_messages(self, message_id: str, letter_topics: Sequence[int]) -> list[tuple[int, Offset]]:
         """Topic and offset of each message with this id, as in a frame, and of its dead letters in `letter_topics`;
@@ -90,7 +89,7 @@ class Surveys:
             return []  # an id is one line
         beginning = _NUMBER + written + b"\n"
         has_id = func.substr(messages.c.tail, 1, len(beginning)) == literal(beginning, LargeBinary)
-        with self._backend.reading() as connection:
+        with self._reading() as connection:
             if connection.dialect.name == "postgresql":
                 # Readers otherwise use an index, which here would lead through the whole table in random order.
                 connection.execute(select(func.set_config("enable_seqscan", "on", True)))
@@ -119,7 +118,7 @@ class Surveys:
             .order_by(*place)
             .limit(limit)
         )
-        with self._backend.reading() as connection:
+        with self._reading() as connection:
             return list(map(_expired, connection.execute(wanted)))
 
     def stretches(self, topic_id: int, size: int, stop: int) -> list[Stretch]:
@@ -136,7 +135,7 @@ class Surveys:
             .where(messages.c.topic_id == topic_id, messages.c.offset < stop)
             .group_by(messages.c.offset // size)
         )
-        with self._backend.reading() as connection:
+        with self._reading() as connection:
             return sorted(Stretch(*row) for row in connection.execute(wanted))
 
     def extent(self, topic_id: int, start: int, stop: int) -> Extent:
@@ -145,7 +144,7 @@ class Surveys:
             select(messages.c.published_at_ns).where(*IN_RANGE).order_by(messages.c.offset).limit(1).scalar_subquery()
         )
         wanted = select(func.count(), _TAIL_BYTES, func.min(messages.c.offset), first_published_at_ns).where(*IN_RANGE)
-        with self._backend.reading() as connection:
+        with self._reading() as connection:
             return Extent(*connection.execute(wanted, {"topic_id": topic_id, "start": start, "stop": stop}).one())
 
 

@@ -73,7 +73,7 @@ async def test_a_round_comes_by_itself_when_enough_has_gathered(
 ) -> None:
     async with running_broker(store_in=store_directory) as broker:
         assert broker.parts.ledger is not None
-        broker.parts.ledger.exports.gathering.full_bytes = 1
+        broker.parts.ledger.exports.full_bytes = 1
 
         await settle(broker, b"one")
 

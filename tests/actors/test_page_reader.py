@@ -31,7 +31,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 async def reading(under_test: JournalUnderTest) -> AsyncIterator[None]:
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
-            await nursery.start(
+            nursery.start_soon(
                 page_reader.run, under_test.registry.pages, under_test.store.as_store(), under_test.journal.health
             )
             yield
@@ -79,7 +79,7 @@ async def test_pages_come_in_the_order_they_were_asked_for_and_each_is_read_once
     for offset in (2000, 0, 1000, 0, 2000):
         ask(under_test, topic, offset)
     async with reading(under_test):
-        await until(lambda: pages.oldest_request is None)
+        await until(lambda: not pages.requests)
 
     assert under_test.store.pages_read == 3
 
@@ -89,7 +89,7 @@ async def test_a_page_of_a_topic_that_is_gone_is_given_up(under_test: JournalUnd
     ask(under_test, topic, 0)
     topic.is_removed = True
     async with reading(under_test):
-        await until(lambda: pages.oldest_request is None)
+        await until(lambda: not pages.requests)
     topic.is_removed = False
 
     assert under_test.store.pages_read == 0

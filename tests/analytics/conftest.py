@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker_report.session import spark_session
+from tests.support import quick_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session for small frames: compiled little, in one partition, so that a query takes a tenth of a second.
+    """A session for small frames: compiled little, in one partition.
 
     Each process of a parallel run that takes a test with it has one of its own: that is a Java of 300 MB.
     """
     settings = {
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        **quick_spark.SETTINGS,
+        "spark.driver.extraJavaOptions": quick_spark.JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
     }
     with spark_session("local[2]", memory="512m", settings=settings) as session:
         yield session

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from stompbroker_report.spark_class import environment, program
 from tests.support.patience import HARD_TIMEOUT_S
+from tests.support.quick_spark import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-#: For small frames: every Java compiles little, which is most of what it does in a short life.
-QUICK_JAVA: Final = {"JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+#: For every Java, also those that a worker starts.
+QUICK_JAVA: Final = {"JDK_JAVA_OPTIONS": JAVA_OPTIONS}
 
 LOOK_S: Final = 0.05
 

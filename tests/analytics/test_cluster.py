@@ -20,6 +20,7 @@ from stompbroker_report.spark_class import environment, program
 from tests.analytics.made_records import DATE
 from tests.analytics.sample_run import GENERATED_AT, QUIET, marts
 from tests.analytics.spark_cluster import QUICK_JAVA, running_cluster
+from tests.support import quick_spark
 
 if TYPE_CHECKING:
     from tests.analytics.sample_run import SampleRun
@@ -37,8 +38,7 @@ SETTINGS: Final = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(PACKAGE / 'log4j2.properties').as_uri()}",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
+    **quick_spark.SETTINGS,
 }
 #: By now all figures lie in the workers' memory, and everything else is still to come.
 KILLED_AT: Final = "writing the table topics"

@@ -6,7 +6,7 @@ import pytest
 
 from stompbroker.ledger import Kind
 from stompbroker.ledger import schema as ledger
-from stompbroker.ledger.outcome import Outcome
+from stompbroker.ledger.records import Outcome
 from stompbroker_report import lake_schema
 from stompbroker_report.schemas import LAKE, MARTS
 

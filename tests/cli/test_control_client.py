@@ -189,7 +189,7 @@ async def listening(data: Path) -> AsyncIterator[ScriptedControl]:
     with hold(data) as directory, directory.listen_for_control() as raw:
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(raw))
         async with trio.open_nursery() as nursery:
-            await nursery.start(control_listener.run, listener, cast("Control", control), LogThrottle())
+            nursery.start_soon(control_listener.run, listener, cast("Control", control), LogThrottle())
             yield control
             nursery.cancel_scope.cancel()
 

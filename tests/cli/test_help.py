@@ -55,7 +55,6 @@ def test_help_imports_neither_trio_nor_pydantic() -> None:
     assert not loaded & {
         "trio",
         "pydantic",
-        "pydantic_settings",
         "structlog",
         "rich.table",
         "sqlalchemy",

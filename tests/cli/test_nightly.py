@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stompbroker.cli.report import has_report_of, next_start
+from stompbroker_report.nightly import has_report_of, next_start
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -54,6 +54,6 @@ def test_yesterdays_report_is_caught_up_on_and_a_failure_does_not_end_it(program
 
     assert lines[0].startswith("stompbroker: There is nothing in the lake lake.")
     assert lines[1] == "stompbroker: There is no report tonight (exit code 3).\n"
-    assert lines[2].startswith("The next report is made at ")
+    assert lines[2].startswith("stompbroker: The next report is made at ")
     assert lines[2].endswith(" 00:00 UTC.\n")
     assert process.returncode == 0

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from stompbroker.cli import publication
-from stompbroker.cli.publication import Publication, Summary, publish_all, repeated
+from stompbroker.cli.publication import Publication, repeated
 
 if TYPE_CHECKING:
     from tests.cli.scripted_peer import Peer
@@ -39,7 +39,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_at_a_time")
 async def test_no_more_is_sent_than_may_be_unconfirmed(peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(publish_all, ("127.0.0.1", peer.port), of(b"x", 3))
+        nursery.start_soon(of(b"x", 3).publish, ("127.0.0.1", peer.port))
         await peer.greet()
         for number in range(1, 4):
             assert f"receipt:{number}\n".encode() in await peer.read_frame()
@@ -56,13 +56,10 @@ async def test_a_receipt_that_comes_while_sending_is_not_waited_for_again(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publication, "BATCH_BYTES", 2 * LARGE_BYTES)  # the batch leaves because there is no room
-    summaries: list[Summary] = []
-
-    async def publish() -> None:
-        summaries.append(await publish_all(("127.0.0.1", peer.port), of(b"x" * LARGE_BYTES, 2)))
+    two = of(b"x" * LARGE_BYTES, 2)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(publish)
+        nursery.start_soon(two.publish, ("127.0.0.1", peer.port))
         await peer.greet()
         await trio.testing.wait_all_tasks_blocked()  # in the middle of sending the first
         await peer.say(b"RECEIPT\nreceipt-id:1\n\n\0")
@@ -74,4 +71,4 @@ async def test_a_receipt_that_comes_while_sending_is_not_waited_for_again(
         await peer.read_frame()
         await peer.say(b"RECEIPT\nreceipt-id:disconnect\n\n\0")
 
-    assert [(summary.published, summary.receipts) for summary in summaries] == [(2, 2)]
+    assert (two.as_json()["published"], two.as_json()["receipts"]) == (2, 2)

@@ -1,12 +1,14 @@
-"""`stompbroker report`: what it is asked, what it says when there is no report, and a whole run with Spark."""
+"""`stompbroker report`: what it is asked, and what it says when there is no report.
+
+A whole run with Spark is in `tests/end_to_end/test_ledger.py`.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,20 +25,6 @@ if TYPE_CHECKING:
 
 
 DATE = date(2026, 11, 15)
-
-
-def run_with_spark(program: Program, *arguments: str) -> subprocess.CompletedProcess[str]:
-    script = "from stompbroker.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", script, "report", *arguments, "--master", "local[2]", "--memory", "800m"],
-        cwd=program.directory,
-        # For a few thousand records it is not worth it that Java optimises.
-        env={**program.environment, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
-        capture_output=True,
-        text=True,
-        timeout=SPARK_TIMEOUT_S,
-        check=False,
-    )
 
 
 def test_the_help_has_examples_and_says_the_exit_codes(program: Program) -> None:
@@ -149,38 +137,6 @@ def test_the_lake_of_the_settings_is_taken(program: Program) -> None:
     assert "There is nothing in the lake /nowhere/at/all." in done.stderr
 
 
-# With Spark
-
-
-def test_several_dates_are_a_page_each_and_a_list(program: Program) -> None:
-    lake = program.directory / "lake"
-    generate_lake(lake, last_date=DATE, days=3, deliveries=6_000)
-    # The last of them is not yet complete.
-    until = datetime.combine(DATE, datetime.min.time(), UTC) + timedelta(hours=17)
-    (lake / "_complete_until.json").write_text(json.dumps({"complete_until": until.isoformat()}))
-
-    done = run_with_spark(program, "--lake", "lake", "--out", "out", "--from", "2026-11-14", "--to", "2026-11-15")
-
-    assert done.returncode == 0, done.stderr
-    out = program.directory / "out"
-    assert [line for line in done.stdout.splitlines() if line.endswith(".html")] == [
-        "  out/reports/dt=2026-11-14/report.html",
-        "  out/reports/dt=2026-11-15/report.html",
-        "All of them: out/reports/index.html",
-    ]
-    notes = done.stderr.splitlines()
-    assert notes[0] == "… starting Spark"
-    assert "2026-11-15 is not complete: the lake has everything up to 2026-11-15 17:00:00 UTC." in notes[-1]
-    content = json.loads((out / "reports/dt=2026-11-15/report.json").read_text())
-    assert f"2026-11-15: {content['day']['deliveries']:,} deliveries, " in done.stdout
-    page = (out / "reports/dt=2026-11-15/report.html").read_text()
-    assert f">{content['day']['deliveries']:,}<" in page
-    assert "This date is not complete: only what was settled before 2026-11-15 17:00:00" in page
-    assert "This date is complete" in (out / "reports/dt=2026-11-14/report.html").read_text()
-    assert (out / "reports/index.html").read_text().count("report.html") == 2
-    assert {entry.name for entry in (out / "marts/topics").iterdir()} >= {"dt=2026-11-14", "dt=2026-11-15"}
-
-
 def damaged(lake: Path) -> Path:
     (file, *_) = sorted((lake / "deliveries" / f"dt={DATE}").glob("*.parquet"))
     os.truncate(file, file.stat().st_size // 2)
@@ -198,7 +154,7 @@ def test_a_torn_or_foreign_file_is_named_in_a_sentence(program: Program, spoil: 
     generate_lake(program.directory / "lake", last_date=DATE, days=1, deliveries=500)
     file = spoil(program.directory / "lake")
 
-    done = run_with_spark(program, "--lake", "lake", "--date", str(DATE))
+    done = program.run("report", "--lake", "lake", "--date", str(DATE))
 
     assert (done.returncode, done.stdout) == (5, "")
     assert "Traceback" not in done.stderr
@@ -208,7 +164,7 @@ def test_a_torn_or_foreign_file_is_named_in_a_sentence(program: Program, spoil: 
 def test_a_date_that_the_lake_does_not_have_is_a_sentence(program: Program) -> None:
     generate_lake(program.directory / "lake", last_date=DATE, days=1, deliveries=500)
 
-    done = run_with_spark(program, "--lake", "lake", "--date", "2026-11-01")
+    done = program.run("report", "--lake", "lake", "--date", "2026-11-01")
 
     assert (done.returncode, done.stdout) == (4, "")
     assert "has nothing for 2026-11-01" in done.stderr.splitlines()[-1]

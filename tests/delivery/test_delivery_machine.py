@@ -26,10 +26,10 @@ from stompbroker.delivery import (
     TopicPolicies,
     TopicPolicy,
     Waiting,
+    answering,
     appending,
     parse_pattern,
     parse_topic_name,
-    redelivery,
     sending,
 )
 from stompbroker.memory_budget import MemoryBudget
@@ -212,7 +212,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         """Everything set aside becomes due."""
         self.now_ns += 10
         for reading, offset in self.registry.redeliveries.take_due(self.now_ns, 10_000):
-            redelivery.become_due(Waiting(reading, offset))
+            answering.become_due(Waiting(reading, offset))
         for model in self.models:
             model.fates.update(dict.fromkeys(model.with_fate(Fate.WAITING), Fate.FREE))
 

@@ -27,13 +27,13 @@ from stompbroker.delivery import (
     Subscription,
     TopicPolicies,
     TopicPolicy,
+    answering,
     appending,
     parse_pattern,
     parse_topic_name,
-    redelivery,
     sending,
 )
-from stompbroker.delivery.owners import Owners
+from stompbroker.delivery.reading_notes import Owners
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.memory_budget import MemoryBudget
 from tests.support.answers import acknowledge, refuse
@@ -88,7 +88,7 @@ class Scene:
     def become_due(self) -> None:
         self.now_ns += 3600 * 1_000_000_000
         for entry in self.registry.redeliveries.take_due(self.now_ns, 1000):
-            redelivery.become_due(entry)
+            answering.become_due(entry)
         self.deliver()
 
     def leave(self, consumer: Consumer) -> None:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from soak.ledger_run import SETTINGS, LedgerOutcome, run_ledger
 from stompbroker.cli.control_client import connect
+from stompbroker_report.generate import generate_lake
 from tests.end_to_end.raw_client import RawClient, frame, send_frame
+from tests.support import quick_spark
 from tests.support.broker_process import running_broker
-from tests.support.prepared_process import clean_environment
+from tests.support.patience import SPARK_TIMEOUT_S
+from tests.support.prepared_process import PYTHON, clean_environment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from stompbroker.stomp import Frame
@@ -71,6 +74,8 @@ def ask(broker: BrokerProcess, method: str, **arguments: Any) -> Any:
 def test_a_report_says_exactly_what_happened(tmp_path: Path) -> None:
     expected: Counter[tuple[str, str]] = Counter()
     began_on = datetime.now(UTC).date()
+    day_before = began_on - timedelta(days=1)
+    generate_lake(tmp_path / "data" / "lake", last_date=day_before, days=1, deliveries=2_000)
     with running_broker(tmp_path, redelivery_first_delay_ms=0) as broker:
         for client_id in ("billing", "leaver"):
             subscriber(broker, client_id).close()
@@ -107,32 +112,71 @@ def test_a_report_says_exactly_what_happened(tmp_path: Path) -> None:
         expected["leaver/orders", "expired"] = 3
         expected["leaver/orders", "unsubscribed"] = PUBLISHED - 5
 
-        reported, figures = report(tmp_path, broker, began_on)
+        done = report(tmp_path, broker, day_before)
 
-    durable = {key: count for key, count in reported.items() if not key[0].startswith("connection")}
-    assert durable == {key: count for key, count in expected.items() if count}
-    billing_figures = figures["billing/orders"]
-    assert (billing_figures["nacks"], billing_figures["redelivered"]) == (4 + 6, 6)
-
-
-def report(tmp_path: Path, broker: BrokerProcess, began_on: Any) -> tuple[Counter[tuple[str, str]], dict[str, Any]]:
-    """Deliveries by subscription and outcome, and all figures by subscription, as the command reports them."""
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "stompbroker", "report", "--data", str(broker.data), "--out", str(out)]
-    command += ["--from", str(began_on), "--to", str(datetime.now(UTC).date()), "--master", "local[2]"]
-    # For a few hundred records it is not worth it that Java optimises.
-    environment = clean_environment() | {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
+    reports = {date.fromisoformat(file.parent.name[3:]): file for file in tmp_path.glob("out/reports/dt=*/report.json")}
+    contents = {day: json.loads(file.read_text()) for day, file in sorted(reports.items())}
+    of_broker = [content for day, content in contents.items() if day >= began_on]
+    assert outcomes_in(of_broker) == expected
+    billing_rows = [
+        row["figures"]
+        for content in of_broker
+        for row in content["subscriptions"]["rows"]
+        if row["subscription"] == "billing/orders"
+    ]
+    assert sum(figures["nacks"] for figures in billing_rows) == 4 + 6
+    assert sum(figures["redelivered"] for figures in billing_rows) == 6
+    check_pages(tmp_path / "out", done, contents)
+
+
+def check_pages(out: Path, done: subprocess.CompletedProcess[str], contents: dict[date, Any]) -> None:
+    """Each date has a page, and all of them a list; the last date is not yet complete."""
+    *complete, last = contents
+    assert len(contents) > 1
+    assert [line for line in done.stdout.splitlines() if line.endswith(".html")] == [
+        *(f"  out/reports/dt={day}/report.html" for day in contents),
+        "All of them: out/reports/index.html",
+    ]
+    notes = done.stderr.splitlines()
+    assert notes[0] == "… starting Spark"
+    assert f"{last} is not complete: the lake has everything up to {last} " in notes[-1]
+    deliveries = f"{contents[last]['day']['deliveries']:,}"
+    assert f"{last}: {deliveries} deliveries, " in done.stdout
+    page = (out / f"reports/dt={last}/report.html").read_text()
+    assert f">{deliveries}<" in page
+    assert f"This date is not complete: only what was settled before {last} " in page
+    for day in complete:
+        assert "This date is complete" in (out / f"reports/dt={day}/report.html").read_text()
+    assert (out / "reports/index.html").read_text().count("report.html") == len(contents)
+    assert {entry.name for entry in (out / "marts/topics").iterdir()} >= {f"dt={day}" for day in contents}
+
+
+def report(tmp_path: Path, broker: BrokerProcess, first: date) -> subprocess.CompletedProcess[str]:
+    """Run the command for all dates since `first`."""
+    command = [*PYTHON, "-m", "stompbroker", "report", "--data", str(broker.data), "--out", "out"]
+    command += ["--from", str(first), "--to", str(datetime.now(UTC).date()), "--master", "local[2]", "--memory", "800m"]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        # Wide, so that no line is wrapped.
+        env=clean_environment() | quick_spark.ENVIRONMENT | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
+        timeout=SPARK_TIMEOUT_S,
+        check=False,
+    )
+
+
+def outcomes_in(contents: Iterable[dict[str, Any]]) -> Counter[tuple[str, str]]:
+    """Deliveries by subscription and outcome, without transient subscriptions."""
     counts: Counter[tuple[str, str]] = Counter()
-    figures: dict[str, Any] = {}
-    for file in (out / "reports").glob("dt=*/report.json"):
-        for row in json.loads(file.read_text())["subscriptions"]["rows"]:
-            figures[row["subscription"]] = row["figures"]
-            for outcome, count in row["figures"]["outcomes"].items():
-                if count:
+    for content in contents:
+        for row in content["subscriptions"]["rows"]:
+            if not row["subscription"].startswith("connection"):
+                for outcome, count in row["figures"]["outcomes"].items():
                     counts[row["subscription"], outcome] += count
-    return counts, figures
+    return +counts
 
 
 def test_each_settled_delivery_is_in_lake_and_outbox_once_whenever_the_broker_is_killed(tmp_path: Path) -> None:

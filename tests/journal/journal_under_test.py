@@ -32,7 +32,7 @@ from stompbroker.delivery import (
     parse_topic_name,
     sending,
 )
-from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.journal import StoreJournal, restore
 from stompbroker.journal.store_writer import StoreWriter
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.sessions import Dispatch, FlushQueue
@@ -86,7 +86,7 @@ class JournalUnderTest:
             self.registry,
             self.clock,
             self.budget,
-            Numbers(ownership.start_number),
+            ownership.start_number,
             engine="sqlite",
             last_batch_number=ownership.batch,
             min_free_bytes=min_free_bytes,
@@ -213,7 +213,7 @@ async def running_journal(data: Path, *, min_free_bytes: int = 0) -> AsyncIterat
     under_test = JournalUnderTest(data, min_free_bytes=min_free_bytes)
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(
+            nursery.start_soon(
                 journal_actor.run,
                 under_test.journal,
                 StoreWriter(under_test.store.as_store()),

@@ -52,14 +52,13 @@ from stompbroker.delivery import (
     appending,
     parse_pattern,
     parse_topic_name,
-    redelivery,
     sending,
     withdrawing,
 )
 from stompbroker.ids import Offset
-from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.journal import StoreJournal, restore
 from stompbroker.ledger.exports import Exports
-from stompbroker.ledger.outcome import Outcome
+from stompbroker.ledger.records import Outcome
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message import Message, MessageIds, Origin
 from stompbroker.stomp import FrameReader, Limits, Version, message_tail
@@ -226,7 +225,7 @@ class ModelledBroker:
             self.registry,
             cast("Clock", self.clock),
             self.budget,
-            Numbers(self.starts),
+            self.starts,
             engine="sqlite",
             last_batch_number=self.last_batch,
             exports=Exports(
@@ -331,7 +330,7 @@ class ModelledBroker:
         if culprits:
             self.journal.refuse(formed, set(culprits), "the test says so")
             self._forget_refused(culprits)
-        found = (formed_from if formed.has_changes else self.stored).copy()
+        found = (self.stored if self.journal._has_left_out else formed_from).copy()
         self._look_at_moved_since(formed, found)
         self._complete(*self._write_batch(formed, found))
 
@@ -420,7 +419,7 @@ class ModelledBroker:
                 firsts[topic] = ends.setdefault(topic, topic.log.end_offset)
                 ends[topic] += len(appended.messages)
             effects.append((unit, firsts))
-        self.stored = found or (self.world if formed.has_changes else self.stored).copy()
+        self.stored = found or (self.stored if self.journal._has_left_out else self.world).copy()
         for unit, firsts in effects:
             self._take_effect(self.stored, unit, firsts)
         assert self._stored_letters() == self.stored.letters
@@ -483,7 +482,7 @@ class ModelledBroker:
     def send(self, *, is_written: bool = True) -> None:
         """Whatever can be is stored, sent, and handed to the kernel."""
         self.commit()
-        while self.registry.pages.oldest_request is not None:
+        while self.registry.pages.requests:
             self.read_page()
             self.put_page()
         self.distribute(12)
@@ -566,7 +565,7 @@ class ModelledBroker:
 
     def read_page(self) -> None:
         """In the reader's thread: what comes of it may have changed by then."""
-        request = self.registry.pages.oldest_request
+        request = next(iter(self.registry.pages.requests), None)
         if request is None or self.pages_in_hand:
             return
         if request.topic.is_removed:
@@ -740,7 +739,7 @@ class ModelledBroker:
             if entry.reading.is_used_up(entry.offset):
                 used_up.append(entry)
             else:
-                redelivery.become_due(entry)
+                answering.become_due(entry)
         self.dead_letters.give_up(used_up)
         self._look_at_given_up(to_bury)
 

@@ -36,13 +36,13 @@ from stompbroker.delivery import (
     TopicPolicies,
     TopicPolicy,
     Waiting,
+    answering,
     appending,
     parse_pattern,
     parse_topic_name,
-    redelivery,
     sending,
 )
-from stompbroker.journal import Numbers, StoreJournal, restore
+from stompbroker.journal import StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.storage import open_store
@@ -156,7 +156,7 @@ class DurableMachine(RuleBasedStateMachine):
             self.registry,
             cast("Clock", self.clock),
             self.budget,
-            Numbers(ownership.start_number),
+            ownership.start_number,
             engine="sqlite",
             last_batch_number=ownership.batch,
         )
@@ -232,7 +232,7 @@ class DurableMachine(RuleBasedStateMachine):
 
     @rule()
     def read_pages(self) -> None:
-        while (request := self.registry.pages.oldest_request) is not None:
+        while (request := next(iter(self.registry.pages.requests), None)) is not None:
             topic_id = request.topic.store_id
             assert topic_id is not None
             page = self.store.read_page(topic_id, request.start, request.stop, max_rows=5)
@@ -325,7 +325,7 @@ class DurableMachine(RuleBasedStateMachine):
     def let_time_pass(self) -> None:
         self.clock.ns += 10
         for reading, offset in self.registry.redeliveries.take_due(self.clock.ns, 10_000):
-            redelivery.become_due(Waiting(reading, offset))
+            answering.become_due(Waiting(reading, offset))
 
     @rule(which=st.integers(0, 3), leaving=st.sampled_from([Leaving.TAKEN_AWAY, Leaving.UNSUBSCRIBED]))
     def leave(self, which: int, leaving: Leaving) -> None:

@@ -204,9 +204,7 @@ async def test_a_store_that_hangs_does_not_keep_the_journal_from_ending(data: Pa
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as nursery:
             writer = StoreWriter(under_test.store.as_store())
-            await nursery.start(
-                journal_actor.run, under_test.journal, writer, under_test.dispatch, under_test.stretches
-            )
+            nursery.start_soon(journal_actor.run, under_test.journal, writer, under_test.dispatch, under_test.stretches)
             await under_test.durable("a")
             under_test.store.hold()
             under_test.publish("stuck", under_test.topic("a"), make_messages(1))

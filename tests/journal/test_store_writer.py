@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.journal import store_writer
 from stompbroker.journal.store_writer import FEW, StoreWriter
-from stompbroker.storage import Encoded, StoreFailing, StoreRefused, encode, open_store
+from stompbroker.storage import StoreFailing, StoreRefused, open_store, question
 from stompbroker.storage.sqlite import writing_process
 from tests.journal.journal_under_test import query
 from tests.storage.place import publication, topic
@@ -108,16 +108,17 @@ async def test_many_messages_are_encoded_outside_of_the_event_loop(
 ) -> None:
     threads: list[threading.Thread] = []
 
-    def watched(batch: Batch) -> Encoded:
+    def watched(method: str, batch: Batch | None = None, **rest: Any) -> list[bytes]:
         threads.append(threading.current_thread())
-        return encode(batch)
+        return question(method, batch, **rest)
 
-    monkeypatch.setattr(store_writer, "encode", watched)
     async with writing(store_directory) as written:
         await written.writer.adopt(written.process)
+        monkeypatch.setattr(store_writer, "question", watched)
 
         await written.commit(publication(1, make_messages(FEW)))
         await written.commit(publication(2, make_messages(FEW + 1), first_offset=FEW))
+        monkeypatch.undo()
 
     assert [thread is threading.main_thread() for thread in threads] == [True, False]
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from sqlalchemy import NullPool, event
 
-from stompbroker.storage import StoreFailing
+from stompbroker.storage import Store, StoreFailing
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterator
 
-    from stompbroker.storage import Batch, Store
+    from stompbroker.storage import Batch
 
 
 def _nothing() -> None:
@@ -69,6 +69,9 @@ class WatchedStore:
             self.lost_answers -= 1
             raise StoreFailing("the answer was lost")
 
+    def write(self, batch: Batch, *, measures: bool) -> tuple[int | None, bool, int | None]:
+        return Store.write(self.as_store(), batch, measures=measures)
+
     def would_accept(self, batch: Batch) -> bool:
         self.asked.append(batch)
         self.before_asking()
@@ -92,7 +95,7 @@ class WatchedStore:
 
     def dispose_readers(self) -> None:
         """Have the next reader make a new connection."""
-        self._store._backend.readers.dispose()
+        self._store._readers.dispose()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

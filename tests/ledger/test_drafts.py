@@ -10,10 +10,9 @@ import pytest
 
 from stompbroker.ledger import Kind, payload
 from stompbroker.ledger.drafts import draft
-from stompbroker.ledger.outcome import Outcome
 from stompbroker.ledger.payload import BrokenPayload, pack, pack_draft, unpack
+from stompbroker.ledger.records import Account, Outcome, Party, Settled
 from stompbroker.ledger.schema import DELIVERIES
-from stompbroker.ledger.settled import Account, Party, Settled
 from tests.ledger.records import deliveries, unpack_one
 from tests.support.messages import make_message, make_messages
 

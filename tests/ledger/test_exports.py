@@ -20,11 +20,8 @@ def test_nothing_gathered_plans_nothing(on_store: LedgerOnStore) -> None:
 
     assert not on_store.exports.has_changes
     assert on_store.exports.ready == []
-    assert (
-        on_store.exports.gathering.oldest_ns,
-        on_store.exports.gathering.first_day,
-        on_store.exports.gathering.is_full,
-    ) == (None, None, False)
+    assert on_store.exports.oldest is None
+    assert not on_store.exports.is_full
 
 
 def test_everything_of_a_day_goes_into_one_file(on_store: LedgerOnStore) -> None:
@@ -47,7 +44,8 @@ def test_each_kind_and_each_day_has_a_file_of_its_own(on_store: LedgerOnStore) -
     on_store.exports.add(Kind.BACKLOG, DAY, 4, 1, Payload(lambda: backlog_records(4)))
     assert on_store.exports.has_changes
     on_store.write()
-    assert on_store.exports.gathering.first_day == DAY - 1
+    assert on_store.exports.oldest is not None
+    assert on_store.exports.oldest[1] == DAY - 1
 
     on_store.exports.plan(1)
     on_store.write()
@@ -72,7 +70,7 @@ def test_what_comes_after_the_plan_is_for_the_next(on_store: LedgerOnStore) -> N
 def test_much_goes_into_several_files(on_store: LedgerOnStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PORTION_BYTES", 1)
     on_store.settle(*[2000] * 5)
-    assert on_store.exports.gathering.is_full
+    assert on_store.exports.is_full
 
     files = on_store.export()
     on_store.finish()
@@ -85,7 +83,7 @@ def test_much_goes_into_several_files(on_store: LedgerOnStore, monkeypatch: pyte
 
 def test_that_enough_has_gathered_wakes_once(on_store: LedgerOnStore, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[bool] = []
-    filled = on_store.exports.gathering.filled
+    filled = on_store.exports.filled
     monkeypatch.setattr(type(filled), "wake", lambda signal: woken.append(signal is filled))
 
     on_store.settle(*[2000] * 5)
@@ -161,11 +159,12 @@ def test_how_old_the_oldest_is(on_store: LedgerOnStore) -> None:
     on_store.write(deliveries([1]), made_at_ns=20)
     on_store.write(deliveries([2]), made_at_ns=10)
     on_store.write(deliveries([3]), day=DAY + 1, made_at_ns=15)
-    assert on_store.exports.gathering.oldest_ns == 10
+    assert on_store.exports.oldest is not None
+    assert on_store.exports.oldest[0] == 10
 
     on_store.restart()
 
-    assert (on_store.exports.gathering.oldest_ns, on_store.exports.gathering.first_day) == (10, DAY)
+    assert on_store.exports.oldest == (10, DAY)
 
 
 def test_what_a_batch_has_is_no_reason_for_another_one(on_store: LedgerOnStore) -> None:

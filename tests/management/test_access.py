@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from stompbroker import broker as broker_module
 from stompbroker.config import Settings, effective
 from stompbroker.control import METHODS
-from stompbroker.control.request import Method
 from stompbroker.errors import OperatorError
 from stompbroker.management import Access
 from stompbroker.management.access import is_loopback
@@ -289,7 +288,9 @@ async def test_a_mistake_of_ours_is_one_answer_and_one_line(
         raise RuntimeError("a bug")
 
     application = make_application(broker.parts.control, Access("127.0.0.1", None))
-    monkeypatch.setattr("stompbroker.control.control.METHODS", {**METHODS, "overview": Method(fail)})
+    monkeypatch.setattr(
+        "stompbroker.control.control.METHODS", {**METHODS, "overview": METHODS["overview"]._replace(function=fail)}
+    )
     transport = httpx.ASGITransport(application)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         failed = await client.get(OVERVIEW)

@@ -100,14 +100,19 @@ async def test_an_overview_comes_every_second_with_what_has_happened_since() -> 
             assert name == "overview"
             hold_against_model("GET", "/overview", first)
             assert first["totals"]["published"] == 0
-            await client.publish(*[b"x"] * 10)
-            await client.sync()
-            seen: list[Any] = []
-            while not seen or seen[-1]["totals"]["published"] < 10:
-                seen.append((await stream.next())[1])
-                assert len(seen) <= 4, "a sample is taken every second while somebody watches"
+            latest, events_seen = first, 0
+            # The rate is that of the latest sample. On a busy machine an event may come with newer counts than that, or
+            # after the next sample, so something is published before each event.
+            while not latest["rates"].get("published"):
+                await client.publish(*[b"x"] * 10)
+                await client.sync()
+                name, latest = await stream.next()
+                assert name == "overview"
+                events_seen += 1
+                assert events_seen <= 6, "a sample is taken every second while somebody watches"
+            assert 10 <= latest["totals"]["published"] <= 10 * events_seen
             # Ten within a second; on a busy machine one sample comes late, and the next soon behind it.
-            assert 0 < seen[-1]["rates"]["published"] <= 100
+            assert latest["rates"]["published"] <= 200
 
 
 async def test_a_page_comes_with_it() -> None:

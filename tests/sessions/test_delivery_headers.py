@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stompbroker.config import Settings
 from stompbroker.delivery import DeliveryPolicy, DeliveryWishes, Refusal, WhenUsedUp
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.delivery_headers import read_ordering, read_refusal, read_wishes
+from stompbroker.sessions.headers import read_ordering, read_refusal, read_wishes
 
 DAY_MS = 86_400_000
 MS_NS = 1_000_000

@@ -220,7 +220,7 @@ async def test_a_redelivery_becomes_due_when_its_message_expires(
     delay_ms: int, broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
     """It comes, or it is counted as expired, and what follows flows on. Guard: what is due is asked whether it still
-    waits (`Timetable.take_due`, `redelivery.become_due`)."""
+    waits (`Timetable.take_due`, `answering.become_due`)."""
     subscriber = await broker.subscriber(ack="client-individual", prefetch_count="1")
     subscription = subscription_of(broker, subscriber)
     publisher = await broker.client()
@@ -288,14 +288,14 @@ async def test_an_absent_subscriber_is_deleted_for_being_idle_when_its_redeliver
 
         for table in ("subscriptions", "cursors", "redeliveries", "messages"):
             assert broker.count(table) == 0, table
-        assert len(broker.registry.redeliveries) == 0
+        assert broker.registry.redeliveries.count == 0
 
 
 async def test_an_ack_comes_when_the_redelivery_of_its_message_becomes_due(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
     """Settled whichever is first: it may come once more, and then not again. Guard: what is due is asked whether it
-    still waits (`Timetable.take_due`, `redelivery.become_due`)."""
+    still waits (`Timetable.take_due`, `answering.become_due`)."""
     for early_s in (-0.001, 0.0, 0.001):
         subscriber = await broker.subscriber(ack="client-individual")
         subscription = subscription_of(broker, subscriber)

@@ -27,7 +27,8 @@ from stompbroker.delivery import (
     sending,
 )
 from stompbroker.memory_budget import MemoryBudget
-from stompbroker.sessions import Dispatch, FlushQueue, Outbox, dispatch
+from stompbroker.sessions import Dispatch, FlushQueue, Outbox
+from stompbroker.sessions import outbox as turns
 from stompbroker.sessions.outbox import MAX_OUTBOX_BYTES
 from stompbroker.signals import Signal
 from tests.support.messages import make_message
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn ends when all is done, however busy the machine is; for who does not say otherwise."""
-    monkeypatch.setattr(dispatch, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(turns, "perf_counter", lambda: 0.0)
 
 
 @final
@@ -147,8 +148,8 @@ async def test_a_turn_ends_with_its_time_and_leaves_the_rest_to_the_distributor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Each look at the time finds it a third of a turn later; the first is the beginning.
-    looks = (number * dispatch.TURN_S / 3 for number in itertools.count())
-    monkeypatch.setattr(dispatch, "perf_counter", looks.__next__)
+    looks = (number * turns.TURN_S / 3 for number in itertools.count())
+    monkeypatch.setattr(turns, "perf_counter", looks.__next__)
     scene, kernels = Scene(), [SmallKernel() for _ in range(10)]
     for kernel in kernels:
         scene.subscribe(kernel)
@@ -164,7 +165,7 @@ async def test_a_turn_ends_with_its_time_and_leaves_the_rest_to_the_distributor(
 
 
 async def test_what_being_sent_settles_makes_room_for_more_in_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(turns, "perf_counter", lambda: 0.0)
     scene, kernel = Scene(), SmallKernel()
     consumer = scene.subscribe(kernel)
     count = 5 * MAX_OUTBOX_BYTES // 10_000

@@ -278,7 +278,7 @@ async def test_transactions_begun_and_aborted_leave_nothing_behind(
     for _ in range(500):
         await client.sync()
 
-    assert len(broker.parts.session_timers) < 100
+    assert len(broker.parts.session_timers._heap) < 100
 
 
 async def test_a_session_that_has_ended_has_no_timer(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
@@ -300,7 +300,7 @@ async def test_refused_and_then_settled_messages_leave_no_redeliveries_behind(au
                 await client.send("ACK", id=message.headers["ack"])
             await client.sync()
 
-        assert len(broker.registry.redeliveries) < 3000
+        assert broker.registry.redeliveries.count < 3000
 
 
 async def test_there_are_not_more_topics_than_allowed(autojump_clock: MockClock) -> None:

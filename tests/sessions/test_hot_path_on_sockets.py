@@ -17,7 +17,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.actors import journal
-from stompbroker.sessions import dispatch
+from stompbroker.sessions import outbox as turns
 from stompbroker.stomp import Version
 from stompbroker.transport import TcpTransport
 from tests.journal.watched_store import statements_written
@@ -45,7 +45,7 @@ CONNECTION: Final = "serve_connection"
 @pytest.fixture(autouse=True)
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns and slices end when all is done: what a busy machine leaves for later is not what is counted here."""
-    monkeypatch.setattr(dispatch, "TURN_S", HARD_TIMEOUT_S)
+    monkeypatch.setattr(turns, "TURN_S", HARD_TIMEOUT_S)
     monkeypatch.setattr(journal, "SLICE_S", HARD_TIMEOUT_S)
 
 

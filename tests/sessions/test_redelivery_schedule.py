@@ -23,7 +23,7 @@ from stompbroker.delivery import (
     WhenUsedUp,
     parse_pattern,
 )
-from stompbroker.delivery.failure import Failing, Failure
+from stompbroker.delivery.policy import Failing, Failure
 from tests.support.broker_under_test import running_broker
 from tests.support.redelivery import (
     MS,

@@ -78,7 +78,7 @@ class World:
                 await wait_all_tasks_blocked()
         await self.broker.settle()
         with trio.fail_after(HARD_TIMEOUT_S):
-            while self.broker.registry.redeliveries:
+            while self.broker.registry.redeliveries.count:
                 await wait_all_tasks_blocked()
             # A topic can go when the store has deleted its messages, which it does when there is nothing else to do.
             while any(name.startswith("once") for name in self.broker.registry.topics):
@@ -404,7 +404,7 @@ async def test_deadlines_that_are_still_to_come_keep_no_session(store_directory:
                 await leave_unanswered(world)
             await world.settle()
 
-            assert len(world.broker.registry.deadlines) == LIVES
+            assert world.broker.registry.deadlines.count == LIVES
             assert "stompbroker.sessions.session.Session" not in grown(before)
 
 

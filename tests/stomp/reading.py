@@ -61,7 +61,7 @@ def reader(version: Version | None = None, limits: Limits = DEFAULT_LIMITS) -> F
 
 
 def connection(limits: Limits = DEFAULT_LIMITS) -> Connection:
-    return Connection(limits, heart_beat_send_ms=100, heart_beat_want_ms=1000)
+    return Connection(limits, 100, 1000)
 
 
 def outcome(receiver: FrameReader | Connection, chunks: Iterable[bytes]) -> Outcome:

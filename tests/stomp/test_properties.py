@@ -23,8 +23,8 @@ from stompbroker.stomp import (
     render_receipts,
 )
 from stompbroker.stomp.connection import negotiate, parse_heart_beat
+from stompbroker.stomp.frame import choose_version, escape, unescape
 from stompbroker.stomp.heads import HeadMemo
-from stompbroker.stomp.versions import choose_version, escape, unescape
 from tests.stomp.reading import Outcome, Seen, connection, flattened, outcome, read_stream, reader
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from stompbroker.storage import (
     RedeliveryRow,
     SubscriptionRow,
     TopicRow,
-    encode,
 )
-from stompbroker.storage.sqlite.batch_wire import decode
+from stompbroker.storage.sqlite.batch_wire import decode, encode
 from tests.storage.place import cursor, expiring, export, ledger, publication, redelivery, subscription, topic
 from tests.support.messages import make_message, make_messages
 

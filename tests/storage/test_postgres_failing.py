@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import Batch, StoreFailing, StoreTaken, migrate
-from stompbroker.storage.postgres import PostgresBackend
+from stompbroker.storage.postgres import PostgresStore
 from tests.storage.cutting_proxy import AtCommit, CuttingProxy, cutting_proxy
 from tests.storage.place import Place, publication
 from tests.support.messages import make_messages
@@ -112,8 +112,8 @@ def test_a_lost_lock_is_taken_again_when_the_store_recovers(store: Store, postgr
 
 def test_a_lock_that_our_own_lost_session_still_holds_is_waited_for(store: Store, postgres_place: Place) -> None:
     terminate(postgres_place, LOCK_SESSIONS)
-    ghost = PostgresBackend(make_url(postgres_place.database))
-    assert ghost.lock() is None
+    ghost = PostgresStore(make_url(postgres_place.database))
+    assert ghost._lock() is None
 
     with pytest.raises(StoreFailing, match="is held by database session"):
         store.recover()
@@ -285,11 +285,11 @@ def test_pages_of_a_table_that_was_never_analysed_are_read_by_the_index(store: S
     plans: list[str] = []
 
     def explain(connection: Connection) -> None:
-        text = store._backend.page_statement  # type: ignore[attr-defined]
+        text = store._page_statement  # type: ignore[attr-defined]
         rows = connection.exec_driver_sql(f"EXPLAIN {text}", (1, 0, 10**9, 1000, 10**6))
         plans.extend(row[0].strip() for row in rows)
 
-    with store._backend.reading() as connection:
+    with store.reading() as connection:
         explain(connection)
 
     assert any(line.startswith("->  Index Scan using pk_messages") for line in plans), plans

@@ -122,7 +122,7 @@ def test_looking_at_everything_changes_nothing_for_whoever_reads_next(store: Sto
     store.surveys.find_messages("1", [])
 
     if not place.is_sqlite:
-        with store._backend.reading() as connection:
+        with store.reading() as connection:
             assert connection.exec_driver_sql("SHOW enable_seqscan").scalar() == "off"
 
 
@@ -226,7 +226,7 @@ def plan_of(store: Store, place: Place, ask: Callable[[], object]) -> list[str]:
         event.remove(Engine, "before_cursor_execute", note)
     (question,) = asked
     explain = "EXPLAIN QUERY PLAN" if place.is_sqlite else "EXPLAIN (COSTS OFF)"
-    with store._backend.reading() as connection:
+    with store.reading() as connection:
         rows = connection.exec_driver_sql(f"{explain} {question[0]}", question[1]).all()  # type: ignore[arg-type]
     return [row[-1] for row in rows]
 

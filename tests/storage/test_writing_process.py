@@ -14,16 +14,13 @@ import pytest
 from stompbroker.errors import OperatorError
 from stompbroker.storage import (
     HEAD,
-    Question,
     StoreFailing,
     StoreRefused,
     StoreTaken,
     answered,
-    encode,
     forked_writing_process,
     question,
 )
-from stompbroker.storage.sqlite import writing_process
 from stompbroker.storage.sqlite.writing_process import serve
 from stompbroker.storage.store import Store
 from tests.storage.place import publication, topic
@@ -49,18 +46,17 @@ class Asker:
         for each in (writes, upkeep):
             each.settimeout(HARD_TIMEOUT_S)
 
-    def ask(self, kind: Question, batch: Batch | None = None, **rest: Any) -> Any:
-        line = self.upkeep if kind is Question.CHECKPOINT else self.writes
-        content = writing_process.NOTHING if batch is None else encode(batch)
-        line.sendall(b"".join(question(kind, content, **rest)))
+    def ask(self, method: str, batch: Batch | None = None, **rest: Any) -> Any:
+        line = self.upkeep if method == "checkpoint" else self.writes
+        line.sendall(b"".join(question(method, batch, **rest)))
         (size_bytes,) = HEAD.unpack(line.recv(HEAD.size, socket.MSG_WAITALL))
         return answered(line.recv(size_bytes, socket.MSG_WAITALL))
 
     def commit(self, batch: Batch) -> Any:
-        return self.ask(Question.COMMIT, batch, measures=False)
+        return self.ask("write", batch, measures=False)
 
     def adopt(self, store: Store) -> None:
-        self.ask(Question.ADOPT, file=store.where, token=store.hand_over())
+        self.ask("adopt", file=store.where, token=store.hand_over())
 
     def wait_ended(self) -> None:
         self._serving.join(HARD_TIMEOUT_S)
@@ -85,7 +81,7 @@ def adopted(sqlite_place: Place) -> Iterator[Asker]:
     with asker() as found:
         found.adopt(store)
         yield found
-        found.ask(Question.CLOSE)
+        found.ask("close")
 
 
 def test_batches_are_written_as_by_the_store_itself(adopted: Asker, sqlite_place: Place) -> None:
@@ -97,12 +93,12 @@ def test_batches_are_written_as_by_the_store_itself(adopted: Asker, sqlite_place
     assert (needs_checkpoint, stored_bytes) == (False, None)
     tails = sqlite_place.query("SELECT tail FROM messages ORDER BY offset")
     assert [tail for (tail,) in tails] == [message.tail for message in messages]
-    assert adopted.ask(Question.RECOVER) == 1
-    assert adopted.ask(Question.FREE_BYTES) > 0
+    assert adopted.ask("recover") == 1
+    assert adopted.ask("free_bytes") > 0
 
 
 def test_the_size_is_told_when_it_is_asked_for(adopted: Asker, sqlite_place: Place) -> None:
-    _, _, stored_bytes = adopted.ask(Question.COMMIT, publication(1, make_messages(1)), measures=True)
+    _, _, stored_bytes = adopted.ask("write", publication(1, make_messages(1)), measures=True)
 
     files = [sqlite_place.directory / name for name in ("stompbroker.db", "stompbroker.db-wal")]
     assert stored_bytes == sum(file.stat().st_size for file in files)
@@ -115,8 +111,8 @@ def test_refused_rows_are_refused_and_do_no_harm(adopted: Asker, sqlite_place: P
     with pytest.raises(StoreRefused):
         adopted.commit(poison)
 
-    assert adopted.ask(Question.WOULD_ACCEPT, poison) is False
-    assert adopted.ask(Question.WOULD_ACCEPT, publication(1, make_messages(1))) is True
+    assert adopted.ask("would_accept", poison) is False
+    assert adopted.ask("would_accept", publication(1, make_messages(1))) is True
     adopted.commit(publication(1, make_messages(1)))
     assert sqlite_place.count("messages") == 1
 
@@ -127,7 +123,7 @@ def test_a_batch_out_of_order_fails_and_can_be_recovered_from(adopted: Asker) ->
     with pytest.raises(StoreFailing, match="not recovered"):
         adopted.commit(publication(1, make_messages(1)))
 
-    assert adopted.ask(Question.RECOVER) == 0
+    assert adopted.ask("recover") == 0
     adopted.commit(publication(1, make_messages(1)))
 
 
@@ -151,7 +147,7 @@ def test_the_process_of_a_broker_that_goes_on_by_itself_cannot_write_a_batch_twi
 
         with pytest.raises(StoreFailing):
             late.commit(publication(1, make_messages(1)))
-        late.ask(Question.CLOSE)
+        late.ask("close")
 
     assert sqlite_place.count("messages") == 1
 
@@ -159,7 +155,7 @@ def test_the_process_of_a_broker_that_goes_on_by_itself_cannot_write_a_batch_twi
 def test_the_log_is_shortened_beside_the_writer(adopted: Asker, sqlite_place: Place) -> None:
     adopted.commit(publication(1, make_messages(100)))
 
-    adopted.ask(Question.CHECKPOINT, truncate=True)
+    adopted.ask("checkpoint", truncate=True)
 
     assert (sqlite_place.directory / "stompbroker.db-wal").stat().st_size == 0
 
@@ -168,7 +164,7 @@ def test_the_log_is_shortened_beside_the_writer(adopted: Asker, sqlite_place: Pl
 def test_a_small_batch_is_one_part_and_a_large_one_is_not_copied(size_bytes: int, is_copied: bool) -> None:
     messages = make_messages(100, size_bytes=size_bytes)
 
-    parts = question(Question.COMMIT, encode(publication(1, messages)), measures=False)
+    parts = question("write", publication(1, messages), measures=False)
 
     assert len(parts) == (1 if is_copied else 102)
     if not is_copied:
@@ -184,7 +180,7 @@ def test_closing_copies_everything_back_and_is_the_end(sqlite_place: Place) -> N
         found.adopt(store)
         found.commit(publication(1, make_messages(10)))
 
-        found.ask(Question.CLOSE)
+        found.ask("close")
 
         found.wait_ended()
     assert (sqlite_place.directory / "stompbroker.db-wal").stat().st_size == 0
@@ -192,7 +188,7 @@ def test_closing_copies_everything_back_and_is_the_end(sqlite_place: Place) -> N
 
 def test_one_that_never_got_a_store_can_be_closed() -> None:
     with asker() as found:
-        found.ask(Question.CLOSE)
+        found.ask("close")
 
         found.wait_ended()
 
@@ -203,7 +199,7 @@ def test_it_ends_when_nobody_can_ask_any_more(sqlite_place: Place, sent_bytes: i
     store = sqlite_place.owned_store()
     with asker() as found:
         found.adopt(store)
-        data = b"".join(question(Question.COMMIT, encode(publication(1, make_messages(1))), measures=False))
+        data = b"".join(question("write", publication(1, make_messages(1)), measures=False))
         found.writes.sendall(data[:sent_bytes])
     assert sqlite_place.count("messages") == 0
 
@@ -212,9 +208,7 @@ def test_it_ends_when_nobody_waits_for_its_answer(sqlite_place: Place) -> None:
     store = sqlite_place.owned_store()
     with asker() as found:
         found.adopt(store)
-        found.writes.sendall(
-            b"".join(question(Question.COMMIT, encode(publication(1, make_messages(1))), measures=False))
-        )
+        found.writes.sendall(b"".join(question("write", publication(1, make_messages(1)), measures=False)))
     assert sqlite_place.count("messages") == 1
 
 
@@ -228,9 +222,9 @@ def test_a_mistake_beside_the_writer_ends_both(sqlite_place: Place, monkeypatch:
 
     with asker() as found:
         found.adopt(store)
-        monkeypatch.setattr(Store, "checkpoint", fail)
+        monkeypatch.setattr(type(store), "checkpoint", fail)
         monkeypatch.setattr(threading, "excepthook", lambda _: was_told.set())
-        found.upkeep.sendall(b"".join(question(Question.CHECKPOINT, truncate=False)))
+        found.upkeep.sendall(b"".join(question("checkpoint", truncate=False)))
 
         assert found.upkeep.recv(1) == b""
         assert found.writes.recv(1) == b""
@@ -251,7 +245,7 @@ def test_an_error_comes_back_as_what_it_was(
     monkeypatch.setattr(Store, "recover", fail)
 
     with pytest.raises(kind) as caught:
-        adopted.ask(Question.RECOVER)
+        adopted.ask("recover")
 
     assert (type(caught.value), str(caught.value)) == (kind, "a sentence")
 
@@ -268,7 +262,7 @@ def test_an_error_of_a_narrower_kind_comes_back_as_the_nearest_that_is_known(
     monkeypatch.setattr(Store, "recover", fail)
 
     with pytest.raises(StoreTaken):
-        adopted.ask(Question.RECOVER)
+        adopted.ask("recover")
 
 
 # Forking -------------------------------------------------------------------------------------------------------------

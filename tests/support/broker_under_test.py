@@ -269,7 +269,7 @@ class BrokerUnderTest:
                 await self.journal.wait_idle()
                 await wait_all_tasks_blocked()
                 is_written = self.journal.is_idle and not self.registry.unsaved
-                if is_written and self.registry.pages.oldest_request is None:
+                if is_written and not self.registry.pages.requests:
                     return
 
     def look(self, statement: str) -> list[tuple[Any, ...]]:

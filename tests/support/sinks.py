@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from stompbroker.delivery import AckMode, Sink
+from stompbroker.delivery import AckMode
 from stompbroker.sessions import FlushQueue, Outbox, StompSink
 from stompbroker.signals import Signal
 from stompbroker.stomp import Version
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @final
-class ListSink(Sink):
+class ListSink:
     """Takes everything; what was delivered is in a list, and has left our hands when the test says so."""
 
     is_memory_tight = False
@@ -31,6 +31,10 @@ class ListSink(Sink):
         self._wanting_room: dict[Callable[[], None], None] = {}
         self._has_room = has_room
         self._put_bytes = self._sent_bytes = 0
+
+    @property
+    def outlet(self) -> ListSink:
+        return self
 
     @property
     def has_room(self) -> bool:

@@ -62,7 +62,7 @@ def _arrange(dies: Dies) -> None:
             _die()
         if dies is Dies.DURING:
             # The last that is done to a batch within its transaction.
-            store._backend.upkeep.note_written = _die  # type: ignore[method-assign,union-attr]
+            store._note_written = _die  # type: ignore[assignment,method-assign]
         commit(store, batch)
         _die()
 

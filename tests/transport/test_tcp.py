@@ -112,7 +112,7 @@ async def test_accepted_sockets_are_set_up(sockets: trio.SocketListener) -> None
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
             run = partial(listener_actor.run, max_connections=1, after_frame=b"")
-            await accepting.start(run, TcpListener(sockets), connections, send_accepted.send, LogThrottle())
+            accepting.start_soon(run, TcpListener(sockets), connections, send_accepted.send, LogThrottle())
             async with await open_stream_to_socket_listener(sockets) as client:
                 accepted = await receive_accepted.receive()
                 assert isinstance(accepted, TcpTransport)

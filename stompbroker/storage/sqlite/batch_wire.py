@@ -13,23 +13,10 @@ from functools import partial
 from io import BytesIO
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from stompbroker.message import Message, Origin
-from stompbroker.storage.batch import (
-    Batch,
-    CursorRow,
-    Deletion,
-    ExportedBatches,
-    ExportRow,
-    Gap,
-    LedgerRow,
-    MessageRun,
-    RedeliveryKey,
-    RedeliveryRow,
-    SubscriptionRow,
-    TopicRow,
-)
+from stompbroker.storage.batch import Batch, LedgerRow, MessageRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,15 +26,10 @@ _VERSION: Final = 2
 
 #: The parts of a batch that are rows of plain values, and what a row is.
 _ROWS: Final[dict[str, Any]] = {
-    "topics": TopicRow,
-    "subscriptions": SubscriptionRow,
-    "settled_redeliveries": RedeliveryKey,
-    "redeliveries": RedeliveryRow,
-    "deletions": Deletion,
-    "gaps": Gap,
-    "exports": ExportRow,
-    "exported": ExportedBatches,
-    "finished_exports": ExportRow,
+    part: row
+    for part, hint in get_type_hints(Batch).items()
+    for row in get_args(hint)
+    if issubclass(row, tuple) and row not in (MessageRun, LedgerRow)
 }
 
 _origin_of: Final = attrgetter("origin")
@@ -57,14 +39,8 @@ _published_at_ns_of: Final = attrgetter("published_at_ns")
 _ORIGIN: Final = ("is_plain", "is_persistent", "lifetime_ns", "expires_at_ns", "only_for")
 
 
-class Encoded(NamedTuple):
-    #: Everything but the messages' tails.
-    document: bytes
-    tails: list[bytes]
-
-
-def encode(batch: Batch) -> Encoded:
-    """May take long to pack the ledger's payloads."""
+def encode(batch: Batch) -> tuple[bytes, list[bytes]]:
+    """Everything but the messages' tails, and the tails. May take long to pack the ledger's payloads."""
     tails: list[bytes] = []
     rows = {name: list(map(tuple, found)) for name in _ROWS if (found := getattr(batch, name))}
     document = (
@@ -73,15 +49,14 @@ def encode(batch: Batch) -> Encoded:
         batch.removed_subscriptions,
         rows,
         [(run.topic_id, run.first_offset, _encoded_messages(run.messages, tails)) for run in batch.messages],
-        [(*row[:3], tuple(map(tuple, row.settled)), *row[4:]) for row in batch.cursors],
         [(*row[:-1], row.payload()) for row in batch.ledger],
     )
-    return Encoded(marshal.dumps(document, _VERSION), tails)
+    return marshal.dumps(document, _VERSION), tails
 
 
 def decode(document: bytes | bytearray, tails: bytes | bytearray) -> Batch:
     """`tails` are joined."""
-    number, removed_topics, removed_subscriptions, rows, runs, cursors, ledger = marshal.loads(document)
+    number, removed_topics, removed_subscriptions, rows, runs, ledger = marshal.loads(document)
     next_tail = BytesIO(tails).read
     return Batch(
         number=number,
@@ -90,7 +65,6 @@ def decode(document: bytes | bytearray, tails: bytes | bytearray) -> Batch:
         messages=[
             MessageRun(topic_id, first, _decoded_messages(groups, next_tail)) for topic_id, first, groups in runs
         ],
-        cursors=list(map(CursorRow._make, cursors)),
         ledger=[LedgerRow._make((*row, partial(bytes, payload))) for *row, payload in ledger],
         **{name: list(map(_ROWS[name]._make, found)) for name, found in rows.items()},
     )

@@ -23,7 +23,6 @@ import time
 import traceback
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -31,12 +30,13 @@ import structlog
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreRefused, StoreTaken
-from stompbroker.storage.sqlite.backend import SqliteBackend
-from stompbroker.storage.sqlite.batch_wire import Encoded, decode
-from stompbroker.storage.store import Store
+from stompbroker.storage.sqlite.batch_wire import decode, encode
+from stompbroker.storage.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from stompbroker.storage.batch import Batch
 
 #: Before a question: the lengths of the question itself, of a batch without tails, and of the tails.
 QUESTION_HEAD: Final = struct.Struct("<QQQ")
@@ -51,8 +51,6 @@ _ERRORS: Final[dict[str, type[Exception]]] = {
 _RECEIVE_BYTES: Final = 1024 * 1024
 #: Up to this size tails are joined, which mostly takes 0.02 ms; sending 1,500 as parts takes the kernel 0.25.
 COPIED_BYTES: Final = 512 * 1024
-#: A question without a batch.
-NOTHING: Final = Encoded(b"", [])
 #: The first descriptor behind the standard streams.
 FIRST_DESCRIPTOR: Final = 3
 #: How long the process may take to end, and how often we look, in seconds.
@@ -61,23 +59,6 @@ LOOK_S: Final = 0.002
 
 
 log = structlog.get_logger()
-
-
-class Question(IntEnum):
-    #: File and token -> nothing.
-    ADOPT = 1
-    #: A batch, and whether to measure the store -> free bytes, whether a checkpoint is due, size or None.
-    COMMIT = 2
-    #: A batch -> whether it would be accepted.
-    WOULD_ACCEPT = 3
-    #: Nothing -> the number of the last batch written.
-    RECOVER = 4
-    #: Whether the log's file is to become empty -> nothing.
-    CHECKPOINT = 5
-    #: Nothing -> free bytes.
-    FREE_BYTES = 6
-    #: Whether the broker found no damage -> nothing. The last question.
-    CLOSE = 7
 
 
 @final
@@ -180,14 +161,18 @@ def _be_a_process_of_its_own() -> None:
 # Asking ---------------------------------------------------------------------------------------------------------------
 
 
-def question(kind: Question, content: Encoded = NOTHING, **rest: Any) -> list[bytes]:
-    """The bytes to send, in parts; large tails are not copied."""
-    asked = marshal.dumps((kind.value, rest), 2)
-    tails_bytes = sum(map(len, content.tails))
-    head = QUESTION_HEAD.pack(len(asked), len(content.document), tails_bytes)
+def question(method: str, batch: Batch | None = None, **rest: Any) -> list[bytes]:
+    """The bytes that have a method of the store called, in parts; large tails are not copied. A large batch takes long.
+
+    The first is `adopt`, which also takes the path of the database file; the last is `close`.
+    """
+    asked = marshal.dumps((method, rest), 2)
+    document, tails = (b"", []) if batch is None else encode(batch)
+    tails_bytes = sum(map(len, tails))
+    head = QUESTION_HEAD.pack(len(asked), len(document), tails_bytes)
     if tails_bytes <= COPIED_BYTES:
-        return [b"".join((head, asked, content.document, *content.tails))]
-    return [head + asked, content.document, *content.tails]
+        return [b"".join((head, asked, document, *tails))]
+    return [head + asked, document, *tails]
 
 
 def answered(data: bytes) -> Any:
@@ -222,15 +207,15 @@ def _answer_all(asked: socket.socket, writer: _Writer) -> None:
         while True:
             sizes = QUESTION_HEAD.unpack(_exactly(asked, QUESTION_HEAD.size))
             question, document, tails = [_exactly(asked, size_bytes) for size_bytes in sizes]
-            kind, rest = marshal.loads(question)
+            method, rest = marshal.loads(question)
             try:
-                reply = _WELL, writer.answer(Question(kind), rest, document, tails)
+                reply = _WELL, writer.answer(method, rest, document, tails)
             except tuple(_ERRORS.values()) as error:
                 nearest = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
                 reply = nearest, str(error)
             answer = marshal.dumps(reply, 2)
             asked.sendall(HEAD.pack(len(answer)) + answer)
-            if kind == Question.CLOSE:
+            if method == "close":
                 return
 
 
@@ -251,34 +236,21 @@ class _Writer:
     """The store to write to, once the broker has named it."""
 
     def __init__(self) -> None:
-        self._store: Store | None = None
+        self._store: SqliteStore | None = None
 
-    def answer(self, kind: Question, rest: dict[str, Any], document: bytearray, tails: bytearray) -> Any:
-        if kind is Question.ADOPT:
-            self._adopt(rest["file"], rest["token"])
-            return None
-        store = self._store
-        if store is None:
-            assert kind is Question.CLOSE, "there is no store yet"
-            return None
-        match kind:
-            case Question.COMMIT:
-                store.commit(decode(document, tails))
-                return store.free_bytes(), store.needs_checkpoint, store.stored_bytes() if rest["measures"] else None
-            case Question.WOULD_ACCEPT:
-                return store.would_accept(decode(document, tails))
-            case Question.RECOVER:
-                return store.recover()
-            case Question.CHECKPOINT:
-                return store.checkpoint(truncate=rest["truncate"])
-            case Question.FREE_BYTES:
-                return store.free_bytes()
-            case Question.CLOSE:
-                return store.close(is_sound=rest.get("is_sound", True))
+    def answer(self, method: str, rest: dict[str, Any], document: bytearray, tails: bytearray) -> Any:
+        if method == "adopt":
+            self._adopt(**rest)
+        elif self._store is not None:
+            batch = [decode(document, tails)] if document else []
+            return getattr(self._store, method)(*batch, **rest)
+        else:
+            assert method == "close", "there is no store yet"
+        return None
 
     def _adopt(self, file: str, token: str) -> None:
         """Raises StoreFailing or OperatorError."""
-        store = Store(SqliteBackend(Path(file)))
+        store = SqliteStore(Path(file))
         try:
             store.adopt(token)
         except BaseException:

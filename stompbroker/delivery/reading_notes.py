@@ -1,20 +1,23 @@
-"""Which consumer has which messages of a reading in flight.
+"""What a reading notes of unsettled messages beside its cursor: which consumer has them, and what is remembered.
 
-Law: while one consumer has all of them (the hot path), only its name is kept, and the cursor knows the rest. Once a
-second consumer takes something, each has its own ranges, until one of them has everything again.
+Law: knows offsets, consumers and messages, and decides nothing. The reading keeps its notes in step with the cursor.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 from weakref import ref
 
 from stompbroker.commitlog import OffsetRanges
+from stompbroker.ids import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from stompbroker.commitlog import Cursor
+    from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.message import Message
 
 
 def _nobody() -> None:
@@ -26,20 +29,20 @@ Range = tuple[int, int]
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Owners(Generic[Owner]):
-    """
+    """Which consumer has which messages in flight. While one has all of them (the hot path), only its name is kept, and
+    the cursor knows the rest. Once a second one takes something, each has its own ranges, until one has everything.
+
     Invariants:
         if anything is in flight there is a holder, or `_shares`
         while there are `_shares`, they share no offset, and together are what is in flight
     """
 
-    __slots__ = ("_held_by", "_shares")
-
-    def __init__(self) -> None:
-        #: Who has everything in flight, while there are no shares. A weak reference: a consumer that leaves tells only
-        #: readings with something in flight to it, and the others must not keep it in memory.
-        self._held_by: Callable[[], Owner | None] = _nobody
-        self._shares: dict[Owner, OffsetRanges] | None = None
+    #: Who has everything in flight, while there are no shares. A weak reference: a consumer that leaves tells only
+    #: readings with something in flight to it, and the others must not keep it in memory.
+    _held_by: Callable[[], Owner | None] = _nobody
+    _shares: dict[Owner, OffsetRanges] | None = None
 
     def is_alone(self, owner: Owner) -> bool:
         """Whether everything in flight is this one's."""
@@ -55,7 +58,6 @@ class Owners(Generic[Owner]):
             self._begin_shares(cursor)
 
     def expect_all(self, owners: Collection[Owner], cursor: Cursor) -> None:
-        """The same for several."""
         if len(owners) > 1 and self._shares is None:
             self._begin_shares(cursor)
         for owner in owners:
@@ -122,7 +124,6 @@ class Owners(Generic[Owner]):
         return found
 
     def count_of(self, owner: Owner, cursor: Cursor) -> int:
-        """How many are in flight to this one."""
         if self._shares is None:
             return cursor.in_flight if self._held_by() is owner else 0
         return self._shares[owner].count if owner in self._shares else 0
@@ -144,3 +145,92 @@ class Owners(Generic[Owner]):
             for start, stop in share:
                 assert found.add(start, stop) == stop - start, "in flight to two at once"
         assert list(found) == cursor.in_flight_ranges()
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Remembered:
+    """*Held* messages have left the log and are in no store. *Stubs* are messages without bodies, for the ledger, of
+    which only the store has the rest. Of messages whose consumer has left, the time of the first delivery is kept. All
+    of it goes when the message is settled.
+
+    Invariants:
+        held_bytes is the size of what is held, and is charged to the budget
+    """
+
+    _budget: MemoryBudget
+    _held: dict[Offset, Message] = field(default_factory=dict)
+    _stubs: dict[Offset, Message] = field(default_factory=dict)
+    _first_sent: dict[Offset, int] = field(default_factory=dict)
+    held_bytes: int = 0
+
+    def __iter__(self) -> Iterator[Offset]:
+        """The offsets of everything remembered; some come more than once."""
+        return iter([*self._held, *self._stubs, *self._first_sent])
+
+    def get(self, offset: Offset) -> Message | None:
+        """A message that is held."""
+        return self._held.get(offset)
+
+    def recalled(self, start: int, stop: int) -> list[tuple[Offset, Message]]:
+        """The held messages and stubs at these offsets; sorted."""
+        found = {offset: self._stubs[offset] for offset in offsets_between(self._stubs, start, stop)}
+        found.update({offset: self._held[offset] for offset in offsets_between(self._held, start, stop)})
+        return sorted(found.items())
+
+    def hold(self, messages: Mapping[Offset, Message]) -> None:
+        self._held.update(messages)
+        size_bytes = sum(message.size_bytes for message in messages.values())
+        self.held_bytes += size_bytes
+        self._budget.adjust(size_bytes)
+
+    def keep_stub(self, offset: Offset, message: Message) -> None:
+        """Nothing to do if the message is held."""
+        if offset not in self._held:
+            self._stubs[offset] = message.without_body()
+
+    def drop_stub(self, offset: Offset) -> None:
+        self._stubs.pop(offset, None)
+
+    def note_first_sent(self, offsets: Iterable[Offset], sent_at_ns: int) -> None:
+        """The earliest noted time counts."""
+        for offset in offsets:
+            self._first_sent.setdefault(offset, sent_at_ns)
+
+    def first_sent_ns(self, offset: Offset) -> int | None:
+        return self._first_sent.get(offset)
+
+    def first_sent_between(self, start: int, stop: int) -> list[Offset]:
+        return offsets_between(self._first_sent, start, stop) if self._first_sent else []
+
+    def forget(self, start: int, stop: int) -> None:
+        """These are settled."""
+        if self._first_sent:
+            for offset in offsets_between(self._first_sent, start, stop):
+                del self._first_sent[offset]
+        if self._stubs:
+            for offset in offsets_between(self._stubs, start, stop):
+                del self._stubs[offset]
+        if self._held:
+            size_bytes = sum(self._held.pop(offset).size_bytes for offset in offsets_between(self._held, start, stop))
+            self.held_bytes -= size_bytes
+            self._budget.adjust(-size_bytes)
+
+    def clear(self) -> None:
+        """Nobody reads here any more."""
+        if self._held:
+            self._budget.adjust(-self.held_bytes)
+            self.held_bytes = 0
+            self._held.clear()
+        self._stubs.clear()
+        self._first_sent.clear()
+
+    def check_invariants(self) -> None:
+        assert self.held_bytes == sum(message.size_bytes for message in self._held.values())
+
+
+def offsets_between(kept: Mapping[Offset, object], start: int, stop: int) -> list[Offset]:
+    """The keys within [start, stop). Goes through whichever is smaller, the range or the keys."""
+    if stop - start <= len(kept):
+        return [offset for offset in map(Offset, range(start, stop)) if offset in kept]
+    return [offset for offset in kept if start <= offset < stop]

@@ -12,25 +12,29 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import LargeBinary, bindparam, cast, func, literal_column, select
 
-from stompbroker.storage.backend import Backend
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
+from stompbroker.storage.failures import StoreFailing
 from stompbroker.storage.paging import Rows
 from stompbroker.storage.schema import gaps, ledger_batches, messages
 from stompbroker.storage.sqlite.checkpoints import Checkpoints, FairLock
 from stompbroker.storage.sqlite.engine import BEGIN_WRITING, reading_engine, writing_engine
 from stompbroker.storage.statements import IN_RANGE, text_of
+from stompbroker.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Dialect, Select
+    from sqlalchemy.engine.interfaces import DBAPICursor
 
+    from stompbroker.storage.batch import Batch
     from stompbroker.storage.paging import PageLimits
 
 #: Tails with this many bytes on average are read one by one: a page has at most 256 of them, and joining them would
@@ -39,49 +43,73 @@ LONG_TAIL_BYTES: Final = 4096
 
 
 @final
-class SqliteBackend(Backend):
+class SqliteStore(Store):
     """Opens the file, which must exist and be migrated."""
 
-    begin = BEGIN_WRITING
+    _begin = BEGIN_WRITING
     checked_tables = messages.name, gaps.name, ledger_batches.name
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file), writing_engine(file), reading_engine(file))
-        self.batch_writer = BatchWriter(self.dialect, message_insertion(self.dialect))
-        self._prepare_pages()
-        self._writing = FairLock()
-        self.upkeep: Checkpoints = Checkpoints(file, self._writing)
+        dialect = self._writers.dialect
+        self._batch_writer = BatchWriter(dialect, message_insertion(dialect))
+        self._prepare_pages(dialect)
+        self._fair_lock = FairLock()
+        self._upkeep = Checkpoints(file, self._fair_lock)
 
-    def _prepare_pages(self) -> None:
-        """Compile the statements of `read_rows`."""
+    def _prepare_pages(self, dialect: Dialect) -> None:
+        """Compile the statements of `_read_rows`."""
         columns = messages.c
         tail_bytes = func.length(columns.tail).label("tail_bytes")
         heads = _rows(columns.offset, columns.published_at_ns, columns.publisher, columns.body_bytes, tail_bytes)
         listed = heads.limit(bindparam("rows")).offset(literal_column("0")).subquery()
-        self._heads, names = text_of(select(*map(func.json_group_array, listed.columns)), self.dialect)
+        self._heads, names = text_of(select(*map(func.json_group_array, listed.columns)), dialect)
         assert names == ("topic_id", "start", "stop", "rows")
         tails = _rows(columns.tail, columns.expires_at_ns, columns.only_for, columns.checksum)
         tail, *numbers = tails.subquery().columns
         joined = cast(func.group_concat(tail, literal_column("''")), LargeBinary)
-        self._joined_tails, _ = text_of(select(joined, *map(func.json_group_array, numbers)), self.dialect)
-        self._single_tails, _ = text_of(tails, self.dialect)
+        self._joined_tails, _ = text_of(select(joined, *map(func.json_group_array, numbers)), dialect)
+        self._single_tails, _ = text_of(tails, dialect)
 
-    def connect(self) -> Connection:
+    def _connect(self) -> Connection:
         # If the log was deleted, a new connection would begin another one beside those that still use the old one.
-        self.upkeep.check_log()
-        return super().connect()
+        self._upkeep.check_log()
+        return super()._connect()
 
-    def writing(self) -> FairLock:
-        return self._writing
+    def _writing_alone(self) -> FairLock:
+        return self._fair_lock
+
+    def _note_written(self, cursor: DBAPICursor, batch: Batch) -> None:
+        self._upkeep.note_written(cursor, batch)
+
+    def commit(self, batch: Batch) -> None:
+        super().commit(batch)
+        if self._upkeep.is_overdue:
+            # The batch is safe. If the log cannot be shortened, a later commit will fail and say so.
+            with suppress(StoreFailing):
+                self.checkpoint()
+
+    def close(self, *, is_sound: bool = True) -> None:
+        super().close(is_sound=is_sound)
+        self._upkeep.close()
 
     def stored_bytes(self) -> int:
-        return self.upkeep.stored_bytes()
+        with self._failures.translated():
+            return self._upkeep.stored_bytes()
 
-    def close(self) -> None:
-        super().close()
-        self.upkeep.close()
+    def free_bytes(self) -> int:
+        with self._failures.translated():
+            return self._upkeep.free_bytes()
 
-    def read_rows(self, connection: Connection, topic_id: int, start: int, stop: int, limits: PageLimits) -> Rows:
+    @property
+    def needs_checkpoint(self) -> bool:
+        return self._upkeep.is_due
+
+    def checkpoint(self, *, truncate: bool = False) -> None:
+        with self._failures.translated():
+            self._upkeep.run(truncate=truncate)
+
+    def _read_rows(self, connection: Connection, topic_id: int, start: int, stop: int, limits: PageLimits) -> Rows:
         columns = connection.exec_driver_sql(self._heads, (topic_id, start, stop, limits.rows)).one()
         offsets, published_at_ns, publishers, body_bytes, tail_bytes = map(json.loads, columns)
         if not offsets:
