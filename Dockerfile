@@ -24,11 +24,13 @@ CMD ["report", "--nightly", "--data", "/data", "--out", "/reports"]
 # The last stage, so `docker build .` makes this one.
 FROM system AS broker
 RUN --mount=from=build,source=/src,target=/src \
-    pip install --no-cache-dir --constraint /src/constraints.txt "$(ls /src/dist/*.whl)[postgres]"
+    pip install --no-cache-dir --constraint /src/constraints.txt "$(ls /src/dist/*.whl)[postgres,certificates]"
 USER broker
 VOLUME /data
-EXPOSE 61613 8613
+EXPOSE 61612 61613 8613
 
 # `stats` asks the running broker through its data directory, so it answers only if the event loop runs.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s CMD ["stompbroker", "stats", "--data", "/data"]
+# In a container others reach the broker, so it refuses to start before there is a user:
+#   docker run --rm -it -v broker:/data IMAGE users add NAME --data /data --read '>' --write '>'
 CMD ["serve", "--host", "0.0.0.0", "--data", "/data"]

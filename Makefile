@@ -13,7 +13,7 @@ SAMPLE_DATE := 2026-11-15
 # hundreds: collecting them alone would take twice the processor time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help serve report test check bench bench-peers bench-scaling peers soak format install constraints wheel clean
+.PHONY: help serve report test check bench bench-access bench-peers bench-scaling peers soak format install constraints wheel clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -32,7 +32,7 @@ report: $(VENV)/analytics.stamp  ## Make a sample day and the report on it (ARGS
 # PostgreSQL server and brokers. A process that runs out of tests takes over some of another's, because a few tests take
 # as long as a thousand others. `ARGS="-n 0"` uses one process.
 WORKERS = $$($(BIN)/python -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
-test: $(VENV)/dev.stamp $(PEERS)/object-store.stamp  ## Run all tests (ARGS="-k cursor")
+test: $(VENV)/dev.stamp $(PEERS)/object-store.stamp $(PEERS)/stompjs.stamp  ## Run all tests (ARGS="-k cursor")
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
@@ -43,6 +43,9 @@ check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
 
 bench: $(VENV)/dev.stamp  ## Measure throughput and latency
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-access: $(VENV)/dev.stamp  ## Measure what TLS, WebSocket and login cost (ARGS="--only storm")
+	@$(BIN)/python -m benchmarks.access_cost $(ARGS)
 
 bench-peers: $(VENV)/dev.stamp  ## Compare it with RabbitMQ, ActiveMQ, CoilMQ and NATS (ARGS="--peer rabbitmq")
 	@$(BIN)/python -m benchmarks.comparison $(ARGS)
@@ -107,6 +110,18 @@ $(PEERS)/object-store.stamp: tests/support/object_store.txt
 	@$(PYTHON) -m venv --clear $(PEERS)/object-store
 	@$(PEERS)/object-store/bin/pip install -qq --no-deps -r tests/support/object_store.txt
 	@touch $@
+
+# Not everybody has npm: without it the tests with stompjs are skipped, except in CI. Then there is no stamp, and the
+# next run looks again.
+$(PEERS)/stompjs.stamp: tests/support/stompjs/package.json tests/support/stompjs/package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "Installing stompjs for the tests into $(PEERS)/stompjs"; \
+		mkdir -p $(PEERS)/stompjs && cp $^ $(PEERS)/stompjs \
+			&& npm ci --prefix $(PEERS)/stompjs --no-audit --no-fund --loglevel=error && touch $@; \
+	else \
+		echo "npm is missing: the tests with stompjs are skipped; on Debian and Ubuntu: apt install nodejs npm" >&2; \
+		[ -z "$$CI" ]; \
+	fi
 
 $(PEERS)/coilmq.stamp: benchmarks/peers/coilmq.txt
 	@echo "Installing CoilMQ into $(PEERS)/coilmq"

@@ -17,6 +17,7 @@ MILLION: Final = 1_000_000
 #: The scenarios that transient and durable throughputs are compared with.
 REFERENCE: Final = "topic-1-to-1"
 DURABLE_REFERENCE: Final = "durable-1-to-1"
+QUEUE_REFERENCE: Final = "queue-1-to-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class Throughput:
     acknowledges: bool = False
     #: Their subscriptions are durable.
     is_durable: bool = False
+    #: They are consumers of one queue, which is stored: each message goes to one of them.
+    is_queue: bool = False
     #: Outstanding receipts, one for every SEND; 0 asks for none.
     receipt_window: int = 0
     #: Ends after so many messages, even if there is time left.
@@ -272,6 +275,23 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         receipt_window=DURABLE_WINDOW,
         has_ledger=False,
         reference=DURABLE_REFERENCE,
+    ),
+    Throughput(
+        name=QUEUE_REFERENCE,
+        title="queue, 1 → 1",
+        acknowledges=True,
+        is_queue=True,
+        receipt_window=DURABLE_WINDOW,
+        reference=DURABLE_REFERENCE,
+    ),
+    Throughput(
+        name="queue-1-to-8",
+        title="queue, 1 → 8 consumers",
+        subscribers=8,
+        acknowledges=True,
+        is_queue=True,
+        receipt_window=DURABLE_WINDOW,
+        reference=QUEUE_REFERENCE,
     ),
     Latency(name="durable-latency", title="durable, latency at 1,000/s", messages_per_s=1000, is_durable=True),
     Backlog(name="durable-backlog", title="durable, backlog of 200,000", messages=200_000),

@@ -8,6 +8,7 @@ happen at points of progress chosen by a seed, never by a clock, so that a run c
          │               ├──────► subscriber    durable; acknowledges one by one, some with receipts
          │               └──────► kill_plan     after which receipt, delivery or acknowledgement to kill
          │           history ──► verdict        what was seen ──► what was broken; pure
+         ├──► queue_run ──► crash_run           the same with the members of a queue and of a group
          ├──► long_run                          millions of messages, file size and memory at the end
          └──► through_run ──► passing           millions of messages, files that have to stay small
 

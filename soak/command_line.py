@@ -26,6 +26,8 @@ from soak.database import OWN_POSTGRES, Database, opened_database
 from soak.kill_plan import Moment
 from soak.ledger_run import SETTINGS, run_ledger
 from soak.long_run import LongRunOutcome, run_long
+from soak.queue_run import SETTINGS as QUEUE_SETTINGS
+from soak.queue_run import run_queues
 from soak.through_run import CONSTANT_BYTES, PER_BYTE_IN_FLIGHT, ThroughOutcome, run_through
 from soak.victim import BrokerVictim, DatabaseVictim
 from tests.support.broker_process import BrokerProcess, running_broker
@@ -60,6 +62,8 @@ class Options:
     database: str | None
     kills_database: bool
     is_long: bool
+    #: The kills meet the consumers of a queue and the members of a group.
+    is_queue: bool
     #: Only kills that test the ledger.
     is_ledger_alone: bool
     #: Random frames of the chaos run; None: no such run.
@@ -77,7 +81,13 @@ class Options:
 def parse(arguments: Sequence[str]) -> Options:
     """Raises `SystemExit` with code 2, and prints why, if the arguments are wrong."""
     parser = argparse.ArgumentParser(prog="python -m soak", description="Kill the broker under load; lose nothing.")
-    parser.add_argument("--kills", metavar="N", type=_positive, default=_KILLS, help=f"default {_KILLS}")
+    parser.add_argument(
+        "--kills",
+        metavar="N",
+        type=_not_negative,
+        default=_KILLS,
+        help=f"default {_KILLS}; one more follows at the end",
+    )
     parser.add_argument(
         "--messages",
         metavar="N",
@@ -92,6 +102,9 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     parser.add_argument("--kill-database", action="store_true", help="kill PostgreSQL instead of the broker")
     without_kills = parser.add_mutually_exclusive_group()
+    without_kills.add_argument(
+        "--queue", action="store_true", help="kill it under the members of a queue and of a group, which come and go"
+    )
     without_kills.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
     without_kills.add_argument(
         "--through",
@@ -168,6 +181,7 @@ def parse(arguments: Sequence[str]) -> Options:
         database=parsed.database,
         kills_database=parsed.kill_database,
         is_long=parsed.long,
+        is_queue=parsed.queue,
         is_ledger_alone=parsed.ledger,
         chaos=parsed.chaos,
         damages=parsed.damage,
@@ -178,9 +192,17 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def _positive(text: str) -> int:
+    return _at_least(1, text)
+
+
+def _not_negative(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is too few, 1 is the least")
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is too few, {least} is the least")
     return number
 
 
@@ -215,7 +237,10 @@ def main(arguments: Sequence[str]) -> int:
 def _run_crashes(options: Options, directory: Path, database: Database) -> int:
     print(f"seed {options.seed}", flush=True)
     settings = CrashSettings(messages=options.messages, kills=options.kills, seed=options.seed)
-    broker = BrokerProcess(directory, database.arguments)
+    run = run_queues if options.is_queue else run_crashes
+    changed = QUEUE_SETTINGS.items() if options.is_queue else ()
+    arguments = [part for name, value in changed for part in ("--set", f"{name}={value}")]
+    broker = BrokerProcess(directory, [*database.arguments, *arguments])
     try:
         broker.start()
         victim: Victim = BrokerVictim(broker)
@@ -224,9 +249,7 @@ def _run_crashes(options: Options, directory: Path, database: Database) -> int:
             victim = DatabaseVictim(database.server, broker)
         line = ProgressLine()
         started_at = time.monotonic()
-        outcome = trio.run(
-            lambda: run_crashes(settings, broker, victim, watch=lambda scene: _show(line, scene, options))
-        )
+        outcome = trio.run(lambda: run(settings, broker, victim, watch=lambda scene: _show(line, scene, options)))
         line.end()
         complaints = outcome.complaints()
         if not broker.is_running:
@@ -257,9 +280,11 @@ def _print_crashes(outcome: CrashOutcome, complaints: list[str], *, elapsed_s: f
     print(f"{tally.receipted:,} messages with a receipt, {tally.sent_again:,} sent again for want of one")
     print(f"{tally.deliveries:,} deliveries, {tally.delivered_again:,} of them again")
     print(f"{tally.confirmed_acks:,} ACKs with a receipt")
+    for text in outcome.remarks:
+        print(text)
     for complaint in complaints:
         print(complaint)
-    print("BROKEN" if complaints else "Nothing lost, nothing out of order, nothing acknowledged came again.")
+    print("BROKEN" if complaints else outcome.praise)
 
 
 # The ledger ----------------------------------------------------------------------------------------------------------

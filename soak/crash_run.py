@@ -7,9 +7,9 @@ arrive, and those never acknowledged with a receipt.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
@@ -21,8 +21,9 @@ from soak.subscriber import Subscriber
 from soak.verdict import Finding, Tally, findings, tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from soak.history import SubscriberHistory
     from soak.victim import Victim
     from tests.support.broker_process import BrokerProcess
 
@@ -50,6 +51,10 @@ class CrashOutcome:
     kills: int
     #: Why the run was aborted: a stall, or a broker that misbehaved.
     misfortunes: list[str]
+    #: What else there was to judge.
+    remarks: list[str] = field(default_factory=list)
+    #: What to say if nothing went wrong.
+    praise: str = "Nothing lost, nothing out of order, nothing acknowledged came again."
 
     def complaints(self) -> list[str]:
         """What went wrong; empty if nothing did."""
@@ -65,12 +70,15 @@ async def run_crashes(
     victim: Victim,
     *,
     watch: Callable[[Scene], None] = lambda _scene: None,
+    make_cast: Callable[[CrashSettings, Scene, Random], Cast] | None = None,
 ) -> CrashOutcome:
-    """The broker must be running, and still runs at the end unless it misbehaved."""
+    """The broker must be running, and still runs at the end unless it misbehaved. Without `make_cast` the subscribers
+    are durable ones."""
     random = Random(settings.seed)
     messages = settings.messages * settings.publishers
     plan = KillPlan(plan_kills(random, kills=settings.kills, messages=messages))
-    cast = _Cast(settings, Scene(broker, victim, plan, stall_s=settings.stall_s, watch=watch), random)
+    scene = Scene(broker, victim, plan, stall_s=settings.stall_s, watch=watch)
+    cast = (make_cast or _durable_cast)(settings, scene, random)
     misfortunes: list[str] = []
     try:
         await cast.perform()
@@ -84,34 +92,30 @@ async def run_crashes(
     )
 
 
+class Receiving(Protocol):
+    """A durable subscriber, or the members of a group."""
+
+    @property
+    def history(self) -> SubscriberHistory: ...
+    def has_all(self, last_numbers: Mapping[int, int]) -> bool:
+        """Whether it has all messages up to these, and every requested confirmation."""
+
+    def missing(self, last_numbers: Mapping[int, int]) -> int: ...
+    async def create(self) -> None:
+        """Make the subscription, and leave."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+
+
 @final
-class _Cast:
+class Cast:
     """Who takes part."""
 
-    def __init__(self, settings: CrashSettings, scene: Scene, random: Random) -> None:
+    def __init__(self, scene: Scene, publishers: Sequence[Publisher], subscribers: Sequence[Receiving]) -> None:
         self.scene = scene
-        self.publishers = [
-            Publisher(number, _topic(number), Random(random.random()), scene, messages=settings.messages)
-            for number in range(settings.publishers)
-        ]
-        self.subscribers = [self._subscriber(number, Random(random.random())) for number in range(settings.subscribers)]
-
-    def _subscriber(self, number: int, random: Random) -> Subscriber:
-        """Every second one has a wildcard, the others the first topic; every third one wanders."""
-        destination = _topic(0) if number % 2 else _ALL_TOPICS
-        return Subscriber(
-            f"subscriber-{number}",
-            destination,
-            random,
-            self.scene,
-            publishers=[
-                publisher
-                for publisher in range(len(self.publishers))
-                if destination in (_ALL_TOPICS, _topic(publisher))
-            ],
-            wanders=number % 3 == 2,
-            is_published=self._is_published,
-        )
+        self.publishers = publishers
+        self.subscribers = subscribers
 
     async def perform(self) -> None:
         with self.scene.patience:
@@ -135,14 +139,11 @@ class _Cast:
             await self.scene.wait_until(self._is_complete)
             nursery.cancel_scope.cancel()
 
-    def _is_published(self) -> bool:
-        return all(publisher.is_done for publisher in self.publishers)
-
     def _last_numbers(self) -> dict[int, int]:
         return {publisher.history.publisher: publisher.last_number for publisher in self.publishers}
 
     def _is_complete(self) -> bool:
-        if not self.scene.is_up or not self._is_published():
+        if not self.scene.is_up or not all(publisher.is_done for publisher in self.publishers):
             return False
         last_numbers = self._last_numbers()
         return all(subscriber.has_all(last_numbers) for subscriber in self.subscribers)
@@ -157,6 +158,31 @@ class _Cast:
             f"{each.history.subscriber} misses {each.missing(last_numbers):,} messages" for each in self.subscribers
         ]
         return f"{self.scene.kills} kills, up: {self.scene.is_up}, " + ", ".join(waiting)
+
+
+def _durable_cast(settings: CrashSettings, scene: Scene, random: Random) -> Cast:
+    """Every second subscriber has the first topic, the others a wildcard; every third one wanders."""
+    publishers = [
+        Publisher(number, _topic(number), Random(random.random()), scene, messages=settings.messages)
+        for number in range(settings.publishers)
+    ]
+    subscribers = []
+    for number in range(settings.subscribers):
+        destination = _topic(0) if number % 2 else _ALL_TOPICS
+        subscribers.append(
+            Subscriber(
+                f"subscriber-{number}",
+                destination,
+                Random(random.random()),
+                scene,
+                publishers=[
+                    publisher for publisher in range(len(publishers)) if destination in (_ALL_TOPICS, _topic(publisher))
+                ],
+                wanders=number % 3 == 2,
+                is_published=lambda: all(publisher.is_done for publisher in publishers),
+            )
+        )
+    return Cast(scene, publishers, subscribers)
 
 
 def _topic(publisher: int) -> str:

@@ -47,7 +47,11 @@ class PublisherHistory:
 
 @dataclass(slots=True, kw_only=True)
 class SubscriberHistory:
+    """Of one subscriber, or of all members of a group together."""
+
     subscriber: str
     #: Publishers whose messages its subscription matches.
     publishers: frozenset[int]
+    #: False for a group, whose members receive at the same time.
+    is_ordered: bool = True
     events: list[Delivered | AckConfirmed] = field(default_factory=list)

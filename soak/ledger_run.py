@@ -97,8 +97,8 @@ def run_ledger(
         kills=kills + 1,
         confirmed=frozenset(confirmed),
         answered=frozenset(answered),
-        in_lake=tuple(_in_lake(broker.data)),
-        in_database=tuple(_in_database(broker.data)),
+        in_lake=tuple(in_lake(broker.data)),
+        in_database=tuple(in_database(broker.data)),
     )
 
 
@@ -146,12 +146,12 @@ def _ask_for_export(broker: BrokerProcess) -> subprocess.Popen[bytes]:
 # What is left ---------------------------------------------------------------------------------------------------------
 
 
-def _in_lake(data: Path) -> list[str]:
+def in_lake(data: Path) -> list[str]:
     files = (data / "lake" / "deliveries").glob("dt=*/[!.]*.parquet")
     return [row["message_id"] for file in files for row in pq.ParquetFile(file).read(["message_id"]).to_pylist()]
 
 
-def _in_database(data: Path) -> list[str]:
+def in_database(data: Path) -> list[str]:
     """Records that are in no file."""
     with closing(sqlite3.connect(data / "stompbroker.db")) as database:
         exports = database.execute("SELECT name, day, after_batch, last_batch FROM ledger_exports").fetchall()

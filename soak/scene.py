@@ -70,6 +70,11 @@ class Scene:
         self._changed = trio.Event()
         self._watch(self)
 
+    @property
+    def life(self) -> int:
+        """Which life of the broker this is; no connection survives into the next."""
+        return self.kills if self._victim.takes_connections_along else 0
+
     # Killing ---------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:

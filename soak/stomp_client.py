@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.support.broker_process import Address
 
 _CHUNK_BYTES: Final = 256 * 1024
+#: SO_LINGER value that makes closing reset the connection.
+_RESET: Final = b"\1\0\0\0\0\0\0\0"
 
 
 class ConnectionLost(Exception):
@@ -79,6 +81,10 @@ class StompClient:
     async def vanish(self) -> None:
         """Close without DISCONNECT."""
         await trio.aclose_forcefully(self._stream)
+
+    async def reset(self) -> None:
+        self._stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, _RESET)
+        await self.vanish()
 
 
 @asynccontextmanager

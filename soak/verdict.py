@@ -33,6 +33,11 @@ class Fault(Enum):
     DOUBLED = "came under two message ids"
     TORN = "was delivered though other parts of its transaction were not"
     INVENTED = "was delivered and never sent"
+    # In groups and queues; `Holdings` finds these.
+    UNSETTLED = "has a receipt and nobody has acknowledged it"
+    SETTLED_TWICE = "had its ACK confirmed twice"
+    HELD_TWICE = "was in flight to two members at once"
+    UNMARKED = "came again without redelivered:true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,7 @@ def findings(publishers: Sequence[PublisherHistory], subscribers: Sequence[Subsc
     found: list[Finding] = []
     for subscriber in subscribers:
         found += _lost(by_number, subscriber)
-        found += _disordered(subscriber)
+        found += _disordered(subscriber) if subscriber.is_ordered else ()
         found += _resurrected(subscriber)
         found += _torn(by_number, subscriber)
         found += _invented(by_number, subscriber)

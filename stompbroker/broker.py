@@ -29,6 +29,7 @@ import structlog
 import trio
 
 from stompbroker import __version__
+from stompbroker.access import Audit, Authenticator, Usage
 from stompbroker.actors import (
     checker,
     control_listener,
@@ -42,16 +43,18 @@ from stompbroker.actors import (
     sampler,
     snapshots,
     upkeep,
+    user_watcher,
     worker,
 )
-from stompbroker.changes import DeadLetters, MemoryJournal
+from stompbroker.changes import DeadLetters, MemoryJournal, Queues
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
 from stompbroker.config.data_directory import hold
+from stompbroker.config.exposure import refuse_exposure
 from stompbroker.control import Control, LedgerParts
 from stompbroker.counting import LoopGauge, Totals
 from stompbroker.delivery import Records, Registry
-from stompbroker.errors import PeerViolation
+from stompbroker.errors import OperatorError, PeerViolation
 from stompbroker.ids import ConnectionId
 from stompbroker.journal import OpenedStore, StoreJournal, own_store, restore
 from stompbroker.ledger import ExportOrder, Exports, Rounds
@@ -60,16 +63,15 @@ from stompbroker.management import open_management
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message import MessageIds
 from stompbroker.sessions import Dispatch, FlushQueue, RefusalPace, Session, SessionContext, SessionTimers
-from stompbroker.transport import Endpoint, Scheme, Traffic, open_listeners, raise_descriptor_limit
+from stompbroker.transport import Tls, Traffic, open_listeners, raise_descriptor_limit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from stompbroker.config import Settings
     from stompbroker.management import Management
     from stompbroker.storage import WritingProcess
-    from stompbroker.transport import TcpListener, Transport
+    from stompbroker.transport import Endpoint, Listener, Transport
 
 log = structlog.get_logger()
 
@@ -80,9 +82,15 @@ class Broker:
         self.settings = settings
         self.opened = opened
         self.clock = Clock()
+        self.authenticator = Authenticator(settings.for_access(), self.clock)
+        refuse_exposure(settings, has_login=self.authenticator.is_required)
+        files = settings.tls_files()
+        self.tls = None if files is None else Tls(files)
+        self.usage = Usage(max_address_connections=settings.max_address_connections)
         self.budget = MemoryBudget(settings.memory_limit)
         self.totals = Totals()
         self.throttle = LogThrottle()
+        self.audit = Audit(self.throttle)
         self.stretches = LoopGauge()
         self.sessions: dict[ConnectionId, Session] = {}
         self.registry = Registry(
@@ -98,12 +106,14 @@ class Broker:
         #: None without a ledger.
         self.ledger = self._make_ledger(opened) if opened is not None and settings.ledger else None
         self.journal, self.message_ids = self._make_journal()
-        self.dead_letters = DeadLetters(self.registry, self.journal, self.message_ids, self.clock)
+        self.queues = Queues(self.registry, self.journal)
+        self.dead_letters = DeadLetters(self.registry, self.journal, self.queues, self.message_ids, self.clock)
         self.registry.bury = self.dead_letters.give_up
         self.control = Control(
             registry=self.registry,
             sessions=self.sessions,
             journal=self.journal,
+            queues=self.queues,
             totals=self.totals,
             stretches=self.stretches,
             clock=self.clock,
@@ -120,6 +130,7 @@ class Broker:
             dispatch=self.dispatch,
             stretches=self.stretches,
             throttle=self.throttle,
+            authenticator=self.authenticator,
             block_timeout_s=settings.block_timeout_s,
         )
         self.session_context = self._make_session_context(flush_queue)
@@ -166,6 +177,7 @@ class Broker:
         return SessionContext(
             registry=self.registry,
             journal=self.journal,
+            queues=self.queues,
             budget=self.budget,
             flush_queue=flush_queue,
             clock=self.clock,
@@ -175,11 +187,15 @@ class Broker:
             refusal_pace=RefusalPace(),
             throttle=self.throttle,
             server=self.settings.server_header,
+            authenticator=self.authenticator,
+            usage=self.usage,
+            audit=self.audit,
         )
 
     async def start_services(self, nursery: trio.Nursery) -> None:
         start, registry, clock, stretches = nursery.start_soon, self.registry, self.clock, self.stretches
         await nursery.start(self.throttle.run)
+        self.queues.declare(clock.now_ns())
         if self.opened is not None and isinstance(self.journal, StoreJournal):
             store, health = self.opened.store, self.journal.health
             start(journal.run, self.journal, self.opened.writer, self.dispatch, stretches)
@@ -207,13 +223,22 @@ class Broker:
             stretches,
             self.worker_context.traffic,
         )
+        start(user_watcher.run, self.authenticator, self.sessions)
         start(sampler.run, self.control.sampler)
         start(pacemaker.run, self.session_timers, clock, stretches)
 
     async def serve_connection(self, transport: Transport) -> None:
         self.totals.connections_opened += 1
         connection_id = ConnectionId(self.totals.connections_opened)
-        session = Session(self.session_context, connection_id, transport.peer)
+        endpoint = transport.endpoint
+        session = Session(
+            self.session_context,
+            connection_id,
+            transport.peer,
+            endpoint="" if endpoint is None else str(endpoint),
+            allowed_users=None if endpoint is None else endpoint.restrictions.users,
+            certificate=transport.certificate,
+        )
         self.sessions[connection_id] = session
         try:
             await worker.run(transport, session, self.worker_context)
@@ -221,6 +246,18 @@ class Broker:
             del self.sessions[connection_id]
             self.totals.bytes_in += session.bytes_in
             self.totals.bytes_out += session.outbox.sent_bytes
+
+    def reload(self) -> None:
+        """Read certificates, users and keys again; what cannot be used is logged, and the old stays."""
+        self.authenticator.reload()
+        if self.tls is None:
+            return
+        try:
+            self.tls.reload()
+        except OperatorError as error:
+            log.error("certificates were not read again; the old ones stay", problem=str(error))
+        else:
+            log.info("certificates read again")
 
     def dismiss_clients(self) -> None:
         violation = PeerViolation("broker is shutting down", "connect again when it is back")
@@ -231,30 +268,34 @@ class Broker:
 async def serve(
     settings: Settings,
     *,
-    on_ready: Callable[[Endpoint, Path, str | None], None] | None = None,
+    on_ready: Callable[[Broker], None] | None = None,
     writing: WritingProcess | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT. Raises OperatorError when it cannot start.
 
     An embedded store is written by the process `writing` if there is one, otherwise by a thread.
     """
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
             broker: Broker = await nursery.start(partial(run, settings, writing=writing))
             if on_ready is not None:
-                on_ready(broker.endpoints[0], settings.data, broker.management_url)
-            nursery.start_soon(_stop_on_signals, signals, broker, nursery.cancel_scope)
+                on_ready(broker)
+            nursery.start_soon(_obey_signals, signals, broker, nursery.cancel_scope)
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
 
 
-async def _stop_on_signals(signals: AsyncIterator[int], broker: Broker, everything: trio.CancelScope) -> None:
-    """The first signal stops gracefully, the second one at once."""
-    log.info("stopping, because of a signal", signal=signal.Signals(await anext(signals)).name)
-    broker.stop.set()
-    await anext(signals)
-    log.warning("stopping at once, because of a second signal")
-    everything.cancel()
+async def _obey_signals(signals: AsyncIterator[int], broker: Broker, everything: trio.CancelScope) -> None:
+    """SIGHUP reads certificates, users and keys again. The first other signal stops gracefully, the second at once."""
+    async for number in signals:
+        if number == signal.SIGHUP:
+            broker.reload()
+        elif not broker.stop.is_set():
+            log.info("stopping, because of a signal", signal=signal.Signals(number).name)
+            broker.stop.set()
+        else:
+            log.warning("stopping at once, because of a second signal")
+            everything.cancel()
 
 
 async def run(
@@ -268,19 +309,24 @@ async def run(
     with hold(settings.data) as directory:
         async with AsyncExitStack() as resources:
             broker = Broker(settings, await resources.enter_async_context(opened_store(settings, writing)))
-            listeners = await open_listeners([Endpoint(Scheme.STOMP, settings.host, settings.port)])
+            listeners = await open_listeners(settings.endpoints, broker.tls)
             for each in listeners:
                 resources.push_async_callback(each.aclose)
             control_socket = trio.SocketListener(trio.socket.from_stdlib_socket(directory.listen_for_control()))
             await resources.enter_async_context(control_socket)
-            broker.management = await open_management(settings, broker.control, broker.throttle)
+            broker.management = await open_management(
+                settings, broker.control, broker.authenticator, broker.audit, broker.throttle, broker.tls
+            )
             if broker.management is not None:
                 resources.push_async_callback(broker.management.aclose)
             broker.endpoints = [each.endpoint for each in listeners]
+            broker.control.listening = [str(endpoint) for endpoint in broker.endpoints]
+            if broker.management is not None:
+                broker.control.listening.append(broker.management.url)
             log.info(
                 "broker is starting",
                 version=__version__,
-                listening=[endpoint.address for endpoint in broker.endpoints],
+                listening=[str(endpoint) for endpoint in broker.endpoints],
                 data=str(settings.data),
                 store="memory" if broker.opened is None else broker.opened.store.where,
                 management=broker.management_url,
@@ -290,7 +336,7 @@ async def run(
             garbage_collector.take_over_cycles()
             async with trio.open_nursery() as services:
                 await broker.start_services(services)
-                services.start_soon(control_listener.run, control_socket, broker.control, broker.throttle)
+                services.start_soon(control_listener.run, control_socket, broker.control, broker.audit, broker.throttle)
                 if broker.management is not None:
                     services.start_soon(broker.management.run)
                 await _serve_clients(broker, listeners, task_status)
@@ -317,22 +363,22 @@ async def opened_store(settings: Settings, writing: WritingProcess | None = None
         yield opened
 
 
-async def _serve_clients(broker: Broker, listeners: list[TcpListener], task_status: trio.TaskStatus[Broker]) -> None:
+async def _serve_clients(broker: Broker, listeners: list[Listener], task_status: trio.TaskStatus[Broker]) -> None:
     """Accept and serve until told to stop; then dismiss the clients."""
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
+            reception = listener.Reception(
+                connections=connections,
+                serve=broker.serve_connection,
+                max_connections=broker.settings.max_connections,
+                is_unwelcome=broker.authenticator.is_flooded_by,
+                usage=broker.usage,
+                establish_s=broker.settings.connect_timeout_s,
+                after_frame=broker.session_context.settings.after_frame,
+                throttle=broker.throttle,
+            )
             for each in listeners:
-                accepting.start_soon(
-                    partial(
-                        listener.run,
-                        max_connections=broker.settings.max_connections,
-                        after_frame=broker.session_context.settings.after_frame,
-                    ),
-                    each,
-                    connections,
-                    broker.serve_connection,
-                    broker.throttle,
-                )
+                accepting.start_soon(listener.run, each, reception)
             task_status.started(broker)
             await broker.stop.wait()
             accepting.cancel_scope.cancel()

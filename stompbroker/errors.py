@@ -60,6 +60,10 @@ class PeerViolation(BrokerError):
         return _without_middle(" ".join(said.replace("\0", " ").splitlines()), MAX_MESSAGE)
 
 
+class Denied(PeerViolation):
+    """A client asked for something that its user has no permission for."""
+
+
 class InvalidDestination(BrokerError):
     """Not a destination or pattern; the text says why and what is allowed."""
 

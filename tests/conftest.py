@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from stompbroker.storage import open_store
 from tests.support.broker_under_test import running_broker
+from tests.support.certificates import Certificates
 from tests.support.passing_time import begin_in_the_morning
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ def pytest_collection_finish() -> None:
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same time of day for every test."""
     begin_in_the_morning(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.made_in(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """Deliveries per second with one publisher that never waits.
 
 The clock runs from the publisher's first byte to the last message at the last subscriber or, with acknowledgements and
-receipts, to the last of those. Each subscriber gets every message exactly once.
+receipts, to the last of those. Each subscriber gets every message exactly once; of a queue, all of them together do.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.broken import Broken
@@ -20,35 +21,41 @@ if TYPE_CHECKING:
     from benchmarks.target import Target
 
 DESTINATION = "/topic/benchmark"
+QUEUE = "/queue/benchmark"
 DELIVERIES = "deliveries"
 COST = "broker per delivery"
 
 
 def measure(scenario: Throughput, target: Target, stall_s: float, watch: BrokerWatch | None = None) -> Measurement:
+    destination = QUEUE if scenario.is_queue else DESTINATION
     publishing = PublisherAssignment(
         address=target.address,
-        destination=DESTINATION,
+        destination=destination,
         body_bytes=scenario.body_bytes,
         duration_s=scenario.duration_s,
         most_messages=scenario.most_messages,
         receipt_window=scenario.receipt_window,
-        is_stored=scenario.is_durable,
+        is_stored=scenario.is_durable or scenario.is_queue,
         stall_s=stall_s,
     )
     subscribing = SubscriberAssignment(
         address=target.address,
-        destination=DESTINATION,
+        destination=destination,
         connections=scenario.subscribers,
         acknowledges=scenario.acknowledges,
         is_durable=scenario.is_durable,
+        is_shared=scenario.is_queue,
         stall_s=stall_s,
     )
     flow = run_flow(
         Part(target.roles.publish, publishing), Part(target.roles.subscribe, subscribing), watch or BrokerWatch(target)
     )
-    raise_if_not_exactly_once(flow.published.messages, flow.subscribed, body_bytes=scenario.body_bytes)
+    subscribed = flow.subscribed
+    if scenario.is_queue:
+        subscribed = replace(subscribed, received=(sum(subscribed.received),))
+    raise_if_not_exactly_once(flow.published.messages, subscribed, body_bytes=scenario.body_bytes)
     reference = None if scenario.name == REFERENCE else FigureKey(scenario.reference, DELIVERIES)
-    return measurement_of(scenario.name, flow, flow.subscribed, reference)
+    return measurement_of(scenario.name, flow, subscribed, reference)
 
 
 def measurement_of(

@@ -1,7 +1,8 @@
 """Receives and counts on one or many connections, with or without acknowledgements.
 
 No work per message, except one regular expression match for ids to acknowledge. Frames are counted by their NULs; every
-connection must get exactly what the publisher sent. Other roles use the parts with other answers.
+connection, or all of them together, must get exactly what the publisher sent. Other roles use the parts with other
+answers.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class SubscriberAssignment:
     #: Each connection has its own durable subscription, see `numbered_identity`.
     is_durable: bool = False
     durable_name: str = "benchmark"
+    #: Each message goes to one of the connections.
+    is_shared: bool = False
     #: Seconds without a byte, once the publisher has finished, after which missing messages count as lost.
     stall_s: float
 
@@ -79,7 +82,7 @@ def run(assignment: SubscriberAssignment, control: ChildEnd) -> SubscriberReport
             else CountingReceiver(session.socket, buffer)
             for session in sessions
         ]
-        return receive_and_leave(sessions, receivers, control, assignment.stall_s)
+        return receive_and_leave(sessions, receivers, control, assignment.stall_s, is_shared=assignment.is_shared)
 
 
 class Leaving(Protocol):
@@ -90,11 +93,16 @@ class Leaving(Protocol):
 
 
 def receive_and_leave(
-    sessions: Sequence[Leaving], receivers: Sequence[Receiver], control: ChildEnd, stall_s: float
+    sessions: Sequence[Leaving],
+    receivers: Sequence[Receiver],
+    control: ChildEnd,
+    stall_s: float,
+    *,
+    is_shared: bool = False,
 ) -> SubscriberReport:
-    """Receive what the publisher sent on subscribed sessions, and disconnect."""
+    """Receive what the publisher sent on subscribed sessions, on each or on all together, and disconnect."""
     control.reach(Stage.READY)
-    started = _receive_all(receivers, control, stall_s)
+    started = _receive_all(receivers, control, stall_s, is_shared=is_shared)
     finished_at = time.monotonic()
     extra = [session.leave() for session in sessions]
     if any(isinstance(receiver, AnsweringReceiver) for receiver in receivers):
@@ -114,15 +122,15 @@ class _Start:
     processor_s: float
 
 
-def _receive_all(receivers: Sequence[Receiver], control: ChildEnd, stall_s: float) -> _Start:
-    """Receive until every connection has everything, or nothing more arrives."""
+def _receive_all(receivers: Sequence[Receiver], control: ChildEnd, stall_s: float, *, is_shared: bool) -> _Start:
+    """Receive until every connection has everything, or all together, or nothing more arrives."""
     start: _Start | None = None
     expected: int | None = None
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         for receiver in receivers:
             selector.register(receiver.socket, selectors.EVENT_READ, receiver)
-        while expected is None or any(receiver.is_waiting_for(expected) for receiver in receivers):
+        while expected is None or _is_waiting(receivers, expected, is_shared=is_shared):
             ready = selector.select(None if expected is None else stall_s)
             if not ready:
                 break
@@ -141,6 +149,14 @@ def _receive_all(receivers: Sequence[Receiver], control: ChildEnd, stall_s: floa
                 if events != key.events:
                     selector.modify(receiver.socket, events, receiver)
     return start or _Start(time.monotonic(), time.process_time())
+
+
+def _is_waiting(receivers: Sequence[Receiver], expected: int, *, is_shared: bool) -> bool:
+    if is_shared:
+        if sum(receiver.counted for receiver in receivers) < expected:
+            return True
+        expected = 0  # answers may still have to be sent
+    return any(receiver.is_waiting_for(expected) for receiver in receivers)
 
 
 class Receiver(Protocol):

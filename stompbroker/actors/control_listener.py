@@ -8,15 +8,21 @@ finished, even if nobody waits for its answer any more.
 from __future__ import annotations
 
 import json
+import socket
+import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 import trio
 
-from stompbroker.control import ControlError
+from stompbroker.control import METHODS, ControlError
 from stompbroker.transport import accept
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.access import Audit
     from stompbroker.control import Control
     from stompbroker.log_throttle import LogThrottle
 
@@ -28,17 +34,20 @@ MAX_CLIENTS: Final = 32
 #: answer does not count: a deletion waits for the disk.
 IDLE_S: Final = 60.0
 
+#: Of SO_PEERCRED: process, user, group.
+_CREDENTIALS: Final = struct.Struct("3i")
+
 log = structlog.get_logger()
 
 
-async def run(listener: trio.SocketListener, control: Control, throttle: LogThrottle) -> None:
+async def run(listener: trio.SocketListener, control: Control, audit: Audit, throttle: LogThrottle) -> None:
     """Answer until cancelled."""
     clients = trio.CapacityLimiter(MAX_CLIENTS)
 
     async def answer_one(stream: trio.SocketStream) -> None:
         async with stream, clients:
             try:
-                await _answer(stream, control)
+                await _answer(stream, control, partial(audit.acted, _user_of(stream), "", "control socket"))
             except trio.BrokenResourceError:
                 pass  # the client has left
             except Exception:
@@ -50,7 +59,13 @@ async def run(listener: trio.SocketListener, control: Control, throttle: LogThro
             nursery.start_soon(answer_one, await accept(listener, "control", throttle))
 
 
-async def _answer(stream: trio.SocketStream, control: Control) -> None:
+def _user_of(stream: trio.SocketStream) -> str:
+    """Who is at the other end, for the audit log."""
+    _, uid, _ = _CREDENTIALS.unpack(stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return f"uid {uid}"
+
+
+async def _answer(stream: trio.SocketStream, control: Control, note: Callable[[str], None]) -> None:
     pending = b""
     while True:
         chunk = b""
@@ -60,7 +75,7 @@ async def _answer(stream: trio.SocketStream, control: Control) -> None:
             return  # gone, or silent for too long
         *lines, pending = (pending + chunk).split(b"\n")
         for line in lines:
-            answer = json.dumps(await _respond(line, control)).encode() + b"\n"
+            answer = json.dumps(await _respond(line, control, note)).encode() + b"\n"
             with trio.move_on_after(IDLE_S) as sending:
                 await stream.send_all(answer)
             if sending.cancelled_caught:
@@ -69,14 +84,18 @@ async def _answer(stream: trio.SocketStream, control: Control) -> None:
             return
 
 
-async def _respond(line: bytes, control: Control) -> dict[str, Any]:
+async def _respond(line: bytes, control: Control, note: Callable[[str], None]) -> dict[str, Any]:
     request = _read(line)
     if request is None:
         return {"error": {"message": 'a request is one line: {"method": NAME, "params": {}}'}}
     try:
-        return {"result": await control.call(*request)}
+        result = await control.call(*request)
     except ControlError as error:
         return {"error": {"message": str(error)}}
+    method, params = request
+    if method in METHODS and METHODS[method].changes:
+        note(f"{method} {json.dumps(params)}")
+    return {"result": result}
 
 
 def _read(line: bytes) -> tuple[str, dict[str, Any]] | None:

@@ -106,9 +106,14 @@ class _Cycles:
 def _look_after_blocked(registry: Registry, now_ns: int) -> None:
     for topic in list(registry.blocked):
         appending.try_to_unblock(topic, now_ns)
+        topic.gate.is_overdue = False
         if not topic.gate.is_blocked or now_ns - topic.progress_at_ns < topic.policy.block_timeout_s * NANOSECONDS:
             continue
         topic.progress_at_ns = now_ns
+        if topic.is_queue:
+            # Its consumers may be few, or none; they are never to blame.
+            topic.gate.refuse()
+            continue
         for reading in appending.disconnect_slowest(topic):
             log.warning(
                 "disconnected a subscriber that blocked its topic",

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from stompbroker.access import LoginRefused
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions import SMALL_PARTIAL_BYTES
 from stompbroker.transport import FAIR_BYTES, ChunkSize
 
 if TYPE_CHECKING:
+    from stompbroker.access import Authenticator
     from stompbroker.counting import LoopGauge
     from stompbroker.log_throttle import LogThrottle
     from stompbroker.memory_budget import MemoryBudget
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 FLUSH_S: Final = 10.0
 #: How often we look whether a client that we do not read from is still there, in seconds.
 LOOK_S: Final = 5.0
+#: The same while its login waits for its turn: a hash takes 30 ms, and others are in line.
+LOGIN_LOOK_S: Final = 0.5
 FORGOTTEN_CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -40,6 +44,7 @@ class WorkerContext:
     dispatch: Dispatch
     stretches: LoopGauge
     throttle: LogThrottle
+    authenticator: Authenticator
     #: How long we wait for a client that is held back, or that waits for memory.
     block_timeout_s: float
 
@@ -47,6 +52,7 @@ class WorkerContext:
 async def run(transport: Transport, session: Session, context: WorkerContext) -> None:
     """Serve until the client or the session ends. Cancelling it drops the connection at once."""
     session.outbox.send_now, session.outbox.has_left = transport.send_now, transport.has_left
+    session.probe, transport.on_sign_of_life = transport.probe, session.note_life
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write, transport, session)
@@ -76,6 +82,7 @@ async def run(transport: Transport, session: Session, context: WorkerContext) ->
         )
     finally:
         session.lose()
+        transport.forget_owner()  # otherwise the two would keep each other
         await transport.close()
 
 
@@ -102,7 +109,7 @@ async def _read(transport: Transport, session: Session, context: WorkerContext, 
                 return
             chunk_size.note(len(chunk))
             sent_bytes = session.outbox.sent_bytes
-            await _apply(chunk, session, context)
+            await _apply(chunk, transport, session, context)
             if session.outbox.sent_bytes == sent_bytes:
                 transport.note_unanswered(len(chunk), sent_bytes)
             if session.is_held_back and not is_resuming:
@@ -126,29 +133,75 @@ async def _wait_wanting_more(transport: Transport, session: Session) -> None:
             raise trio.BrokenResourceError
 
 
-async def _apply(chunk: bytes, session: Session, context: WorkerContext) -> None:
+async def _apply(chunk: bytes, transport: Transport, session: Session, context: WorkerContext) -> None:
     """Apply all frames of a chunk, with a checkpoint between batches, and send at once what becomes ready."""
     while True:
+        # Again after each pause: meanwhile the user may have sent more on another connection.
+        while (rest_s := session.debt_s()) > 0:
+            await _pause(rest_s, transport, session, context)
         began_at_s = perf_counter()
         with context.dispatch:
             has_more = session.receive(chunk)
         rest_s = session.take_rest_s()
         context.stretches.note("worker", began_at_s)
         if rest_s:
-            await trio.sleep(rest_s)
+            await _pause(rest_s, transport, session, context)
+        if session.credentials is not None:
+            await _log_in(transport, session, context.authenticator)
+            has_more = True  # there may be frames behind CONNECT
         if not has_more:
             return
         chunk = b""
         await trio.lowlevel.checkpoint()
 
 
+async def _pause(rest_s: float, transport: Transport, session: Session, context: WorkerContext) -> None:
+    """Read nothing for so long. Raises BrokenResourceError if the client is gone: it must not keep its place."""
+    session.is_paused = True
+    left_at_s: float | None = None
+    ends_at_s = trio.current_time() + rest_s
+    while session.ending is None and (now_s := trio.current_time()) < ends_at_s:
+        if transport.has_left() and left_at_s is None:
+            left_at_s = now_s  # what it sent before that still counts, if it can be read soon
+        if transport.is_reset() or (left_at_s is not None and now_s - left_at_s > context.block_timeout_s):
+            raise trio.BrokenResourceError
+        with trio.move_on_after(min(LOOK_S, ends_at_s - now_s)):
+            await session.resumed.wait()
+    session.read_again()
+
+
+async def _log_in(transport: Transport, session: Session, authenticator: Authenticator) -> None:
+    """Have its credentials checked; nothing is read from the client meanwhile. Raises BrokenResourceError if it leaves
+    first: then nobody waits behind it, and nothing is hashed for it."""
+    assert session.credentials is not None
+    async with trio.open_nursery() as checking:
+        checking.start_soon(_cancel_when_left, transport, checking.cancel_scope)
+        try:
+            grant = await authenticator.check(session.credentials, session.await_check)
+        except LoginRefused as refused:
+            session.refuse(refused)
+        else:
+            session.admit(grant)
+        checking.cancel_scope.cancel()
+    if session.credentials is not None and session.ending is None:
+        raise trio.BrokenResourceError
+
+
+async def _cancel_when_left(transport: Transport, scope: trio.CancelScope) -> None:
+    while True:
+        # First: a script may close its side at once, and read what comes.
+        await trio.sleep(LOGIN_LOOK_S)
+        if transport.has_left():
+            scope.cancel()
+
+
 async def _wait_for_memory(session: Session, context: WorkerContext) -> None:
     """Wait with the rest of a large body while memory is used up, perhaps by such bodies; give up after a while."""
-    session.is_waiting_for_memory = True
+    session.is_paused = True
     with trio.move_on_after(context.block_timeout_s) as waiting:
         while context.budget.is_tight:
             await context.budget.eased.wait()
-    session.is_waiting_for_memory = False
+    session.read_again()
     if waiting.cancelled_caught:
         session.fail(
             PeerViolation(

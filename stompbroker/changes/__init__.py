@@ -25,6 +25,7 @@ from stompbroker.changes.journal import (
     Unit,
     Verdict,
 )
+from stompbroker.changes.queues import Queues
 
 __all__ = [
     "Answer",
@@ -39,6 +40,7 @@ __all__ = [
     "PendingDeliveries",
     "Provenance",
     "Purged",
+    "Queues",
     "Removed",
     "SetAside",
     "SettledDeliveries",

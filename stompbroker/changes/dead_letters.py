@@ -16,7 +16,7 @@ import structlog
 from stompbroker.changes.effects import Appended, Removed, claim_settled
 from stompbroker.changes.journal import Unit
 from stompbroker.clock import NANOSECONDS, iso_time
-from stompbroker.delivery import Waiting, WhenUsedUp, withdrawing
+from stompbroker.delivery import Waiting, WhenUsedUp, answering, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from stompbroker.changes.effects import SettledDeliveries
     from stompbroker.changes.journal import Journal
+    from stompbroker.changes.queues import Queues
     from stompbroker.clock import Clock
     from stompbroker.delivery import Failure, Reading, Registry, Subscription, Topic
     from stompbroker.message import MessageIds
@@ -54,9 +55,12 @@ class DeadLetters:
         a message is on its way to the dead letters at most once at a time: it is pending
     """
 
-    def __init__(self, registry: Registry, journal: Journal, message_ids: MessageIds, clock: Clock) -> None:
+    def __init__(
+        self, registry: Registry, journal: Journal, queues: Queues, message_ids: MessageIds, clock: Clock
+    ) -> None:
         self._registry = registry
         self._journal = journal
+        self._queues = queues
         self._message_ids = message_ids
         self._clock = clock
 
@@ -78,6 +82,9 @@ class DeadLetters:
                     publications, deaths, size_bytes = {}, [], 0
                 self._evict(entry, failure.count)
                 continue
+            if reading.topic.is_queue and reading.topic.is_of_dead_letters:
+                answering.start_over(reading, offset, self._clock.now_ns())
+                continue
             is_discarded = reading.topic.is_of_dead_letters or what is WhenUsedUp.DISCARD
             if not is_discarded and self._journal.gate.is_blocked:
                 self._try_again(entry, RETRY_NS)
@@ -92,13 +99,13 @@ class DeadLetters:
                 withdrawing.discard(reading, offset, self._clock.now_ns())
                 continue
             now_ns = self._clock.now_ns()
-            topic = self._registry.topic_of_dead_letters(reading.topic.destination, now_ns)
+            topic = self._queues.topic_of_dead_letters(reading.topic.destination, now_ns)
             letter = _letter_of(
                 message,
                 failure,
                 reading,
                 message_id=self._message_ids.make(),
-                destination=str(topic.destination),
+                to=topic,
                 now_ns=now_ns,
             )
             publications.setdefault(topic, []).append(letter)
@@ -186,9 +193,10 @@ class Provenance(NamedTuple):
 
 
 def _letter_of(
-    message: Message, failure: Failure, reading: Reading, *, message_id: bytes, destination: str, now_ns: int
+    message: Message, failure: Failure, reading: Reading, *, message_id: bytes, to: Topic, now_ns: int
 ) -> Message:
-    """The letter about a message that has failed for good; `destination` is the topic it goes to."""
+    """The letter about a message that has failed for good. In a queue it expires when a topic would not retain it any
+    more."""
     provenance = Provenance(
         destination=str(reading.topic.destination),
         message_id=message.message_id.decode(),
@@ -203,7 +211,7 @@ def _letter_of(
         subscription_number=reading.subscription.store_id,
     )
     headers = [
-        (name, destination if name == "destination" else value)
+        (name, str(to.destination) if name == "destination" else value)
         for name, value in _headers(message)
         if name not in _EXPIRY
     ]
@@ -212,7 +220,10 @@ def _letter_of(
         for name, value in provenance._asdict().items()
         if value not in ("", None)
     ]
-    return _message(message, headers, message_id, now_ns, only_for=None)
+    lifetime_ns = int(to.policy.retention.age_s * NANOSECONDS) if to.is_queue else 0
+    if lifetime_ns:
+        to.is_choosy = True
+    return _message(message, headers, message_id, now_ns, lifetime_ns=lifetime_ns or None)
 
 
 def redriven(letter: Message, *, message_id: bytes, only_for: int | None, now_ns: int) -> Message:
@@ -244,10 +255,16 @@ def _headers(message: Message) -> list[tuple[str, str]]:
 
 
 def _message(
-    source: Message, headers: Iterable[tuple[str, str]], message_id: bytes, now_ns: int, *, only_for: int | None
+    source: Message,
+    headers: Iterable[tuple[str, str]],
+    message_id: bytes,
+    now_ns: int,
+    *,
+    only_for: int | None = None,
+    lifetime_ns: int | None = None,
 ) -> Message:
     block = render_headers(headers)
-    origin = Origin(source.origin.publisher, is_plain=b"\\r" not in block, only_for=only_for)
+    origin = Origin(source.origin.publisher, is_plain=b"\\r" not in block, only_for=only_for, lifetime_ns=lifetime_ns)
     return Message(source.body_bytes, message_tail(message_id, block, source.body), origin, now_ns)
 
 

@@ -280,5 +280,5 @@ def claim_refused(part: Part, refusal: Refusal, *, holder: Consumer | None) -> S
     ]
     if not offsets:
         return None
-    failures = answering.failures_after(reading, offsets, refusal, sent_at_ns)
+    failures = answering.failures_after(reading, offsets, refusal, sent_at_ns, failed_with=holder)
     return SetAside(reading, reading.cursor.claim([(offset, offset + 1) for offset in offsets]), failures)

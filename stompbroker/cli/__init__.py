@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from stompbroker import __version__
-from stompbroker.cli import dead_letters, gc, ledger, subscriptions
+from stompbroker.cli import dead_letters, gc, ledger, subscriptions, users
+from stompbroker.cli.certificate import certificate
 from stompbroker.cli.config import config
 from stompbroker.cli.migrate import migrate
 from stompbroker.cli.publish import publish
@@ -42,12 +43,13 @@ def _application() -> typer.Typer:
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
     application.callback()(_about)
-    for command in (serve, publish, subscribe, stats, top, config, migrate, trace, report):
+    for command in (serve, publish, subscribe, stats, top, config, migrate, trace, report, certificate):
         application.command()(command)
     application.add_typer(subscriptions.commands, name="subscriptions")
     application.add_typer(dead_letters.commands, name="dead-letters")
     application.add_typer(gc.commands, name="gc")
     application.add_typer(ledger.commands, name="ledger")
+    application.add_typer(users.commands, name="users")
     return application
 
 

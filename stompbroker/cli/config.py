@@ -1,11 +1,11 @@
 """`stompbroker config`: the settings that `serve` would use if it were started here and now."""
 
 from stompbroker.cli.options import ConfigOption, JsonOption
-from stompbroker.cli.terminal import print_uncut, say_json, table_of
+from stompbroker.cli.terminal import print_uncut, say, say_json, table_of
 
 
 def config(config_file: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show every setting: its value, where the value came from, and what it is for.
+    """Show every setting: its value, where the value came from, and what it is for; then where clients connect.
 
     Examples:
 
@@ -15,12 +15,15 @@ def config(config_file: ConfigOption = None, as_json: JsonOption = False) -> Non
     """
     from stompbroker.config import SourceKind, effective, load
 
-    settings = effective(load(config_file))
+    loaded = load(config_file)
+    settings = effective(loaded)
+    endpoints = [str(endpoint) for endpoint in loaded.endpoints]
     if as_json:
-        content = {
+        content: dict[str, dict[str, object]] = {
             one.key: {"value": one.value, "source": str(one.source), "allowed": one.allowed, "description": one.reason}
             for one in settings
         }
+        content["listen"]["endpoints"] = endpoints
         say_json(content)
         return
     table = table_of(
@@ -35,3 +38,4 @@ def config(config_file: ConfigOption = None, as_json: JsonOption = False) -> Non
         style=lambda one: "" if one.source.kind is SourceKind.DEFAULT else "bold",
     )
     print_uncut(table)
+    say("", f"Clients connect at {', '.join(endpoints)}")

@@ -28,7 +28,8 @@ _BYTES_A_LINE = 16
 #: Control characters of text. With any other, a body is binary data that happens to be UTF-8.
 _TEXT_CONTROLS = frozenset("\t\n\f\r\x1b")
 TopicArgument = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic they come from: orders, /topic/orders or DLQ.orders.")
+    str,
+    typer.Argument(metavar="TOPIC", help="Where they come from: orders, /topic/orders or DLQ.orders; /queue/jobs."),
 ]
 SubscriptionOption = Annotated[
     str | None, typer.Option("--subscription", "-s", metavar="KEY", help="Only those that this subscription failed on.")
@@ -53,7 +54,7 @@ def _about() -> None:
     """What could not be delivered: look at it, send it again, or delete it.
 
     A message that a subscription has failed on too often, or refused for good, is kept as a dead letter
-    in /topic/DLQ.TOPIC. Other subscribers of its topic do not notice.
+    in /topic/DLQ.TOPIC. Other subscribers of its topic do not notice. Those of a queue are in /queue/DLQ.QUEUE.
 
     Examples:
 
@@ -156,7 +157,10 @@ def _redrive(
     offset: OffsetOption = None,
     to: Annotated[
         Literal["subscriber", "topic"],
-        typer.Option(help="subscriber: only to the subscription that failed; topic: to all subscribers of its topic."),
+        typer.Option(
+            help="subscriber: only to the subscription that failed; topic: to all subscribers of its topic. "
+            "Those of a queue go to the queue."
+        ),
     ] = "subscriber",
     rate: Annotated[
         float | None,
@@ -181,18 +185,24 @@ def _redrive(
     $ stompbroker dead-letters redrive orders --offset 17
     $ stompbroker dead-letters redrive orders --subscription billing/invoices --rate 50 --yes
     $ stompbroker dead-letters redrive orders --to topic --limit 10
+    $ stompbroker dead-letters redrive /queue/jobs
     """
     from stompbroker.cli.dead_letter_orders import Move, carry_out
 
     selection = _selection(topic, subscription, reason, message_id, offset)
-    everybody = f"everybody who subscribes to /topic/{visible(selection.topic)}"
+    if selection.topic.startswith("/"):
+        whom = visible(selection.topic)
+    elif to == "subscriber":
+        whom = "the subscriptions that failed"
+    else:
+        whom = f"everybody who subscribes to /topic/{visible(selection.topic)}"
     move = Move(
         method="redrive_dead_letters",
         params={"to": to},
         rate=rate,
         done="redriven",
         doing="redriving",
-        consequence=f"would be sent to {'the subscriptions that failed' if to == 'subscriber' else everybody}",
+        consequence=f"would be sent to {whom}",
     )
     carry_out(move, selection, data_directory(data, config), limit=limit, is_agreed=yes, as_json=as_json)
 

@@ -39,7 +39,12 @@ def _about() -> None:
 @commands.command("explain")
 def _explain(
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="One topic, as orders or /topic/orders.", show_default="all")
+        str | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="One topic, as orders or /topic/orders, or a queue, as /queue/jobs.",
+            show_default="all",
+        ),
     ] = None,
     data: DataOption = None,
     config: ConfigOption = None,
@@ -53,9 +58,10 @@ def _explain(
 
     $ stompbroker gc explain
     $ stompbroker gc explain orders
+    $ stompbroker gc explain /queue/jobs
     $ stompbroker gc explain DLQ.orders --json | jq .topics[0].why
     """
-    name = None if topic is None else read_topic(topic).name
+    name = None if topic is None else read_topic(topic).key
     found = biggest_first(run(_ask, data_directory(data, config), name))
     if as_json:
         say_json({"total": len(found), "topics": found})
@@ -152,7 +158,9 @@ def _pin(pin: Mapping[str, Any], topic: str, now: datetime) -> str:
     about = ["durable" if pin["durable"] else "not durable"]
     if pin["destination"] not in (topic, f"/topic/{topic}"):
         about.append(f"by {visible(pin['destination'])}")
-    if pin["connected"]:
+    if pin["members"] > 1:
+        about.append(f"{pin['members']:,} members")
+    elif pin["connected"]:
         about.append("connected")
     else:
         seen = relative(pin["last_seen_at"], now)

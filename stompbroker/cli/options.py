@@ -8,13 +8,6 @@ import typer
 if TYPE_CHECKING:
     from stompbroker.delivery import Pattern
 
-HostOption = Annotated[
-    str | None, typer.Option("--host", help="Host of the broker.", show_default="from the settings, 127.0.0.1")
-]
-PortOption = Annotated[
-    int | None,
-    typer.Option("--port", "-p", min=1, max=65535, help="Port of the broker.", show_default="from the settings, 61613"),
-]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FILE", help="Settings file.", show_default="stompbroker.toml if it exists"),
@@ -39,24 +32,6 @@ HeaderOption = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Another header; can be repeated.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
-#: Addresses that only a listener can use → where this machine reaches such a listener.
-_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-def broker_address(host: str | None, port: int | None) -> tuple[str, int]:
-    """Where a client connects. What is not given is what a broker started here would use."""
-    if host is not None and port is not None:
-        return host, port
-    from stompbroker.config import load
-
-    settings = load()
-    host = host or _REACHED_AT.get(settings.host, settings.host)
-    port = port or settings.port
-    if port == 0:
-        raise typer.BadParameter(
-            "the settings let the broker take any free port; name the one it has taken", param_hint="--port"
-        )
-    return host, port
 
 
 def data_directory(data: Path | None, config: Path | None) -> Path:
@@ -67,13 +42,14 @@ def data_directory(data: Path | None, config: Path | None) -> Path:
 
 
 def read_origin(given: str) -> str:
-    """The topic that dead letters come from: `orders` for orders, DLQ.orders and the same behind /topic/."""
+    """The topic that dead letters come from: `orders` for orders, DLQ.orders and the same behind /topic/; or the queue,
+    `/queue/orders` for /queue/orders and /queue/DLQ.orders."""
     topic = read_topic(given)
     if not topic.is_of_dead_letters:
-        return topic.name
+        return topic.key
     if len(topic.segments) == 1:
         raise typer.BadParameter(f'"{given}" does not say whose dead letters: DLQ.orders are those of orders')
-    return topic.origin.name
+    return topic.origin.key
 
 
 def read_topic(given: str) -> "Pattern":

@@ -23,6 +23,8 @@ from stompbroker.stomp import render_frame
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from stompbroker.cli.target import Target
+
 #: Messages sent and not confirmed yet. Enough to keep a connection busy over 10 ms of latency at 100,000 a second.
 MAX_UNCONFIRMED = 1_000
 #: A batch is sent when it has this many bytes: one system call for many small messages.
@@ -76,9 +78,9 @@ class Publication:
     _batch: bytearray = field(default_factory=bytearray)
     _confirmation: Signal = field(default_factory=Signal)
 
-    async def publish(self, address: tuple[str, int]) -> None:
+    async def publish(self, target: Target) -> None:
         """Publish and wait until everything is confirmed. Raises CommandFailed, with how much was."""
-        async with connect(*address) as client:
+        async with connect(target) as client:
             failures: list[str] = []
             with progress_bar("publishing" if self.shows_progress else None, self.count) as show_sent:
                 started_at = trio.current_time()

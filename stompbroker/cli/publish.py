@@ -7,16 +7,18 @@ from typing import Annotated
 
 import typer
 
-from stompbroker.cli.options import (
-    HeaderOption,
-    HostOption,
-    JsonOption,
-    PortOption,
-    broker_address,
-    read_headers,
-    require_utf8,
-)
+from stompbroker.cli.options import HeaderOption, JsonOption, read_headers, require_utf8
 from stompbroker.cli.outcome import run
+from stompbroker.cli.target import (
+    CaOption,
+    CertificateOption,
+    HostOption,
+    KeyOption,
+    PortOption,
+    TlsOptions,
+    UrlOption,
+    find_target,
+)
 from stompbroker.cli.terminal import say, say_json
 
 #: Fewer messages than this are sent before a progress bar can be read, unless their rate is limited.
@@ -31,7 +33,9 @@ _RESERVED = {
 
 
 def publish(
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="Where to, for example /topic/greetings.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="DEST", help="Where to, for example /topic/greetings or /queue/jobs.")
+    ],
     body: Annotated[
         str | None, typer.Argument(metavar="BODY", help="The message; - or nothing reads it from standard input.")
     ] = None,
@@ -48,16 +52,27 @@ def publish(
     ] = True,
     host: HostOption = None,
     port: PortOption = None,
+    url: UrlOption = None,
+    ca: CaOption = None,
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send messages to a destination.
 
+    A topic gives each message to all who subscribe; a queue keeps it until one consumer has acknowledged it.
+
+    With a NAME in the URL, the password comes from STOMPBROKER_PASSWORD, or is asked for on the terminal. A token comes
+    from STOMPBROKER_TOKEN.
+
     Examples:
 
     $ stompbroker publish /topic/greetings "Hello, world"
+    $ stompbroker publish /queue/jobs "Do this"
     $ stompbroker publish /topic/prices "price {n}" --count 1000 --rate 50 --number
     $ stompbroker publish /topic/orders -H content-type:application/json < order.json
     $ tail -f access.log | stompbroker publish /topic/access --lines
+    $ stompbroker publish --url stomp+tls://alice@broker.example /topic/orders "Order 1"
     """
     reads_input = body is None or body == "-"
     if lines and not reads_input:
@@ -66,7 +81,7 @@ def publish(
         raise typer.BadParameter("sends each line once; leave --count out", param_hint="--lines")
     require_utf8(destination, "DEST")
     headers = read_headers(header, reserved=_RESERVED)
-    address = broker_address(host, port)
+    target = find_target(host, port, url, TlsOptions(ca=ca, certificate=certificate, key=key))
 
     from stompbroker.cli.publication import Publication
 
@@ -81,7 +96,7 @@ def publish(
         wants_receipts=receipt,
         shows_progress=is_long and not as_json,
     )
-    run(publication.publish, address)
+    run(publication.publish, target)
     if as_json:
         say_json(publication.as_json())
     else:

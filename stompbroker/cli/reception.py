@@ -26,6 +26,8 @@ from stompbroker.visible_text import readable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from stompbroker.cli.target import Target
+
 _SUBSCRIPTION_ID = "1"
 _SUBSCRIBE_RECEIPT = "subscribe"
 #: Bytes shown of a body that is not text: a line of hexadecimal on an ordinary terminal.
@@ -44,6 +46,8 @@ class Reception:
     ack: str
     client_id: str | None
     durable_name: str | None  # needs a client id; the two identify the subscription
+    group: str | None = None
+    is_kept: bool = False  # whether a group or queue keeps what comes later
     count: int | None
     timeout_s: float | None
     render: Callable[[Frame], bytes]
@@ -52,10 +56,10 @@ class Reception:
     _is_timed_out: bool = False
     _waiting: trio.CancelScope = field(default_factory=trio.CancelScope)  # replaced for each wait
 
-    async def receive(self, address: tuple[str, int]) -> None:
+    async def receive(self, target: Target) -> None:
         """Receive until Ctrl-C, --count, --timeout, or nobody reads our output. Raises CommandFailed if fewer than
         --count messages came in time."""
-        async with connect(*address, client_id=self.client_id) as client:
+        async with connect(target, client_id=self.client_id) as client:
             async with stopped_by_signal(self._stop):
                 await self._run(client)
                 await client.disconnect()
@@ -72,6 +76,8 @@ class Reception:
         headers = [("id", _SUBSCRIPTION_ID), ("destination", self.destination), ("ack", self.ack)]
         if self.durable_name is not None:
             headers.append(("activemq.subscriptionName", self.durable_name))
+        if self.group is not None:
+            headers += [("group", self.group), ("auto-delete", "false" if self.is_kept else "true")]
         headers += [*self.headers, ("receipt", _SUBSCRIBE_RECEIPT)]
         await client.send(render_frame("SUBSCRIBE", headers))
         received = await self._wait(partial(client.wait_receipt, _SUBSCRIBE_RECEIPT))
@@ -81,10 +87,13 @@ class Reception:
             received = await self._wait(client.receive)
 
     def _greeting(self) -> str:
-        if self.durable_name is None:
-            return f"Subscribed to {self.destination}; Ctrl-C ends."
-        identity = Identity("", IdentityKind.NAMED, self.client_id or "", self.durable_name)
-        return f"Subscribed to {self.destination} as {identity.key}; Ctrl-C ends, the broker keeps what comes later."
+        where = f"Subscribed to {self.destination}"
+        if self.group is not None:
+            where += f" in group {readable(self.group)}"
+        if self.durable_name is not None:
+            where += f" as {Identity('', IdentityKind.NAMED, self.client_id or '', self.durable_name).key}"
+        is_kept = self.is_kept or self.durable_name is not None
+        return f"{where}; Ctrl-C ends{', the broker keeps what comes later' if is_kept else ''}."
 
     async def _wait(self, frames: Callable[[], Awaitable[list[Frame]]]) -> list[Frame] | None:
         """Frames; None after Ctrl-C or --timeout."""

@@ -1,7 +1,9 @@
 """`stompbroker serve`: run the broker."""
 
+import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -9,11 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stompbroker.cli.certificate import CERTIFICATE_FILE
 from stompbroker.cli.options import ConfigOption, DatabaseOption
 from stompbroker.cli.outcome import ExitCode, run
+from stompbroker.cli.target import spoken
 from stompbroker.cli.terminal import say
 
 if TYPE_CHECKING:
+    from stompbroker.broker import Broker
+    from stompbroker.config import Settings
     from stompbroker.transport import Endpoint
 
 
@@ -21,6 +27,14 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[
         int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes any free one.", show_default="61613")
+    ] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Where to listen instead, or besides: stomp://HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH, "
+            "wss://HOST:PORT/PATH or unix:///PATH; can be repeated.",
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Data directory, one for each broker.", show_default="./data")
@@ -61,6 +75,7 @@ def serve(
     $ stompbroker serve
     $ stompbroker serve --port 7000 --data /var/lib/stompbroker
     $ stompbroker serve --database memory
+    $ stompbroker serve --listen stomp+tls://0.0.0.0:61612 --listen unix:///run/stompbroker.sock
     $ stompbroker serve --set memory_limit="2 GiB" --set max_connections=50000
     """
     from stompbroker.config import EMBEDDED, load
@@ -68,6 +83,7 @@ def serve(
     flags = {
         "host": host,
         "port": port,
+        "listen": tuple(listen) if listen else None,
         "data": data,
         "database": database,
         "http_host": http_host,
@@ -83,32 +99,55 @@ def serve(
     logs.configure(settings.log_level, settings.log_format)
     # It is a fork, so it must come before there is a second thread.
     with nullcontext() if settings.database != EMBEDDED else forked_writing_process() as writing:
-        on_ready = partial(announce, database=settings.database)
+
+        def on_ready(started: "Broker") -> None:
+            has_login = started.authenticator.is_required
+            announce(started.endpoints, settings, started.management_url, has_login=has_login)
+
         run(partial(broker.serve, settings, on_ready=on_ready, writing=writing), code=ExitCode.OPERATOR)
 
 
-def announce(endpoint: "Endpoint", data: Path, management: str | None = None, *, database: str = "") -> None:
+def announce(
+    endpoints: "Sequence[Endpoint]", settings: "Settings", management: str | None = None, *, has_login: bool = False
+) -> None:
     """Say on stdout that the broker is ready, where, and how to try it. Scripts wait for the first line."""
     from stompbroker import __version__
-    from stompbroker.config import EMBEDDED, Settings, without_password
+    from stompbroker.config import EMBEDDED, without_password
 
-    host = endpoint.host
-    where = "" if endpoint.port == Settings.model_fields["port"].default else f" --port {endpoint.port}"
-    if host not in (Settings.model_fields["host"].default, "0.0.0.0", "::", "localhost"):
-        where = f" --host {host}{where}"
-    stored = "" if database == EMBEDDED else f", database {without_password(database)}"
-    program = _as_called()
-    lines = [
-        f"stompbroker {__version__} is ready at {endpoint} (data in {data}{stored})",
-        "Try it, each in a terminal of its own:",
-        f"  {program} subscribe{where} /topic/greetings",
-        f'  {program} publish{where} /topic/greetings "Hello, world"',
-    ]
+    stored = "" if settings.database == EMBEDDED else f", database {without_password(settings.database)}"
+    first, *others = endpoints
+    lines = [f"stompbroker {__version__} is ready at {first} (data in {settings.data}{stored})"]
+    lines += [f"and at {endpoint}" for endpoint in others]
+    where = _options_of_clients(endpoints, settings, has_login=has_login)
+    if where is not None:
+        program = _as_called()
+        lines += [
+            "Try it, each in a terminal of its own:",
+            f"  {program} subscribe{where} /topic/greetings",
+            f'  {program} publish{where} /topic/greetings "Hello, world"',
+        ]
     if management is not None:
         lines.append(f"Watch it at {management}")
     # Nobody may read our stdout any more; that is no reason to stop serving.
     with suppress(BrokenPipeError):
         say(*lines)
+
+
+def _options_of_clients(endpoints: "Sequence[Endpoint]", settings: "Settings", *, has_login: bool) -> str | None:
+    """With which `publish` and `subscribe` reach the broker; None if they cannot."""
+    from stompbroker.transport import Scheme
+
+    endpoint = spoken(endpoints)
+    if endpoint is None:
+        return None
+    if endpoint.scheme is Scheme.STOMP and not has_login:
+        given = {"host": endpoint.host, "port": endpoint.port}
+        fields = type(settings).model_fields
+        return "".join(f" --{key} {value}" for key, value in given.items() if value != fields[key].default)
+    url = f" --url {endpoint.scheme}://{'NAME@' if has_login else ''}{endpoint.address}"
+    certificate = settings.data / CERTIFICATE_FILE
+    is_own = endpoint.scheme.is_encrypted and Path(settings.tls_certificate).expanduser() == certificate
+    return f"{url} --ca {shlex.quote(str(certificate))}" if is_own else url
 
 
 def _as_called() -> str:

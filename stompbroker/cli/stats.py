@@ -38,7 +38,9 @@ def stats(
     ] = 1.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show topics, subscriptions, connections and rates of the broker that runs on this machine.
+    """Show topics, queues, subscriptions, connections and rates of the broker that runs on this machine.
+
+    Queues are among the topics, as /queue/NAME; their subs are their consumers.
 
     Examples:
 
@@ -108,13 +110,13 @@ def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> "Iterator[R
         yield _lake(second["ledger"])
     published_before: dict[str, int] = {topic["destination"]: topic["published"] for topic in first["topics"]}
     topics: Columns = {
-        "topic": lambda one: visible(one["name"]),
+        "topic": _name,
         "published": lambda one: f"{one['published']:,}",
         # A topic that was not there before has no rate yet.
         "a second": lambda one: _growth(
             published_before.get(one["destination"], int(one["published"])), one["published"], interval_s
         ),
-        "subs": lambda one: str(one["subscribers"]),
+        "subs": _readers,
         "kept": lambda one: f"{one['kept_messages']:,}",
         "bytes": lambda one: size(one["kept_bytes"]),
         "publishers": lambda one: "held back" if one["blocked"] else "",
@@ -123,11 +125,32 @@ def overview(first: Mapping[str, Any], second: Mapping[str, Any]) -> "Iterator[R
         yield from _part(kind, columns, second)
 
 
+def _name(topic: Mapping[str, Any]) -> str:
+    """A queue has its prefix."""
+    return visible(topic["name"] if topic["kind"] == "topic" else topic["destination"])
+
+
+def _readers(topic: Mapping[str, Any]) -> str:
+    """Subscriptions; of a queue its consumers, which share one."""
+    return f"{topic['subscribers'] if topic['members'] is None else topic['members']:,}"
+
+
+def _subscription(one: Mapping[str, Any]) -> str:
+    """Its name, if it has one that says more than the destination."""
+    destination = visible(one["destination"])
+    has_name = one["durable"] or one["sharing"] != "none"
+    return f"{one['key']} ({destination})" if has_name and one["kind"] != "queue" else destination
+
+
+def _connection(one: Mapping[str, Any]) -> str:
+    if not one["members"]:
+        return "away"
+    return str(one["connection"]) if one["sharing"] == "none" else counted(one["members"], "member")
+
+
 _SUBSCRIPTIONS: "Columns" = {
-    "subscription": lambda one: (
-        f"{one['key']} ({visible(one['destination'])})" if one["durable"] else visible(one["destination"])
-    ),
-    "conn": lambda one: "away" if one["connection"] is None else str(one["connection"]),
+    "subscription": _subscription,
+    "conn": _connection,
     "ack": lambda one: str(one["ack"]).removeprefix("client-"),
     **counts("backlog", "in_flight", "waiting", sent="delivered", again="redelivered", dropped="dropped"),
 }
@@ -216,7 +239,7 @@ def top(
     ] = "backlog",
     once: Annotated[bool, typer.Option("--once", help="Show it once and end, for a script or a log.")] = False,
 ) -> None:
-    """Watch rates, topics and subscriptions of the broker that runs on this machine, until Ctrl-C.
+    """Watch rates, topics, queues and subscriptions of the broker that runs on this machine, until Ctrl-C.
 
     Examples:
 
@@ -267,7 +290,8 @@ def _head(answer: Mapping[str, Any]) -> "Iterator[RenderableType]":
         f"out {size(int(rates.get('bytes_out', 0)))}/s"
     )
     yield shown(
-        f"connections {now['connections']:,}   topics {now['topics']:,}   subscriptions {now['subscriptions']:,}   "
+        f"connections {now['connections']:,}   topics {now['topics'] - now['queues']:,}   queues {now['queues']:,}   "
+        f"subscriptions {now['subscriptions']:,}   "
         f"in flight {now['in_flight']:,}   waiting {now['waiting']:,}   backlog {now['backlog']:,}   "
         f"dead letters {now['dead_letters']:,}"
     )
@@ -281,17 +305,30 @@ def _head(answer: Mapping[str, Any]) -> "Iterator[RenderableType]":
 
 
 _LIVE_TOPICS: "Columns" = {
-    "topic": lambda one: visible(one["name"]),
+    "topic": _name,
     "msg/s": lambda one: f"{one['rate']:,.0f}",
-    **counts("published", pubs="publishers", subs="subscribers", kept="kept_messages", stored="stored_messages"),
+    **counts("published", pubs="publishers"),
+    "subs": _readers,
+    **counts(kept="kept_messages", stored="stored_messages"),
     "": lambda one: "held back" if one["blocked"] else "",
 }
 
+
+def _attached(one: Mapping[str, Any]) -> str:
+    if not one["members"]:
+        return "away"
+    return "" if one["sharing"] == "none" else counted(one["members"], "member")
+
+
 _LIVE_SUBSCRIPTIONS: "Columns" = {
-    "subscription": lambda one: f"{readable(one['key'])} → {visible(one['destination'])}",
+    "subscription": lambda one: (
+        visible(one["destination"])
+        if one["kind"] == "queue"
+        else f"{readable(one['key'])} → {visible(one['destination'])}"
+    ),
     "msg/s": lambda one: f"{one['rate']:,.0f}",
     "backlog": lambda one: f"{one['backlog']:,}",
     "lag": lambda one: "" if one["lag_s"] is None else duration(one["lag_s"]),
     **counts("in_flight", "waiting", again="redelivered", dead="dead"),
-    "": lambda one: "paused" if one["paused"] else "" if one["connected"] else "away",
+    "": lambda one: "paused" if one["paused"] else _attached(one),
 }

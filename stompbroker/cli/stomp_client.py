@@ -1,18 +1,18 @@
 """A STOMP 1.2 client that is just large enough for `publish` and `subscribe`.
 
-Law: frames over one TCP connection, with heart-beats both ways. Every failure is a `CommandFailed` with a sentence for
+Law: frames over one stream, with heart-beats both ways. Every failure is a `CommandFailed` with a sentence for
 the person at the terminal.
 """
 
 from __future__ import annotations
 
-import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, final
 
 import trio
 
 from stompbroker.cli.outcome import CommandFailed
+from stompbroker.cli.stream import CONNECT_TIMEOUT_S, open_stream, tls_alert
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import HEART_BEAT, Frame, FrameReader, Head, Limits, Version, render_frame
 from stompbroker.visible_text import readable
@@ -20,8 +20,8 @@ from stompbroker.visible_text import readable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-#: Time for the connection, and then for CONNECTED, in seconds. A broker answers at once; a firewall may never.
-CONNECT_TIMEOUT_S = 10.0
+    from stompbroker.cli.target import Target
+
 #: Time for the receipt of DISCONNECT, in seconds: the broker first finishes everything sent before.
 DISCONNECT_TIMEOUT_S = 10.0
 #: Interval we ask for in both directions, in milliseconds. A person does not notice a dead broker sooner.
@@ -32,9 +32,8 @@ HEART_BEAT_MARGIN = 2.0
 LIMITS = Limits(max_header_count=65_536, max_header_bytes=16 * 1024**2, max_body_bytes=1024**3)
 #: The receipt of DISCONNECT: after it nothing more comes.
 DISCONNECT_RECEIPT = "disconnect"
-_WHAT_TO_DO = (
-    'Start a broker with "stompbroker serve" (in a checkout: make serve), or name another one with --host and --port.'
-)
+#: What a server that expects TLS answers to anything else: an alert record.
+_TLS_ALERT = b"\x15\x03"
 _SERVER_COMMANDS = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
 _CHUNK_BYTES = 256 * 1024
 
@@ -46,9 +45,10 @@ class StompClient:
     Invariant: `_error`, once set, is raised by every further `receive`; nothing is received after it.
     """
 
-    def __init__(self, stream: trio.SocketStream, address: str) -> None:
+    def __init__(self, stream: trio.abc.Stream, target: Target) -> None:
         self._stream = stream
-        self._address = address
+        self._target = target
+        self._address = target.endpoint.address
         self._reader = FrameReader(LIMITS, _require_server_command)
         self._sending = trio.Lock()  # keeps a frame's bytes together: another task sends heart-beats
         self._error: CommandFailed | None = None
@@ -78,7 +78,7 @@ class StompClient:
                 ) from violation
             for position, frame in enumerate(frames):
                 if frame.command == "ERROR":
-                    self._error = _refusal(frame)
+                    self._error = self._refusal(frame)
                     frames = frames[:position]
                     break
             if frames:
@@ -93,10 +93,24 @@ class StompClient:
             guess = "is it a STOMP broker?" if self._reader.version is None else "the broker or the network hangs."
             raise CommandFailed(f"{silence}; {guess}") from error
         except trio.BrokenResourceError as error:
-            raise CommandFailed(f"The connection to the broker at {self._address} was lost.") from error
+            reason = tls_alert(error)
+            lost = f"The connection to the broker at {self._address} was lost"
+            raise CommandFailed(f"{lost}: {reason}." if reason else f"{lost}.") from error
+        if self._reader.version is None and chunk.startswith(_TLS_ALERT):
+            raise CommandFailed(f"{self._address} expects TLS; use --url stomp+tls://{self._address}")
         if not chunk:
-            raise CommandFailed(f"The broker at {self._address} closed the connection.")
+            hint = "" if self._reader.version is not None else " without an answer; does it expect TLS (stomp+tls://)?"
+            raise CommandFailed(f"The broker at {self._address} closed the connection{hint or '.'}")
         return bytes(chunk)
+
+    def _refusal(self, error: Frame) -> CommandFailed:
+        message = readable(error.headers.get("message", "no reason given"))
+        detail = readable(error.body.decode(errors="replace").strip(), keeps_lines=True)
+        lines = [] if detail in message else detail.split("\n")
+        if message.startswith("login refused") and not self._target.login_headers():
+            endpoint = self._target.endpoint
+            lines.append(f"Name the user with --url {endpoint.scheme}://NAME@{endpoint.address}")
+        return CommandFailed("\n  ".join([f"The broker refused: {message}", *filter(None, lines)]))
 
     async def wait_receipt(self, receipt: str) -> list[Frame]:
         """Wait for one RECEIPT; returns the other frames that came in the meantime, in order."""
@@ -116,8 +130,10 @@ class StompClient:
         if scope.cancelled_caught:
             raise CommandFailed(f"The broker at {self._address} did not confirm the end of the conversation.")
 
-    async def greet(self, host: str, client_id: str | None) -> None:
+    async def greet(self, client_id: str | None) -> None:
+        host = self._target.endpoint.host or "localhost"
         headers = [("accept-version", "1.2"), ("host", host), ("heart-beat", f"{HEART_BEAT_MS},{HEART_BEAT_MS}")]
+        headers += self._target.login_headers()
         if client_id is not None:
             headers.append(("client-id", client_id))
         await self.send(render_frame("CONNECT", headers))
@@ -154,29 +170,12 @@ def _intervals(heart_beat: str) -> tuple[float, float]:
     return sends_every_s, hears_every_s * HEART_BEAT_MARGIN
 
 
-def _refusal(error: Frame) -> CommandFailed:
-    message = readable(error.headers.get("message", "no reason given"))
-    detail = readable(error.body.decode(errors="replace").strip(), keeps_lines=True)
-    lines = [] if detail in message else detail.split("\n")
-    return CommandFailed("\n  ".join([f"The broker refused: {message}", *filter(None, lines)]))
-
-
 @asynccontextmanager
-async def connect(host: str, port: int, *, client_id: str | None = None) -> AsyncIterator[StompClient]:
+async def connect(target: Target, *, client_id: str | None = None) -> AsyncIterator[StompClient]:
     """A connected client. The end of the block closes the connection, without a DISCONNECT."""
-    address = f"{host}:{port}"
-    try:
-        with trio.fail_after(CONNECT_TIMEOUT_S):
-            stream = await trio.open_tcp_stream(host, port)
-    except trio.TooSlowError as error:
-        raise CommandFailed(f"{address} does not answer. {_WHAT_TO_DO}") from error
-    except socket.gaierror as error:
-        raise CommandFailed(f'There is no host called "{host}" ({error.strerror}). {_WHAT_TO_DO}') from error
-    except OSError as error:
-        raise CommandFailed(f"No broker listens on {address}. {_WHAT_TO_DO}") from error
-    async with stream:
-        client = StompClient(stream, address)
-        await client.greet(host, client_id)
+    async with await open_stream(target) as stream:
+        client = StompClient(stream, target)
+        await client.greet(client_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.send_heart_beats)
             yield client

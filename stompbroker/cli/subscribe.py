@@ -4,16 +4,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from stompbroker.cli.options import (
-    HeaderOption,
-    HostOption,
-    JsonOption,
-    PortOption,
-    broker_address,
-    read_headers,
-    require_utf8,
-)
+from stompbroker.cli.options import HeaderOption, JsonOption, read_headers, require_utf8
 from stompbroker.cli.outcome import run
+from stompbroker.cli.target import (
+    CaOption,
+    CertificateOption,
+    HostOption,
+    KeyOption,
+    PortOption,
+    TlsOptions,
+    UrlOption,
+    find_target,
+)
 
 #: Always the same, so that the same command resumes its subscription.
 DEFAULT_CLIENT_ID = "stompbroker-cli"
@@ -26,17 +28,22 @@ _RESERVED = {
     "receipt": "the command",
 }
 _RESERVED_WITH_DURABLE = {"activemq.subscriptionName": "--durable"}
+_RESERVED_WITH_GROUP = {"group": "--group", "auto-delete": "--auto-delete", "exclusive": "--exclusive"}
+_QUEUE = "/queue/"
 
 
 def subscribe(
     destination: Annotated[
-        str, typer.Argument(metavar="DEST", help="What to receive: /topic/greetings, or a pattern such as prices.*")
+        str,
+        typer.Argument(
+            metavar="DEST", help="What to receive: /topic/greetings, a pattern such as prices.*, or /queue/jobs."
+        ),
     ],
     ack: Annotated[
         Literal["auto", "client", "client-individual"] | None,
         typer.Option(
             help="auto: the broker forgets what it has sent; otherwise a message is acknowledged once it is written.",
-            show_default="auto; client-individual with --durable",
+            show_default="auto; client-individual with --durable, --group or a queue",
         ),
     ] = None,
     durable: Annotated[
@@ -46,6 +53,22 @@ def subscribe(
             help="Create or resume the durable subscription of this name: the broker keeps messages for it.",
         ),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Join the group of this name: each message goes to one member. The broker keeps messages for it.",
+        ),
+    ] = None,
+    auto_delete: Annotated[
+        bool, typer.Option("--auto-delete", help="With --group: it ends with its last member, and nothing is kept.")
+    ] = False,
+    exclusive: Annotated[
+        bool,
+        typer.Option(
+            "--exclusive", help="With --group or a queue: one member gets everything, and the next takes over in order."
+        ),
+    ] = False,
     client_id: Annotated[
         str | None,
         typer.Option(
@@ -69,6 +92,10 @@ def subscribe(
     body_only: Annotated[bool, typer.Option("--body-only", help="Write bodies alone, each with a line end.")] = False,
     host: HostOption = None,
     port: PortOption = None,
+    url: UrlOption = None,
+    ca: CaOption = None,
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Receive messages and show them, until Ctrl-C.
@@ -78,6 +105,12 @@ def subscribe(
     A durable subscription belongs to a client id and a name: the same two resume it.
     It is kept when this command ends; "stompbroker subscriptions rm ID/NAME" deletes it.
 
+    Of those who join a group, or subscribe to a queue, each gets a part of the messages: start the command several
+    times. Both are kept when it ends, and so is what it has not acknowledged.
+
+    With a NAME in the URL, the password comes from STOMPBROKER_PASSWORD, or is asked for on the terminal. A token comes
+    from STOMPBROKER_TOKEN.
+
     The exit code is 1 if --timeout ends it before --count is reached.
 
     Examples:
@@ -86,7 +119,10 @@ def subscribe(
     $ stompbroker subscribe "prices.*" --ack client -H prefetch-count:10
     $ stompbroker subscribe /topic/orders --json | jq .body
     $ stompbroker subscribe /topic/orders --durable invoices --client-id billing
+    $ stompbroker subscribe /topic/orders --group billing
+    $ stompbroker subscribe /queue/jobs
     $ stompbroker subscribe /topic/orders --count 1 --timeout 5 --body-only
+    $ stompbroker subscribe --url stomp+tls://alice@broker.example --ca certificate.pem /topic/orders
     """
     if as_json and body_only:
         raise typer.BadParameter("cannot be combined with --json", param_hint="--body-only")
@@ -95,23 +131,45 @@ def subscribe(
         client_id = DEFAULT_CLIENT_ID if client_id is None else client_id
     _require_name(durable, "--durable")
     _require_name(client_id, "--client-id")
-    headers = read_headers(header, reserved=_RESERVED if durable is None else _RESERVED | _RESERVED_WITH_DURABLE)
-    address = broker_address(host, port)
+    is_queue = destination.startswith(_QUEUE)
+    if group is not None:
+        _require_group(group, destination, durable)
+    elif auto_delete:
+        raise typer.BadParameter("is for groups; add --group NAME", param_hint="--auto-delete")
+    elif exclusive and not is_queue:
+        raise typer.BadParameter("is for groups and queues; add --group NAME", param_hint="--exclusive")
+    reserved = _RESERVED | (_RESERVED_WITH_DURABLE if durable is not None else {})
+    reserved |= _RESERVED_WITH_GROUP if group is not None or exclusive else {}
+    headers = read_headers(header, reserved=reserved)
+    headers += [("exclusive", "true")] if exclusive else []
+    target = find_target(host, port, url, TlsOptions(ca=ca, certificate=certificate, key=key))
 
     from stompbroker.cli.reception import Reception, choose_format
 
     reception = Reception(
         destination=destination,
         headers=headers,
-        # With auto, messages on the network are lost if nobody reads them; a durable subscription must not lose any.
-        ack=ack or ("auto" if durable is None else "client-individual"),
+        # With auto, messages on the network are lost if nobody reads them; what is kept must not lose any.
+        ack=ack or ("client-individual" if durable is not None or group is not None or is_queue else "auto"),
         client_id=client_id,
         durable_name=durable,
+        group=group,
+        is_kept=is_queue or (group is not None and not auto_delete),
         count=count,
         timeout_s=timeout,
         render=choose_format(is_json=as_json, body_only=body_only),
     )
-    run(reception.receive, address)
+    run(reception.receive, target)
+
+
+def _require_group(group: str, destination: str, durable: str | None) -> None:
+    _require_name(group, "--group")
+    if durable is not None:
+        raise typer.BadParameter(
+            "names a subscription of its own; leave --durable or --group out", param_hint="--group"
+        )
+    if destination.startswith(_QUEUE):
+        raise typer.BadParameter("is for topics; the consumers of a queue share it anyway", param_hint="--group")
 
 
 def _require_name(text: str | None, parameter: str) -> None:

@@ -1,4 +1,4 @@
-"""`stompbroker subscriptions`: list the durable ones, or delete one.
+"""`stompbroker subscriptions`: list those that have a name (durable ones, groups and queues), or delete one.
 
 Law: messages are given up only with --yes, or after a person has seen how many and agreed.
 """
@@ -33,7 +33,9 @@ commands = typer.Typer(rich_markup_mode="rich")
 def _list(
     context: typer.Context, data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the durable subscriptions of the broker that runs on this machine; [bold]rm[/] deletes one.
+    """List the durable subscriptions, groups and queues of the broker on this machine; [bold]rm[/] deletes one.
+
+    A queue is the subscription that its consumers share, and so is a group. Members: those that are attached to it.
 
     Backlog: messages still to be sent, for the first time or again. In flight: sent and not acknowledged.
     Waiting: refused, and to be sent again later.
@@ -55,8 +57,10 @@ def _list(
         print_uncut(subscription_table(found, datetime.now(UTC)))
     else:
         say(
-            "There are no durable subscriptions. A client makes one by giving it a name, for example:",
+            "There are no durable subscriptions, groups or queues. A client makes one by naming it, for example:",
             "  stompbroker subscribe /topic/orders --durable invoices --client-id billing",
+            "  stompbroker subscribe /topic/orders --group billing",
+            "  stompbroker subscribe /queue/jobs",
         )
 
 
@@ -69,14 +73,16 @@ def _remove(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a durable subscription and its backlog.
+    """Delete a durable subscription, group or queue, and its backlog.
 
     If messages are given up, you are asked first.
 
     Examples:
 
     $ stompbroker subscriptions rm billing/invoices
-    $ stompbroker subscriptions rm "audit @ /topic/orders" --yes
+    $ stompbroker subscriptions rm "audit @ orders" --yes
+    $ stompbroker subscriptions rm "group:billing @ orders"
+    $ stompbroker subscriptions rm /queue/jobs
     """
     directory = data_directory(data or context.obj["data"], config or context.obj["config"])
     # A key has only single blanks, so it can be put together again if it came without quotes.
@@ -97,6 +103,32 @@ def _remove(
         say(f"Deleted {name}; {counted(answer['backlog'], 'message')} it had still to get given up.")
 
 
+@commands.command("give")
+def _give(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its name, as in the first column of the list.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="Whose it will be.")],
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a durable subscription, with its backlog, a user's own.
+
+    Those from a time without login belong to nobody, until a user with read permission asks for one by its name.
+
+    Examples:
+
+    $ stompbroker subscriptions give billing/invoices alice
+    """
+    directory = data_directory(data or context.obj["data"], config or context.obj["config"])
+    one = run(_find, directory, key)
+    answer = ask_broker(directory, "give_subscription", id=one["id"], owner=user)
+    if as_json or context.obj["as_json"]:
+        say_json(answer)
+    else:
+        say(f"{one['key']} belongs to {user} now, as {answer['key']}.")
+
+
 def _at_stake(one: Subscription) -> str:
     parts = [f"a backlog of {counted(one['backlog'], 'message')}"] if one["backlog"] else []
     parts += [f"{counted(one['in_flight'], 'message')} in flight"] if one["in_flight"] else []
@@ -104,18 +136,21 @@ def _at_stake(one: Subscription) -> str:
 
 
 async def _ask_for_all(directory: Path, text: str = "") -> list[Subscription]:
-    """All durable subscriptions whose key contains the text, by key."""
+    """All durable subscriptions, groups and queues whose key contains the text, by key."""
     from stompbroker.cli.control_client import connect
 
     found: list[Subscription] = []
-    params = {"durable": True, "sort": "key", "limit": PAGE, "q": text}
     async with connect(directory) as control:
-        while True:
-            answer = await control.call("subscriptions", **params)
-            found += answer["subscriptions"]
-            if answer["next_cursor"] is None:
-                return found
-            params["cursor"] = answer["next_cursor"]
+        # Groups that end with their last member, and queues in memory, are not durable.
+        for kind in ({"durable": True}, {"durable": False, "shared": True}):
+            params: dict[str, Any] = {**kind, "sort": "key", "limit": PAGE, "q": text}
+            while True:
+                answer = await control.call("subscriptions", **params)
+                found += answer["subscriptions"]
+                if answer["next_cursor"] is None:
+                    break
+                params["cursor"] = answer["next_cursor"]
+    return sorted(found, key=lambda one: str(one["key"]))
 
 
 async def _find(directory: Path, key: str) -> Subscription:
@@ -123,7 +158,7 @@ async def _find(directory: Path, key: str) -> Subscription:
     for one in await _ask_for_all(directory, key):
         if one["key"] == key:
             return one
-    missing = f'There is no durable subscription "{readable(key)}"'
+    missing = f'There is no durable subscription, group or queue "{readable(key)}"'
     if close := near(await _ask_for_all(directory), key):
         raise CommandFailed("\n".join([f"{missing}. Did you mean:", *(f"  {name}" for name in close)]))
     raise CommandFailed(f'{missing}; "stompbroker subscriptions" lists all there are.')
@@ -145,7 +180,7 @@ def subscription_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime
             "ack": lambda one: one["ack"].removeprefix("client-"),
             "state": lambda one: _state(one, now),
             **counts("backlog", "in_flight", "waiting"),
-            "created": lambda one: to_the_second(one["created_at"]),
+            "created": lambda one: "" if one["created_at"] is None else to_the_second(one["created_at"]),
         },
         right=("backlog", "in flight", "waiting", "created"),
         folds=("destination", "ack", "state"),
@@ -153,7 +188,11 @@ def subscription_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime
 
 
 def _state(one: Mapping[str, Any], now: datetime) -> str:
+    if one["members"] and one["sharing"] != "none":
+        return counted(one["members"], "member") + (", exclusive" if one["sharing"] == "exclusive" else "")
     if one["connected"]:
         return f"connected ({one['peer']})"
+    if one["last_seen_at"] is None:
+        return "no members"
     unseen_s = (now - datetime.fromisoformat(one["last_seen_at"])).total_seconds()
     return f"last seen {duration(unseen_s)} ago"

@@ -15,8 +15,6 @@ from stompbroker.visible_text import readable, visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-_DEAD_LETTERS = "DLQ."
-
 
 def trace(
     message_id: Annotated[
@@ -61,14 +59,18 @@ def _print(answer: dict[str, Any]) -> None:
 
 def place(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
     """Where the message is: a title, then lines about it."""
-    topic, offset = visible(found["topic"].removeprefix(_DEAD_LETTERS)), found["offset"]
-    if found["is_dead_letter"]:
+    from stompbroker.delivery import Pattern
+
+    where, offset = Pattern.keyed(found["topic"]), found["offset"]
+    is_letter = found["is_dead_letter"] and bool(where.origin.segments)
+    topic = visible(where.origin.key if is_letter else where.name)
+    if is_letter:
         yield f"Dead letter {offset} of {topic}"
     else:
-        yield f"Topic {visible(found['topic'])}, offset {offset}"
+        yield f"{where.kind.value.capitalize()} {topic}, offset {offset}"
     expires = f", expires {relative(found['expires_at'], now)}" if found["expires_at"] else ""
     yield f"  published {moment(found['published_at'], now)}, {size(found['body_bytes'])}{expires}"
-    if found["is_dead_letter"]:
+    if is_letter:
         yield f"  stompbroker dead-letters show {topic} {offset}"
     if not found["subscriptions"]:
         yield "  no subscription has to do with it here"
@@ -79,7 +81,7 @@ def progress_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime) ->
         subscriptions,
         {
             "subscription": lambda one: one["subscription"],
-            "state": lambda one: one["state"] + ("" if one["connected"] else " (not connected)"),
+            "state": lambda one: one["state"] + _attached(one),
             "attempts": lambda one: "" if one["attempts"] is None else f"{one['attempts']:,}",
             "first attempt": lambda one: relative(one["first_attempt_at"], now),
             "last attempt": lambda one: relative(one["last_attempt_at"], now),
@@ -89,6 +91,11 @@ def progress_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime) ->
         right=("attempts",),
         folds=("state", "last reason"),
     )
+
+
+def _attached(one: Mapping[str, Any]) -> str:
+    members = one["members"]
+    return " (not connected)" if not members else f" ({members:,} members)" if members > 1 else ""
 
 
 def _due(instant: str | None, now: datetime) -> str:

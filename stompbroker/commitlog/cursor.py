@@ -7,7 +7,7 @@ Below `next_offset` every offset is in exactly one of five states; from it on, i
 
     in flight ──settle──► settled          sent, not yet answered
         │  ▲                 ▲
-   set_aside take_lowest_free  settle (a late ACK)
+   set_aside take_free         settle (a late ACK)
         ▼  │                 │
     waiting ──release──► free              waits for its time; may go again at once
             ◄──suspend──
@@ -33,7 +33,7 @@ from stompbroker.commitlog.offset_ranges import OffsetRanges
 from stompbroker.ids import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class Settlement(NamedTuple):
@@ -331,9 +331,13 @@ class Cursor:
         """What goes again next, `limit` at most."""
         return list(map(Offset, self._free[:limit]))
 
-    def take_lowest_free(self, count: int) -> None:
-        """Free → in flight, for the `count` lowest."""
-        del self._free[:count]
+    def take_free(self, offsets: Sequence[int]) -> None:
+        """Free → in flight, for these, which are free; sorted."""
+        if self._free[: len(offsets)] == offsets:  # mostly the lowest
+            del self._free[: len(offsets)]
+            return
+        taken = set(offsets)
+        self._free = [offset for offset in self._free if offset not in taken]
 
     def _settle_range(self, start: int, stop: int) -> int:
         if start >= stop:

@@ -1,7 +1,7 @@
 """Every setting of the broker, and where its value came from.
 
 Law: a setting is one flat key with a unit, a default, a range and a reason, written once, in `settings.py`. Nobody
-else reads the environment or the settings file.
+else reads settings from the environment or the file.
 
 `load` reads the defaults, a TOML file, environment variables and flags, each overriding those before it (see
 docs/operating.md). A `Settings(...)` made in code takes its arguments and defaults only.

@@ -7,16 +7,19 @@ max_transaction_bytes below max_body_bytes, is the operator's choice. Settings a
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.config.places import lake_place
-from stompbroker.config.settings import GeneralSettings, Kind, bytes_as_text
+from stompbroker.config.settings import ClientCertificates, GeneralSettings, Kind, Unprefixed, bytes_as_text
 from stompbroker.delivery import (
+    QUEUE_PREFIX,
     DeliveryPolicy,
+    DestinationKind,
     IdlePolicy,
     Pattern,
     Retention,
@@ -24,18 +27,23 @@ from stompbroker.delivery import (
     TopicPolicies,
     TopicPolicy,
     parse_pattern,
+    parse_topic_name,
 )
 from stompbroker.errors import InvalidDestination
 from stompbroker.stomp import Limits
+from stompbroker.transport import Endpoint, Scheme, TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from stompbroker.access import AccessSettings
     from stompbroker.sessions import SessionSettings
 
 #: A body or a transaction is held whole while it arrives. As a divisor of `memory_limit`: a few clients that send
 #: their largest at the same moment must not fill the budget all connections live on.
 LARGEST_PIECE_DIVISOR = 4
+#: In the data directory.
+USERS_FILE = "users.toml"
 
 
 # What a [[topics]] table may override --------------------------------------------------------------------------------
@@ -86,15 +94,40 @@ class _Table(BaseModel):
         return self.model_dump(exclude={"pattern"}, exclude_none=True)
 
 
+class _QueueTable(BaseModel):
+    """One `[[queues]]` table: a queue that is always there, and what differs from the general settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, Field(min_length=1), Kind('the name of a queue, such as "jobs"')]
+    queue_max_messages: int | None = None
+
+    @property
+    def destination(self) -> Pattern:
+        """Raises InvalidDestination."""
+        return parse_topic_name(QUEUE_PREFIX + self.name.removeprefix(QUEUE_PREFIX))
+
+    def overrides(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"name", "queue_max_messages"}, exclude_none=True)
+
+
+#: What a queue does not do, whatever its table says.
+_NOT_FOR_QUEUES: Final = ("slow_subscriber", "retain_s", "retain_bytes", "retain_messages")
+
 if TYPE_CHECKING:
     TopicSettings = _Table
+    QueueSettings = _QueueTable
 else:
-    _general = {key: GeneralSettings.model_fields[key] for key in PER_TOPIC}
-    # `Field()` is there because Annotated needs at least one annotation.
-    _types = {key: Annotated[one.annotation, Field(), *one.metadata] | None for key, one in _general.items()}
-    TopicSettings = create_model(
-        "TopicSettings", __base__=_Table, **{key: (kind, None) for key, kind in _types.items()}
-    )
+
+    def _table_of(name: str, base: type[BaseModel], keys: Sequence[str]) -> type[BaseModel]:
+        general = {key: GeneralSettings.model_fields[key] for key in keys}
+        # `Field()` is there because Annotated needs at least one annotation.
+        types = {key: Annotated[one.annotation, Field(), *one.metadata] | None for key, one in general.items()}
+        return create_model(name, __base__=base, **{key: (kind, None) for key, kind in types.items()})
+
+    TopicSettings = _table_of("TopicSettings", _Table, PER_TOPIC)
+    _per_queue = (*(key for key in PER_TOPIC if key not in _NOT_FOR_QUEUES), "queue_max_messages")
+    QueueSettings = _table_of("QueueSettings", _QueueTable, _per_queue)
 
 
 def _policy(values: Mapping[str, Any]) -> TopicPolicy:
@@ -131,6 +164,11 @@ class Settings(GeneralSettings):
         BeforeValidator(_read_tables),
         Kind("[[topics]] tables in a file, or the same as a JSON list of objects"),
     ] = Field(default=(), description="Exceptions for some topics; only the first table that matches a topic counts")
+    queues: Annotated[
+        tuple[QueueSettings, ...],
+        BeforeValidator(_read_tables),
+        Kind("[[queues]] tables in a file, or the same as a JSON list of objects"),
+    ] = Field(default=(), description="Queues that are always there, and what differs for them")
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Settings:
@@ -143,6 +181,33 @@ class Settings(GeneralSettings):
     def lake_place(self) -> str:
         return lake_place(self.lake, self.data)
 
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where clients connect. `host` and `port` are a short form, and the default."""
+        endpoints = [Endpoint.parse(text) for text in self.listen]
+        if not endpoints or not {"host", "port"}.isdisjoint(self._sources):
+            endpoints.insert(0, Endpoint(Scheme.STOMP, self.host, self.port))
+        return endpoints
+
+    @property
+    def users_path(self) -> Path:
+        return Path(self.users_file).expanduser() if self.users_file else self.data / USERS_FILE
+
+    def tls_files(self) -> TlsFiles | None:
+        if not self.tls_certificate:
+            return None
+        return TlsFiles(
+            certificate=self.tls_certificate,
+            key=self.tls_key,
+            client_ca=self.tls_client_ca,
+            requires_client_certificate=self.tls_client_certificates is ClientCertificates.REQUIRED,
+        )
+
+    def for_access(self) -> AccessSettings:
+        from stompbroker.access import AccessSettings
+
+        return AccessSettings(**self._fields_of(AccessSettings), users_path=self.users_path)
+
     def for_sessions(self) -> SessionSettings:
         # Imported here, because every command reads settings and only a broker has sessions.
         from stompbroker.sessions import SessionSettings
@@ -151,6 +216,7 @@ class Settings(GeneralSettings):
         return SessionSettings(
             limits=Limits(**self._fields_of(Limits)),
             after_frame=b"\n" if self.trailing_lf else b"",
+            is_bare_queue=self.unprefixed is Unprefixed.QUEUE,
             **{f"{name}_ns": int(getattr(self, f"{name}_s") * NANOSECONDS) for name in times},
             **self._fields_of(SessionSettings),
         )
@@ -180,7 +246,19 @@ class Settings(GeneralSettings):
             pattern = parse_pattern(table.pattern)
             base = dead_letters if pattern.is_of_dead_letters else general
             overrides.append((pattern, _policy(base | table.overrides())))
-        return TopicPolicies(_policy(general), tuple(overrides), _policy(dead_letters))
+        queues = {}
+        for each in self.queues:
+            base = dead_letters if each.destination.is_of_dead_letters else general
+            most = self.queue_max_messages if each.queue_max_messages is None else each.queue_max_messages
+            policy = replace(_policy(base | each.overrides()), queue_max_messages=most, is_declared=True)
+            queues[each.destination.name] = policy
+        most = self.queue_max_messages
+        return TopicPolicies(
+            replace(_policy(general), queue_max_messages=most),
+            tuple(overrides),
+            replace(_policy(dead_letters), queue_max_messages=most),
+            queues=queues,
+        )
 
     def _for_topics(self) -> dict[str, Any]:
         """The general value of everything that a table may override."""
@@ -198,12 +276,23 @@ def _contradictions(settings: Settings) -> Iterator[_Contradiction]:
         yield _Contradiction(
             ("http_token", "http_token_file"), "http_token and http_token_file are two tokens; give one of them."
         )
-    is_local = settings.http_host in ("localhost", "127.0.0.1", "::1")
-    if settings.http_enabled and not is_local and not settings.http_token and not settings.http_token_file:
+    if settings.http_tls and not settings.tls_certificate:
         yield _Contradiction(
-            ("http_host", "http_token", "http_token_file"),
-            f"http_host ({settings.http_host}) can be reached from elsewhere, and anybody who reaches it may delete "
-            "subscriptions; set http_token or http_token_file, or leave http_host at 127.0.0.1.",
+            ("http_tls", "tls_certificate"),
+            "http_tls needs tls_certificate: set the certificate's file, such as one that `stompbroker certificate` "
+            "makes, or leave http_tls at false.",
+        )
+    for endpoint in settings.endpoints:
+        if endpoint.scheme.is_encrypted and not settings.tls_certificate:
+            yield _Contradiction(
+                ("listen", "tls_certificate"),
+                f"{endpoint} needs tls_certificate: set the certificate's file, such as one that `stompbroker "
+                "certificate` makes.",
+            )
+    if settings.tls_client_certificates is ClientCertificates.REQUIRED and not settings.tls_client_ca:
+        yield _Contradiction(
+            ("tls_client_certificates", "tls_client_ca"),
+            "tls_client_certificates is required, but no tls_client_ca says whose certificates are accepted; set that.",
         )
     largest_bytes = settings.memory_limit // LARGEST_PIECE_DIVISOR
     for key in ("max_body_bytes", "max_transaction_bytes"):
@@ -221,6 +310,7 @@ def _contradictions(settings: Settings) -> Iterator[_Contradiction]:
             if not table.overrides().keys().isdisjoint(keys):
                 yield _Contradiction(("topics", *keys), f'topics table {number} ("{table.pattern}"): {sentence}')
     yield from _useless_patterns(settings.topics)
+    yield from _wrong_queues(settings.queues)
 
 
 def _unworkable(settings: Settings, policy: TopicPolicy) -> Iterator[_Contradiction]:
@@ -258,11 +348,29 @@ def _unworkable(settings: Settings, policy: TopicPolicy) -> Iterator[_Contradict
         )
 
 
+def _wrong_queues(queues: Sequence[QueueSettings]) -> Iterator[_Contradiction]:
+    first_with: dict[Pattern, int] = {}
+    for number, table in enumerate(queues, start=1):
+        try:
+            earlier = first_with.setdefault(table.destination, number)
+        except InvalidDestination as error:
+            yield _Contradiction(("queues",), f'queues table {number}: name "{table.name}": {error}')
+            continue
+        if earlier != number:
+            yield _Contradiction(
+                ("queues",),
+                f'queues table {number}: name "{table.name}" is the queue of table {earlier}; remove one of them.',
+            )
+
+
 def _useless_patterns(topics: Sequence[TopicSettings]) -> Iterator[_Contradiction]:
     first_with: dict[Pattern, int] = {}
     for number, table in enumerate(topics, start=1):
         try:
-            earlier = first_with.setdefault(parse_pattern(table.pattern), number)
+            pattern = parse_pattern(table.pattern)
+            if pattern.kind is DestinationKind.QUEUE:
+                raise InvalidDestination("this means a queue; use a [[queues]] table with its name")
+            earlier = first_with.setdefault(pattern, number)
         except InvalidDestination as error:
             yield _Contradiction(("topics",), f'topics table {number}: pattern "{table.pattern}": {error}')
             continue

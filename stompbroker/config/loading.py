@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from pydantic import ValidationError
 
-from stompbroker.config.checked_settings import Contradicting, Settings, TopicSettings
+from stompbroker.config.checked_settings import Contradicting, QueueSettings, Settings, TopicSettings
 from stompbroker.config.places import without_password
 from stompbroker.config.settings import Kind, Source, SourceKind, bytes_as_text
 from stompbroker.errors import OperatorError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 ENVIRONMENT_PREFIX = "STOMPBROKER_"
+#: Read by commands that log in at a broker, and no settings.
+CLIENT_VARIABLES = frozenset({"STOMPBROKER_PASSWORD", "STOMPBROKER_TOKEN"})
 #: Read from the working directory when no file is given.
 DEFAULT_FILE = Path("stompbroker.toml")
 #: How alike two keys must be for "did you mean" (difflib's ratio, 1 is equal).
@@ -105,7 +107,7 @@ class _Layers:
         for name, value in sorted(os.environ.items()):
             if key := variables.get(name.upper()):
                 self.put(key, value, Source(SourceKind.ENVIRONMENT, name.upper()))
-            elif name.startswith(ENVIRONMENT_PREFIX):
+            elif name.startswith(ENVIRONMENT_PREFIX) and name not in CLIENT_VARIABLES:
                 self.problems.append(f"unknown variable {name} in the environment{_suggestion(name, variables)}")
 
     def add_assignments(self, assignments: Sequence[str], given_flags: Mapping[str, object]) -> None:
@@ -143,16 +145,21 @@ def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[s
     source = sources[key]
     if len(location) <= 2:
         info = Settings.model_fields[key]
-        yield f"{key} = {show(concealed(details['input'], info))} ({source}): allowed is {allowed(info)}"
+        kind = _kind(info)
+        if kind and kind.says_why and details["type"] == "value_error":
+            yield f"{key} ({source}): {details['ctx']['error']}"
+        else:
+            yield f"{key} = {show(concealed(details['input'], info))} ({source}): allowed is {allowed(info)}"
         return
-    place, key = f"topics table {int(location[1]) + 1}: ", str(location[2])
+    tables, (place, key) = key, (f"{key} table {int(location[1]) + 1}: ", str(location[2]))
+    known = (QueueSettings if tables == "queues" else TopicSettings).model_fields
     if details["type"] == "extra_forbidden":
-        yield f'{place}unknown key "{key}" in {source}{_suggestion(key, TopicSettings.model_fields)}'
+        yield f'{place}unknown key "{key}" in {source}{_suggestion(key, known)}'
     elif details["type"] == "missing":
-        yield f"{place}{key} is missing in {source}; it says which topics the table is for"
+        yield f"{place}{key} is missing in {source}; it says which {tables} the table is for"
     else:
         # A table's settings have the name, kind and range of the general ones.
-        info = Settings.model_fields.get(key) or TopicSettings.model_fields[key]
+        info = Settings.model_fields.get(key) or known[key]
         yield f"{place}{key} = {show(details['input'])} ({source}): allowed is {allowed(info)}"
 
 
@@ -169,12 +176,15 @@ class EffectiveSetting:
 
 def effective(settings: Settings) -> list[EffectiveSetting]:
     plain = settings.model_dump(mode="json", exclude_none=True)
-    patterns = ", ".join(table.pattern for table in settings.topics) or "none"
+    tables = {
+        "topics": ", ".join(table.pattern for table in settings.topics) or "none",
+        "queues": ", ".join(table.name for table in settings.queues) or "none",
+    }
     return [
         EffectiveSetting(
             key=key,
             value=concealed(plain[key], info),
-            shown=patterns if key == "topics" else show(getattr(settings, key), info),
+            shown=tables.get(key) or show(getattr(settings, key), info),
             source=settings._sources.get(key, Source()),
             allowed=allowed(info),
             reason=info.description or "",
@@ -193,6 +203,8 @@ def show(value: object, field: FieldInfo | None = None) -> str:
         return bytes_as_text(value)
     if isinstance(value, Enum):
         return show(value.value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(show, value))}]"
     if isinstance(value, str | Path):
         return json.dumps(str(value), ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,6 +17,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from stompbroker import __version__
 from stompbroker.config.places import EMBEDDED, IN_DATA_DIRECTORY, read_database, read_lake, without_password
 from stompbroker.delivery import SlowSubscriber, WhenUsedUp
+from stompbroker.errors import OperatorError
+from stompbroker.transport import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,8 @@ class Kind:
 
     noun: str
     is_bytes: bool = False
+    #: Its validator says what is wrong and what is allowed.
+    says_why: bool = False
     #: For a secret: what may be shown of a value, valid or not.
     conceal: Callable[[object], object] | None = None
 
@@ -93,6 +97,15 @@ def _read_server_header(value: str) -> str:
     return value
 
 
+def _check_endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        try:
+            Endpoint.parse(text)
+        except OperatorError as error:
+            raise ValueError(str(error)) from error
+    return value
+
+
 Count = Annotated[int, BeforeValidator(_refuse_truth), Kind("a whole number")]
 Milliseconds = Annotated[int, BeforeValidator(_refuse_truth), Kind("a whole number of milliseconds")]
 AckDeadline = Annotated[
@@ -135,6 +148,17 @@ Token = Annotated[
         f"at least {MIN_TOKEN} printable ASCII characters without blanks", conceal=lambda value: "***" if value else ""
     ),
 ]
+FilePath = Annotated[str, Kind("the path of a file")]
+Endpoints = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: value.split() if isinstance(value, str) else value),
+    AfterValidator(_check_endpoints),
+    Kind(
+        "a list of URLs, or a text with blanks between them: stomp://HOST:PORT, stomp+tls://HOST:PORT, "
+        "ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH",
+        says_why=True,
+    ),
+]
 ServerHeader = Annotated[
     str,
     AfterValidator(_read_server_header),
@@ -171,6 +195,8 @@ class Source:
 
 LogLevel = StrEnum("LogLevel", ["DEBUG", "INFO", "WARNING", "ERROR"])
 LogFormat = StrEnum("LogFormat", ["AUTO", "HUMAN", "JSON"])
+Unprefixed = StrEnum("Unprefixed", ["TOPIC", "QUEUE"])
+ClientCertificates = StrEnum("ClientCertificates", ["OPTIONAL", "REQUIRED"])
 
 
 def _setting(default: object, reason: str, lowest: float | None = None, highest: float | None = None) -> Any:
@@ -185,10 +211,9 @@ class GeneralSettings(BaseModel):
     #: Where each value that is no default came from; filled by `load`.
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
 
-    host: Host = _setting(
-        "127.0.0.1", "Address to listen on; only this machine by default, because there is no login yet"
-    )
+    host: Host = _setting("127.0.0.1", "Address to listen on; any other than this machine's own needs users")
     port: Count = _setting(61613, "TCP port for STOMP; 0 takes any free one", 0, 65_535)
+    listen: Endpoints = _setting((), "Where clients connect, instead of host and port or, if these are set, besides")
     data: DirectoryPath = _setting(Path("./data"), "Directory of lock, control socket and database; one per broker")
     database: Annotated[Database, Field(repr=False)] = _setting(
         EMBEDDED, "Where durable subscriptions and messages are stored; empty is a file in the data directory"
@@ -201,9 +226,32 @@ class GeneralSettings(BaseModel):
     http_token: Annotated[Token, Field(repr=False)] = _setting(
         "", "Token its clients must send as Authorization: Bearer TOKEN; empty asks for none"
     )
-    http_token_file: Annotated[str, Kind("the path of a file")] = _setting(
-        "", "A file that holds the token, instead of http_token"
+    http_token_file: FilePath = _setting("", "A file that holds the token, instead of http_token")
+    http_tls: YesOrNo = _setting(False, "Whether the management endpoint uses TLS, with tls_certificate and tls_key")
+
+    tls_certificate: FilePath = _setting("", "The certificates for TLS, in PEM; read again on SIGHUP, with the key")
+    tls_key: FilePath = _setting("", "The key for them, in PEM; empty if it is in the same file")
+    tls_client_ca: FilePath = _setting("", "Authorities whose client certificates are accepted as login, in PEM")
+    tls_client_certificates: ClientCertificates = _setting(
+        ClientCertificates.OPTIONAL, "Whether a client must have a certificate, if there is a tls_client_ca"
     )
+    users_file: FilePath = _setting("", "Users, roles and what they may do; empty is users.toml in the data directory")
+    anonymous: YesOrNo = _setting(
+        False, "Serve any address without login, to anybody who reaches it; this machine's own needs no such leave"
+    )
+    password_memory: ByteSize = _setting(19 * MIB, "Memory to hash a new password with argon2id", 8 * MIB, GIB)
+    password_passes: Count = _setting(2, "Passes over that memory", 1, 100)
+    token_keys: FilePath = _setting(
+        "", "Keys that JSON Web Tokens must be signed with: a PEM file of public keys, a JWK set, or a shared secret"
+    )
+    token_issuer: Annotated[str, Kind("a text")] = _setting("", "What a token must have as its issuer (iss)")
+    token_audience: Annotated[str, Kind("a text")] = _setting("", "What a token must have as its audience (aud)")
+    token_leeway_s: Seconds = _setting(30.0, "How far the clock of who made a token may differ from ours", 0, HOUR_S)
+    max_user_connections: Count = _setting(0, "Connections of one user; 0: no limit but all", 0, 1_000_000)
+    max_user_subscriptions: Count = _setting(0, "Subscriptions of one user; 0: no limit", 0, 10_000_000)
+    max_user_messages_per_s: Count = _setting(0, "Messages a user may send in a second; 0: no limit", 0, 100_000_000)
+    max_address_connections: Count = _setting(0, "Connections from one address; 0: no limit but all", 0, 1_000_000)
+    max_login_failures: Count = _setting(20, "Wrong logins from one address in a minute; more are refused", 1, 100_000)
     min_free_bytes: ByteSize = _setting(
         64 * MIB, "With less free disk space publishers to stored topics wait; 0 turns this off", 0, 64 * TIB
     )
@@ -239,6 +287,13 @@ class GeneralSettings(BaseModel):
     transaction_timeout_s: Seconds = _setting(600.0, "Age at which an open transaction is aborted", 0.1, 7 * DAY_S)
 
     default_prefetch: Count = _setting(1_000, "Unacknowledged messages if a subscriber names no number", 1, 1_000_000)
+    unprefixed: Unprefixed = _setting(
+        Unprefixed.TOPIC, "What a destination without /topic/ or /queue/ means; ActiveMQ takes it for a queue"
+    )
+    queue_max_messages: Count = _setting(
+        0, "Messages that a queue may hold; then publishers get an ERROR. 0: no limit but the disk", 0, 10**12
+    )
+    group_prefetch: Count = _setting(100, "The same for a member of a group: more are kept from others", 1, 1_000_000)
     max_prefetch: Count = _setting(65_535, "Most unacknowledged messages a subscriber may ask for", 1, 1_000_000)
     max_waiting: Count = _setting(10_000, "Refused messages of a subscription, to be sent again", 1, 10_000_000)
     redelivery_first_delay_ms: Milliseconds = _setting(

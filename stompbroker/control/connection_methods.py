@@ -25,6 +25,8 @@ _CONNECTION: Final[Record[Session]] = Record(
     {
         "id": Shown(int, lambda _, session: session.connection_id),
         "peer": Shown(str),
+        "endpoint": Shown(str, says="Where it came in."),
+        "user": Shown(str | None, lambda _, session: session.client.grant.user or None, "Who has logged in."),
         "version": Shown(str | None),
         "client_id": Shown(str | None, lambda _, session: session.client.client_id),
         **alike(int, "heart_beat_to_client_ms", "heart_beat_from_client_ms"),
@@ -51,7 +53,12 @@ async def _list(broker: BrokerParts, **wanted: Any) -> dict[str, Any]:
     page = await take_page(
         broker,
         broker.sessions.values(),
-        lambda session: [str(session.connection_id), session.peer, session.client.client_id or ""],
+        lambda session: [
+            str(session.connection_id),
+            session.peer,
+            session.client.client_id or "",
+            session.client.grant.user,
+        ],
         _SORT_FIELDS,
         **wanted,
     )

@@ -6,13 +6,16 @@ values. An answer is bounded and made in short steps; each entry is consistent. 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from stompbroker import __version__
+from stompbroker.access import Right
 from stompbroker.changes import JournalStatistics, StoreState
 from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
 from stompbroker.control import connection_methods, dead_letters, explaining, subscription_methods, topic_methods
-from stompbroker.control.kept import stored_messages
+from stompbroker.control.caller import OPERATOR
+from stompbroker.control.kept import dead_letter_count
 from stompbroker.control.parts import BrokerParts
 from stompbroker.control.records import Record, Shown, alike, fields_of
 from stompbroker.control.request import ControlError, Method, Param, Unavailable
@@ -21,6 +24,7 @@ from stompbroker.ledger import RoundFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stompbroker.control.caller import Caller
     from stompbroker.control.sampling import Sample
     from stompbroker.counting import LoopGauge
     from stompbroker.memory_budget import MemoryBudget
@@ -28,20 +32,26 @@ if TYPE_CHECKING:
 
 @final
 class Control(BrokerParts):
-    async def call(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Call a method by its name. Raises ControlError if there is none, or it does not take these parameters."""
+    async def call(self, method: str, params: Mapping[str, Any], caller: Caller = OPERATOR) -> Any:
+        """Call a method by its name. Raises ControlError if there is none, it does not take these parameters, or the
+        caller may not do that."""
         known = METHODS.get(method)
         if known is None:
             raise ControlError(f"there is no method {method!r}; this broker knows: {', '.join(METHODS)}")
         known.check(params)
+        if known.keeps_to_caller:
+            return await known.function(self, caller, **params)
+        caller.check_whole()
         return await known.function(self, **params)
 
-    def why_not_ready(self) -> str | None:
-        """Why no messages should be sent here now; None if they may."""
+    def why_not_ready(self, *, tells_all: bool) -> str | None:
+        """Why no messages should be sent here now; None if they may. All of it may name a topic that is damaged."""
         if self.is_stopping:
             return "the broker is stopping"
         store = self.journal.statistics()
-        return None if store.state is StoreState.OK else f"the store is {store.state.value}: {store.reason}"
+        if store.state is StoreState.OK:
+            return None
+        return f"the store is {store.state.value}" + (f": {store.reason}" if tells_all else "")
 
     def warnings(self) -> list[str]:
         """What an operator should look at although messages flow. Anybody may see it, so it does not name the lake."""
@@ -66,16 +76,14 @@ _NOW: Final[Record[Sample]] = Record(
     "Now",
     {
         "connections": Shown(int, lambda broker, _: len(broker.sessions)),
-        "topics": Shown(int, lambda broker, _: len(broker.registry.topics)),
+        "topics": Shown(int, lambda broker, _: len(broker.registry.topics), "Queues among them."),
+        "queues": Shown(int),
         "subscriptions": Shown(int, lambda broker, _: len(broker.registry.subscriptions)),
         "durable_subscriptions": Shown(int, lambda broker, _: len(broker.registry.durable)),
         **alike(int, "in_flight", "waiting", "backlog"),
         "blocked_topics": Shown(int, lambda broker, _: len(broker.registry.blocked)),
         "dead_letters": Shown(
-            int,
-            lambda broker, _: sum(
-                stored_messages(topic) or topic.log.message_count for topic in broker.registry.topics_of_dead_letters
-            ),
+            int, lambda broker, _: sum(map(dead_letter_count, broker.registry.topics_of_dead_letters))
         ),
     },
 )
@@ -118,6 +126,7 @@ _OVERVIEW: Final[Record[Sample]] = Record(
     "Overview",
     {
         "broker": Shown(_BROKER, _BROKER.describe),
+        "listening": Shown([str], lambda broker, _: list(broker.listening), "Where clients can connect, as URLs."),
         "sampled_at": Shown(str, lambda _, sample: iso_time(sample.at_ns)),
         "totals": Shown(dict[str, int], lambda _, sample: dict(sample.totals)),
         "rates": Shown(
@@ -132,9 +141,40 @@ _OVERVIEW: Final[Record[Sample]] = Record(
 )
 
 
-async def _overview(broker: BrokerParts, exact: bool = False) -> dict[str, Any]:
-    """What flows, and how the broker is."""
-    return _OVERVIEW.describe(broker, await broker.sampler.recent(is_exact=exact))
+_ME: Final[Record[Caller]] = Record(
+    "Me",
+    {
+        "user": Shown(str | None, lambda _, caller: caller.grant.user or None, "null: there is no login."),
+        "roles": Shown([str], lambda _, caller: sorted(caller.grant.roles)),
+        "is_operator": Shown(bool, says="Whether it may change anything."),
+        "is_restricted": Shown(bool, says="Whether it has patterns, and sees only what is within them."),
+        **{
+            right.value: Shown([str], partial(lambda right, _, caller: _patterns(caller, right), right))
+            for right in (Right.READ, Right.MANAGE)
+        },
+    },
+)
+
+
+def _patterns(caller: Caller, right: Right) -> list[str]:
+    return [str(pattern) for pattern in caller.grant.permissions.patterns.get(right, ())]
+
+
+async def _me(broker: BrokerParts, caller: Caller) -> dict[str, Any]:
+    """Who asks, and what that user may do."""
+    return _ME.describe(broker, caller)
+
+
+async def _overview(broker: BrokerParts, caller: Caller, exact: bool = False) -> dict[str, Any]:
+    """What flows, and how the broker is.
+
+    A restricted caller is told numbers, and no texts, which might name what it does not see.
+    """
+    sample = await broker.sampler.recent(is_exact=exact)
+    if not caller.is_restricted:
+        return _OVERVIEW.describe(broker, sample)
+    store = _STORE.describe(broker, broker.journal.statistics()) | {"reason": None}
+    return _OVERVIEW.describe(broker, sample, listening=[], store=store, ledger=None)
 
 
 def _describe_ledger(broker: BrokerParts) -> dict[str, Any] | None:
@@ -178,13 +218,24 @@ _EXPORT: Final[Record[Any]] = Record(
     "LedgerExport",
     {"lake": Shown(str), "files": Shown([str]), "records": Shown(int), "complete_until": Shown(str)},
 )
-METHODS: Final[Mapping[str, Method]] = {
+_CHANGING: Final = (
+    *("pause_subscription", "resume_subscription", "move_subscription", "give_subscription", "remove_subscription"),
+    *("redrive_dead_letters", "purge_dead_letters", "close_connection", "run_collector", "export_ledger"),
+)
+_KEEPING_TO_CALLER: Final = {
+    "me": Method(_me, _ME),
     "overview": Method(_overview, _OVERVIEW, {"exact": Param(says="Count now, not a moment ago.", kind=bool)}),
-    "run_collector": Method(_run_collector, Record("CollectorRun", {"started": Shown(bool)})),
-    "export_ledger": Method(_export_ledger, _EXPORT),
     **topic_methods.METHODS,
     **subscription_methods.METHODS,
-    **connection_methods.METHODS,
     **dead_letters.METHODS,
     **explaining.METHODS,
+}
+_WHOLE_BROKER: Final = {
+    "run_collector": Method(_run_collector, Record("CollectorRun", {"started": Shown(bool)})),
+    "export_ledger": Method(_export_ledger, _EXPORT),
+    **connection_methods.METHODS,
+}
+METHODS: Final[Mapping[str, Method]] = {
+    name: method._replace(keeps_to_caller=name in _KEEPING_TO_CALLER, changes=name in _CHANGING)
+    for name, method in {**_KEEPING_TO_CALLER, **_WHOLE_BROKER}.items()
 }

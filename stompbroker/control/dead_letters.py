@@ -10,16 +10,19 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stompbroker.changes import Appended, Purged, provenance_of, redriven
+from stompbroker.control.kept import dead_letter_count
+from stompbroker.control.listing import seen
 from stompbroker.control.records import Record, Shown, alike
 from stompbroker.control.request import Method, NotFound, Param, Unavailable, make_durable, named_topic
-from stompbroker.delivery import DEAD_LETTERS, withdrawing
+from stompbroker.delivery import withdrawing
 from stompbroker.ids import Offset
 from stompbroker.stomp import tail_headers
 
 if TYPE_CHECKING:
     from stompbroker.changes import Provenance
+    from stompbroker.control.caller import Caller
     from stompbroker.control.parts import BrokerParts
-    from stompbroker.delivery import Topic
+    from stompbroker.delivery import Pattern, Topic
     from stompbroker.message import Message
 
 #: Letters in one answer, and letters that are redriven or purged in one step.
@@ -44,10 +47,16 @@ class _Piece(NamedTuple):
 
 def _piece_of(name: str, **fields: Any) -> Record[Any]:
     """What `_Piece.answer` makes."""
-    shown: dict[str, Shown[Any]] = {each: Shown(kind) for each, kind in fields.items()}
+    shown: dict[str, Shown[Any]] = {
+        each: kind if isinstance(kind, Shown) else Shown(kind) for each, kind in fields.items()
+    }
     return Record(name, {**shown, "after": Shown(int, says="Where to go on."), "is_complete": Shown(bool)})
 
 
+_LEAVE: Final[dict[str, Shown[Any]]] = {
+    "can_redrive": Shown(bool, says="Whether the caller may redrive them."),
+    "can_purge": Shown(bool, says="Whether the caller may purge them."),
+}
 _TOPIC_OF_LETTERS: Final[Record[Any]] = Record(
     "DeadLetterTopic",
     {**alike(str, "topic", "destination"), **alike(int, "letters", "bytes"), "oldest_died_at": Shown(str | None)},
@@ -77,6 +86,7 @@ _WHOLE_LETTER: Final[Record[Letter]] = Record(
         "destination": Shown(str, lambda _, letter: letter.provenance.destination),
         "headers": Shown(list[list[str]], lambda _, letter: [list(pair) for pair in tail_headers(letter.message.tail)]),
         "body": Shown(str, lambda _, letter: b64encode(letter.message.body).decode(), "In base64."),
+        **_LEAVE,
     },
 )
 _SKIPPED: Final[Record[Any]] = Record("Skipped", {"offset": Shown(int), "why": Shown(str)})
@@ -85,12 +95,13 @@ _SKIPPED: Final[Record[Any]] = Record("Skipped", {"offset": Shown(int), "why": S
 # Looking --------------------------------------------------------------------------------------------------------------
 
 
-async def _topics(broker: BrokerParts) -> dict[str, Any]:
+async def _topics(broker: BrokerParts, caller: Caller) -> dict[str, Any]:
     """Topics that have dead letters."""
     found = []
-    for topic in list(broker.registry.topics_of_dead_letters):
+    topics = broker.registry.topics_of_dead_letters
+    for topic in await seen(broker, caller, topics, lambda topic: topic.destination):
         extent = await broker.kept.extent(topic, 0, topic.log.end_offset)
-        letters = topic.log.message_count if extent is None else extent.messages
+        letters = dead_letter_count(topic) if extent is None or topic.is_queue else extent.messages
         if not letters:
             continue
         oldest = await broker.kept.first_from(topic, Offset(0))
@@ -107,28 +118,41 @@ async def _topics(broker: BrokerParts) -> dict[str, Any]:
     return {"topics": sorted(found, key=lambda each: str(each["topic"]))}
 
 
-async def _list(broker: BrokerParts, topic: str, **wanted: Any) -> dict[str, Any]:
+async def _list(broker: BrokerParts, caller: Caller, topic: str, **wanted: Any) -> dict[str, Any]:
     """Dead letters of a topic, a piece at a time."""
-    piece = await _look(broker, _find_topic(broker, topic), **wanted)
-    return piece.answer(letters=[_LETTER.describe(broker, letter) for letter in piece.letters])
+    where = _find_topic(broker, caller, topic)
+    piece = await _look(broker, where, **wanted)
+    letters = [_LETTER.describe(broker, letter) for letter in piece.letters]
+    return piece.answer(letters=letters, **_leave(caller, where))
 
 
-async def _show(broker: BrokerParts, topic: str, offset: Offset) -> dict[str, Any]:
+async def _show(broker: BrokerParts, caller: Caller, topic: str, offset: Offset) -> dict[str, Any]:
     """One dead letter, whole."""
-    where = _find_topic(broker, topic)
+    where = _find_topic(broker, caller, topic)
     message = await broker.kept.get(where, offset)
     provenance = None if message is None else provenance_of(message)
-    if message is None or provenance is None:
-        raise NotFound(f"there is no dead letter at offset {offset} of {where.name}")
-    return _WHOLE_LETTER.describe(broker, Letter(offset, message, provenance))
+    if message is None or provenance is None or _is_consumed(where, offset):
+        raise NotFound(f"there is no dead letter at offset {offset} of {where.destination.key}")
+    return _WHOLE_LETTER.describe(broker, Letter(offset, message, provenance), **_leave(caller, where))
 
 
-def _find_topic(broker: BrokerParts, name: str) -> Topic:
-    """By its own name, or by that of the topic the letters come from."""
+def _leave(caller: Caller, topic: Topic) -> dict[str, bool]:
+    """What the caller may do with the letters of a topic."""
+    return {"can_redrive": caller.changes(*_redriven_between(topic)), "can_purge": caller.changes(topic.destination)}
+
+
+def _redriven_between(topic: Topic) -> list[Pattern]:
+    """The topic of letters and the one they come from, to which redriving publishes. DLQ alone has no such one."""
+    destination = topic.destination
+    return [destination, *([destination.origin] if destination.origin.segments else [])]
+
+
+def _find_topic(broker: BrokerParts, caller: Caller, name: str) -> Topic:
+    """By its own name, or by that of the topic the letters come from. It must be one that the caller sees."""
     pattern = named_topic(name).dead_letters
     topic = broker.registry.topics.get(pattern.key)
-    if topic is None:
-        shown = pattern.key.removeprefix(f"{DEAD_LETTERS}.")
+    if topic is None or not caller.sees(pattern):
+        shown = pattern.origin.key if pattern.origin.segments else pattern.key
         raise NotFound(f"there are no dead letters of {shown!r}; list them with: stompbroker dead-letters list")
     return topic
 
@@ -152,7 +176,7 @@ async def _look(
     page = await broker.kept.page(topic, after + 1, end)
     letters: list[Letter] = []
     for place, message in page:
-        if not after < place < end:
+        if not after < place < end or _is_consumed(topic, place):
             continue
         provenance = provenance_of(message)
         if (
@@ -169,16 +193,25 @@ async def _look(
     return _Piece(letters, max(after, page.end_offset - 1), is_complete)
 
 
+def _is_consumed(topic: Topic, offset: Offset) -> bool:
+    """Whether a consumer of a queue's dead letters has settled it: it is gone, although the collector has not been
+    there. Dead letters of a topic stay, whoever reads them."""
+    return topic.is_queue and any(reading.cursor.is_settled(offset, offset + 1) for reading in topic.readings.values())
+
+
 # Changing -------------------------------------------------------------------------------------------------------------
 
 
-async def _redrive(broker: BrokerParts, topic: str, to: str = "subscriber", **wanted: Any) -> dict[str, Any]:
+async def _redrive(
+    broker: BrokerParts, caller: Caller, topic: str, to: str = "subscriber", **wanted: Any
+) -> dict[str, Any]:
     """Publish what letters are about once more, and take them away."""
-    letters_topic = _find_topic(broker, topic)
+    letters_topic = _find_topic(broker, caller, topic)
+    caller.check_changes(*_redriven_between(letters_topic))
     async with broker.moving_letters:
         piece = await _look(broker, letters_topic, **wanted)
         now_ns = broker.clock.now_ns()
-        origin = broker.registry.topic(letters_topic.destination.origin, now_ns)
+        origin = broker.queues.topic(letters_topic.destination.origin, now_ns)
         messages: list[Message] = []
         gone: list[Letter] = []
         skipped = []
@@ -187,7 +220,8 @@ async def _redrive(broker: BrokerParts, topic: str, to: str = "subscriber", **wa
             if why_not is not None:
                 skipped.append({"offset": letter.offset, "why": why_not})
                 continue
-            only_for = letter.provenance.subscription_number if to == "subscriber" else None
+            is_for_one = to == "subscriber" and not origin.is_queue
+            only_for = letter.provenance.subscription_number if is_for_one else None
             message_id = broker.message_ids.make()
             messages.append(redriven(letter.message, message_id=message_id, only_for=only_for, now_ns=now_ns))
             gone.append(letter)
@@ -199,6 +233,8 @@ async def _redrive(broker: BrokerParts, topic: str, to: str = "subscriber", **wa
 
 def _why_not(broker: BrokerParts, letter: Letter, topic: Topic, to: str) -> str | None:
     """Why it cannot be redriven there; None if it can."""
+    if topic.is_queue:
+        return None
     if to == "topic":
         if not topic.readings and not topic.is_stored:
             return f"nobody subscribes to {topic.name}, so it would be lost"
@@ -211,9 +247,10 @@ def _why_not(broker: BrokerParts, letter: Letter, topic: Topic, to: str) -> str 
     return None
 
 
-async def _purge(broker: BrokerParts, topic: str, **wanted: Any) -> dict[str, Any]:
+async def _purge(broker: BrokerParts, caller: Caller, topic: str, **wanted: Any) -> dict[str, Any]:
     """Let letters go for good."""
-    letters_topic = _find_topic(broker, topic)
+    letters_topic = _find_topic(broker, caller, topic)
+    caller.check_changes(letters_topic.destination)
     async with broker.moving_letters:
         piece = await _look(broker, letters_topic, **wanted)
         if piece.letters:
@@ -236,7 +273,7 @@ async def _remove(
     await make_durable(broker.journal, [*(Appended(*run) for run in published.items()), purged], what="take it")
 
 
-_TOPIC: Final = {"topic": Param(says="The topic that they come from.", is_required=True)}
+_TOPIC: Final = {"topic": Param(says="The topic that they come from, or the queue /queue/NAME.", is_required=True)}
 _CHANGED: Final = {
     **_TOPIC,
     "subscription": Param(says="Only letters of this subscription, by its key."),
@@ -253,7 +290,7 @@ _LISTED: Final = {
 }
 METHODS: Final = {
     "dead_letter_topics": Method(_topics, Record("DeadLetterTopics", {"topics": Shown([_TOPIC_OF_LETTERS])})),
-    "dead_letters": Method(_list, _piece_of("DeadLetters", letters=[_LETTER]), _LISTED),
+    "dead_letters": Method(_list, _piece_of("DeadLetters", letters=[_LETTER], **_LEAVE), _LISTED),
     "dead_letter": Method(
         _show, _WHOLE_LETTER, {**_TOPIC, "offset": Param(says="Its offset.", kind=int, is_required=True)}
     ),

@@ -10,11 +10,13 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stompbroker.clock import iso_time, iso_time_if_any
+from stompbroker.control.listing import seen
 from stompbroker.control.records import Record, Shown, alike, fields_of
 from stompbroker.control.request import ControlError, Method, NotFound, Param, named_topic
-from stompbroker.delivery import Retention, collecting
+from stompbroker.delivery import Pattern, Retention, collecting
 
 if TYPE_CHECKING:
+    from stompbroker.control.caller import Caller
     from stompbroker.control.kept import Place
     from stompbroker.control.parts import BrokerParts
     from stompbroker.delivery import Reading, Topic
@@ -29,6 +31,7 @@ _WHO: Final[dict[str, Shown[Reading]]] = {
     "subscription": Shown(str, lambda _, reading: reading.subscription.key),
     "durable": Shown(bool, lambda _, reading: reading.subscription.is_durable),
     "connected": Shown(bool, lambda _, reading: reading.subscription.consumer is not None),
+    "members": Shown(int, lambda _, reading: len(reading.subscription.consumers), "Consumers attached to it."),
 }
 _PINNING: Final[Record[Reading]] = Record(
     "Pinning",
@@ -87,28 +90,30 @@ _TRACE: Final[Record[Any]] = Record(
 
 
 async def _explain(
-    broker: BrokerParts, topic: str | None = None, after: str = "", limit: int = MAX_TOPICS
+    broker: BrokerParts, caller: Caller, topic: str | None = None, after: str = "", limit: int = MAX_TOPICS
 ) -> dict[str, Any]:
     """What is kept, for whom, since when, and what would be collected."""
     topics = broker.registry.topics
     if topic is not None:
-        name = named_topic(topic).key
-        if name not in topics:
-            raise NotFound(f"there is no topic {name!r}; list them with: stompbroker stats")
-        return {"total": 1, "topics": [await _explained(broker, topics[name])]}
-    names = sorted(topics)
+        named = named_topic(topic)
+        name = named.key
+        if name not in topics or not caller.sees(topics[name].destination):
+            raise NotFound(f"there is no {named.kind.value} {named.name!r}; list them with: stompbroker stats")
+        return {"total": 1, "topics": [await _explained(broker, caller, topics[name])]}
+    names = sorted(await seen(broker, caller, topics, Pattern.keyed))
     first = bisect_right(names, after)
-    found = [await _explained(broker, topics[name]) for name in names[first : first + limit] if name in topics]
+    found = [await _explained(broker, caller, topics[name]) for name in names[first : first + limit] if name in topics]
     return {"total": len(names), "topics": found}
 
 
-async def _explained(broker: BrokerParts, topic: Topic) -> dict[str, Any]:
+async def _explained(broker: BrokerParts, caller: Caller, topic: Topic) -> dict[str, Any]:
     first, end, retained = topic.collected_up_to, topic.log.end_offset, topic.retained
     pinning = sorted(
         (reading for reading in topic.readings.values() if not reading.is_idle and not reading.subscription.is_closed),
         key=lambda reading: reading.cursor.ack_floor,
     )
-    pinned_by = [await _pinning(broker, reading) for reading in pinning[:MAX_PINNING]]
+    named = [reading for reading in pinning if caller.sees(reading.subscription.pattern)]
+    pinned_by = [await _pinning(broker, reading) for reading in named[:MAX_PINNING]]
     stored = await broker.kept.extent(topic, first, end)
     floor = collecting.collectable_up_to(topic, broker.clock.now_ns())
     below = await broker.kept.extent(topic, first, floor)
@@ -148,23 +153,35 @@ def _why_kept(topic: Topic, pinned_by: list[dict[str, Any]], pins: int, collecta
     if pinned_by:
         first = pinned_by[0]
         count = first["unsettled"]
-        kind = "durable" if first["durable"] else "transient"
-        away = f"which nobody has attached to since {first['last_seen_at']}"
         others = "" if pins == 1 else f", and {pins - 1} more have not settled everything"
         return (
             f"{count} {'message is' if count == 1 else 'messages are'} kept, from offset {first['lowest_unsettled']} "
-            f"on, for the {kind} subscription {first['subscription']!r}, "
-            f"{'which is connected' if first['connected'] else away}{others}"
+            f"on, for {_for_whom(topic, first)}{others}"
         )
+    if pins:
+        return "it is kept for subscriptions that you may not see"
+    if topic.is_queue:
+        return "its consumers have settled all of it; it goes with the next collections"
     if topic.retained is not None and stored > collectable:
         return "everybody has settled all of it; it is kept for later subscribers by the topic's retention"
     return "everybody has settled all of it; it goes with the next collections"
 
 
+def _for_whom(topic: Topic, pinning: dict[str, Any]) -> str:
+    members = pinning["members"]
+    since = f" since {pinning['last_seen_at']}" if pinning["last_seen_at"] else ""
+    if topic.is_queue:
+        away = f"consumers to come: nobody has been attached{since}"
+        return away if not members else "its consumer" if members == 1 else f"its {members} consumers"
+    kind = "durable" if pinning["durable"] else "transient"
+    state = "which is connected" if members else f"which nobody has attached to{since}"
+    return f"the {kind} subscription {pinning['subscription']!r}, {state}"
+
+
 # One message ----------------------------------------------------------------------------------------------------------
 
 
-async def _trace(broker: BrokerParts, message_id: str, topic: str | None = None) -> dict[str, Any]:
+async def _trace(broker: BrokerParts, caller: Caller, message_id: str, topic: str | None = None) -> dict[str, Any]:
     """One message: its state for every subscription.
 
     If a topic is named, the message must be there or among its dead letters.
@@ -178,18 +195,18 @@ async def _trace(broker: BrokerParts, message_id: str, topic: str | None = None)
         )
     else:
         why_not_found = f"no message was ever called {message_id!r} by this broker"
-    places = await broker.kept.find(message_id)
+    places = [place for place in await broker.kept.find(message_id) if caller.sees(place.topic.destination)]
     if topic is not None:
         name = named_topic(topic)
         wanted = {name.key, name.dead_letters.key}
         places = [place for place in places if place.topic.destination.key in wanted]
         if not places:
             raise NotFound(why_not_found)
-    found = [traced for place in places if (traced := await _traced(broker, place)) is not None]
+    found = [traced for place in places if (traced := await _traced(broker, caller, place)) is not None]
     return {"message_id": message_id, "found": found, "note": None if found else why_not_found}
 
 
-async def _traced(broker: BrokerParts, place: Place) -> dict[str, Any] | None:
+async def _traced(broker: BrokerParts, caller: Caller, place: Place) -> dict[str, Any] | None:
     topic, offset = place
     message = await broker.kept.get(topic, offset)
     is_kept = topic.is_in_store or any(
@@ -207,7 +224,7 @@ async def _traced(broker: BrokerParts, place: Place) -> dict[str, Any] | None:
         subscriptions=[
             _TRACED.describe(broker, reading, **describe_delivery(reading, offset, only_for=message.origin.only_for))
             for subscription, reading in topic.readings.items()
-            if not subscription.is_closed
+            if not subscription.is_closed and caller.sees(subscription.pattern)
         ],
     )
 
@@ -258,7 +275,7 @@ METHODS: Final = {
         _explain,
         Record("Collection", {"total": Shown(int), "topics": Shown([_EXPLAINED])}),
         {
-            "topic": Param(says="Only of this topic."),
+            "topic": Param(says="Only of this topic, or of the queue /queue/NAME."),
             "after": Param(says="The last topic of the answer before."),
             "limit": Param(says="Topics in one answer.", kind=int, low=1, high=MAX_TOPICS),
         },
@@ -267,7 +284,7 @@ METHODS: Final = {
         _trace,
         _TRACE,
         {
-            "topic": Param(says="The topic it was published to."),
+            "topic": Param(says="The topic it was published to, or the queue /queue/NAME."),
             "message_id": Param(says="Its message-id.", is_required=True),
         },
     ),

@@ -55,6 +55,14 @@ def stored_messages(topic: Topic) -> int:
     return topic.stored_messages if retained is None or not retained.is_counted else retained.messages
 
 
+def dead_letter_count(topic: Topic) -> int:
+    """How many letters are in a topic of dead letters, without asking the store. Those of a queue can be consumed, and
+    then are gone, although the collector has not been there."""
+    if topic.is_queue:
+        return sum(group.unsettled for group in topic.readings)
+    return stored_messages(topic) or topic.log.message_count
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptMessages:

@@ -17,9 +17,11 @@ from stompbroker.control.request import ControlError, Param
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from stompbroker.control.caller import Caller
     from stompbroker.control.looking import Looking
     from stompbroker.control.parts import BrokerParts
     from stompbroker.control.records import SortFields
+    from stompbroker.delivery import Pattern
 
 MAX_LIMIT: Final = 1000
 DEFAULT_LIMIT: Final = 100
@@ -91,6 +93,22 @@ class Page(Generic[Item]):
 
     def answer(self, name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
         return {"total": self.total, "next_cursor": self.next_cursor, name: items}
+
+
+async def seen(
+    broker: BrokerParts, caller: Caller, items: Iterable[Item], destination: Callable[[Item], Pattern]
+) -> list[Item]:
+    """Those whose destination the caller sees."""
+    listed = list(items)
+    if not caller.is_restricted:
+        return listed
+    found = []
+    async with broker.looking.at_once() as look:
+        for item in listed:
+            if caller.sees(destination(item)):
+                found.append(item)
+            await look.pause_if_over()
+    return found
 
 
 async def take_page(

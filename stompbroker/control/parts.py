@@ -14,7 +14,7 @@ from stompbroker.control.sampling import Sampler
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stompbroker.changes import MemoryJournal
+    from stompbroker.changes import MemoryJournal, Queues
     from stompbroker.clock import Clock
     from stompbroker.counting import LoopGauge, Totals
     from stompbroker.delivery import Registry
@@ -39,6 +39,7 @@ class BrokerParts:
     registry: Registry
     sessions: Mapping[ConnectionId, Session]
     journal: StoreJournal | MemoryJournal
+    queues: Queues
     totals: Totals
     stretches: LoopGauge
     clock: Clock
@@ -47,6 +48,8 @@ class BrokerParts:
     store: Store | None
     #: None: this broker keeps no ledger.
     ledger: LedgerParts | None
+    #: URLs of the endpoints, set by the composition root once it listens.
+    listening: list[str] = field(default_factory=list)
     looking: Looking = field(default_factory=Looking)
     #: Held while dead letters are moved, so that none is redriven twice.
     moving_letters: trio.Lock = field(default_factory=trio.Lock)

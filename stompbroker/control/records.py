@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 #: What a list can be sorted by, and how each value is found; the first is the default.
 SortFields: TypeAlias = Mapping[str, Callable[["BrokerParts", Item], Any]]
-DESTINATION_KIND: Final = Literal["topic", "queue"]
+DESTINATION_KIND: Final = Literal["topic", "queue", "temporary"]
 
 
 @final

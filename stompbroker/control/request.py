@@ -39,6 +39,10 @@ class Unavailable(ControlError):
     """Not possible now, perhaps later."""
 
 
+class Forbidden(ControlError):
+    """The caller may not do that; the text says what it needs."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
@@ -72,6 +76,11 @@ class Method(NamedTuple):
     function: Callable[..., Awaitable[Any]]
     answer: Record[Any]
     params: Mapping[str, Param] = {}
+    #: Whether it is also called with the caller, and keeps to what that sees and may change. Others concern the whole
+    #: broker, and are refused to a caller that is restricted.
+    keeps_to_caller: bool = False
+    #: Whether it changes something: then it is for operators, and in the audit log.
+    changes: bool = False
 
     def check(self, given: Mapping[str, Any]) -> None:
         """Raises ControlError unless all of these are known and allowed, and none is missing."""
@@ -85,7 +94,7 @@ class Method(NamedTuple):
 
 
 def named_topic(name: str) -> Pattern:
-    """The topic that is written as `orders` or `/topic/orders`. Raises ControlError."""
+    """The topic that is written as `orders` or `/topic/orders`, or the queue `/queue/orders`. Raises ControlError."""
     try:
         return parse_shown_topic(name)
     except InvalidDestination as error:

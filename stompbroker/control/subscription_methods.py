@@ -7,18 +7,20 @@ subscription that is removed or moved is disconnected, and told why.
 from __future__ import annotations
 
 from functools import partial
+from heapq import nsmallest
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from stompbroker.access import NAME_RULE, is_name
 from stompbroker.changes import Removed, StoreState
 from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
 from stompbroker.control.explaining import DELIVERY_STATE, describe_delivery
 from stompbroker.control.kept import Place
-from stompbroker.control.listing import described, list_params, page_of, take_page
+from stompbroker.control.listing import described, list_params, page_of, seen, take_page
 from stompbroker.control.records import DESTINATION_KIND, Record, Shown, alike
 from stompbroker.control.request import ControlError, Method, NotFound, Param, Unavailable, make_durable, named_topic
 from stompbroker.control.topic_methods import READING
-from stompbroker.delivery import Counters, withdrawing
+from stompbroker.delivery import AckMode, Counters, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start
@@ -26,6 +28,7 @@ from stompbroker.sessions import StartKind, read_start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from stompbroker.control.caller import Caller
     from stompbroker.control.parts import BrokerParts
     from stompbroker.delivery import Consumer, Durability, Reading, Subscription
 
@@ -34,14 +37,40 @@ MAX_UNSETTLED: Final = 100
 MAX_TOPICS: Final = 100
 #: Topics, among the first MAX_TOPICS, in which the oldest unsettled message is looked up.
 MAX_LOOKED_UP: Final = 3
+#: Members of a group that are listed with it, those with the lowest connections.
+MAX_MEMBERS: Final = 100
+_ACK_MODE: Final = Literal["auto", "client", "client-individual"]
 
 
 def _of_durable(find: Callable[[Durability], Any]) -> Callable[[BrokerParts, Subscription], Any]:
     return lambda _, one: None if one.durability is None else find(one.durability)
 
 
-def _of_attached(find: Callable[[Consumer], Any]) -> Callable[[BrokerParts, Subscription], Any]:
-    return lambda _, one: None if one.consumer is None else find(one.consumer)
+def _of_only(find: Callable[[Consumer], Any]) -> Callable[[BrokerParts, Subscription], Any]:
+    """Of the one that is attached. A group has several: its details list them."""
+    return lambda _, one: None if one.consumer is None or one.is_shared else find(one.consumer)
+
+
+def _sharing(one: Subscription) -> str:
+    return "exclusive" if one.is_exclusive else "shared" if one.is_shared else "none"
+
+
+def _oldest_unacknowledged_at(one: Subscription) -> str | None:
+    times = (consumer.sent.oldest_sent_ns for consumer in one.consumers)
+    return iso_time_if_any(min((time for time in times if time is not None), default=None))
+
+
+def _ack_mode_of(member: Consumer) -> AckMode:
+    """Members of a group may differ."""
+    if not member.expects_acks:
+        return AckMode.AUTO
+    return AckMode.CLIENT if member.is_cumulative else AckMode.INDIVIDUAL
+
+
+def _member_rate(broker: BrokerParts, member: Consumer) -> float | None:
+    sample, subscription = broker.sampler.latest, member.subscription
+    rate = sample.rate_of_member(member) if subscription.is_shared else sample.rates_of(subscription)[0]
+    return None if rate is None else round(rate, 1)
 
 
 _SUBSCRIPTION: Final[Record[Subscription]] = Record(
@@ -55,17 +84,30 @@ _SUBSCRIPTION: Final[Record[Subscription]] = Record(
             _of_durable(lambda durability: durability.identity.client_id),
             "Whose it is, if it is durable by a name within a client id.",
         ),
+        "owner": Shown(
+            str | None,
+            _of_durable(lambda durability: durability.identity.owner or None),
+            "The user whose it is, if it is durable and was made with login.",
+        ),
         "durable_name": Shown(str | None, _of_durable(lambda durability: durability.identity.name)),
         "destination": Shown(str),
         "kind": Shown(DESTINATION_KIND, lambda _, one: one.pattern.kind.value, "Of what it subscribes to."),
         "durable": Shown(bool, lambda _, one: one.is_durable),
-        "ack": Shown(Literal["auto", "client", "client-individual"], lambda _, one: one.ack_mode.value),
+        "ack": Shown(_ACK_MODE, lambda _, one: one.ack_mode.value),
         "ordered": Shown(bool, lambda _, one: one.is_ordered),
         "paused": Shown(bool, lambda _, one: one.is_paused),
         "connected": Shown(bool, lambda _, one: one.consumer is not None),
-        "connection": Shown(int | None, _of_attached(lambda consumer: consumer.subscription.connection_id)),
-        "peer": Shown(str | None, _of_attached(lambda consumer: consumer.subscription.peer)),
-        "prefetch": Shown(int | None, _of_attached(lambda consumer: consumer.credit.max_messages)),
+        "sharing": Shown(
+            Literal["none", "shared", "exclusive"],
+            lambda _, one: _sharing(one),
+            "shared: a group or queue, each message goes to one member; exclusive: always to the same one.",
+        ),
+        "members": Shown(int, lambda _, one: len(one.consumers), "How many are attached."),
+        "connection": Shown(
+            int | None, _of_only(lambda consumer: consumer.connection_id), "null also for a group: see its consumers."
+        ),
+        "peer": Shown(str | None, _of_only(lambda consumer: consumer.peer), "As connection."),
+        "prefetch": Shown(int | None, _of_only(lambda consumer: consumer.credit.max_messages), "As connection."),
         "created_at": Shown(str | None, _of_durable(lambda durability: iso_time(durability.created_at_ns))),
         "last_seen_at": Shown(str | None, _of_durable(lambda durability: iso_time(durability.last_seen_at_ns))),
         "backlog": Shown(int, says="Messages it has still to get, for the first time or again."),
@@ -78,14 +120,30 @@ _SUBSCRIPTION: Final[Record[Subscription]] = Record(
         },
         "rate": Shown(float, lambda broker, one: round(broker.sampler.latest.rates_of(one)[0], 1)),
         "ack_rate": Shown(float, lambda broker, one: round(broker.sampler.latest.rates_of(one)[1], 1)),
-        "oldest_unacknowledged_at": Shown(
-            str | None, _of_attached(lambda consumer: iso_time_if_any(consumer.sent.oldest_sent_ns))
-        ),
+        "oldest_unacknowledged_at": Shown(str | None, lambda _, one: _oldest_unacknowledged_at(one)),
         "drain_s": Shown(float | None, says="How long its backlog takes at the present rate of acknowledgements."),
     },
 )
 _SORT_FIELDS: Final = _SUBSCRIPTION.sorted_by(
     "key", "backlog", "in_flight", "waiting", "delivered", "rate", "redelivered", "dead"
+)
+_MEMBER: Final[Record[Consumer]] = Record(
+    "Member",
+    {
+        "connection": Shown(int | None, lambda _, member: member.connection_id),
+        "peer": Shown(str | None),
+        "id": Shown(str | None, lambda _, member: member.name, "Of its SUBSCRIBE."),
+        "ack": Shown(_ACK_MODE, lambda _, member: _ack_mode_of(member).value),
+        "prefetch": Shown(int, lambda _, member: member.credit.max_messages),
+        "in_flight": Shown(int),
+        "delivered": Shown(int, says="Redeliveries among them."),
+        "rate": Shown(float | None, _member_rate, "null: it has just come, or there are too many."),
+        "active": Shown(
+            bool,
+            lambda _, member: not member.subscription.is_exclusive or member.subscription.consumer is member,
+            "false: it stands by, since another member has everything.",
+        ),
+    },
 )
 _SUBSCRIPTION_TOPIC: Final[Record[Reading]] = Record(
     "SubscriptionTopic",
@@ -100,7 +158,13 @@ _UNSETTLED: Final[Record[Any]] = Record(
 )
 _DETAILS: Final[Record[Any]] = Record(
     "SubscriptionDetails",
-    {**_SUBSCRIPTION.fields, "topics": Shown([_SUBSCRIPTION_TOPIC]), "unsettled": Shown([_UNSETTLED])},
+    {
+        **_SUBSCRIPTION.fields,
+        "consumers": Shown([_MEMBER], says=f"Who is attached; of a group the first {MAX_MEMBERS} members."),
+        "topics": Shown([_SUBSCRIPTION_TOPIC]),
+        "unsettled": Shown([_UNSETTLED]),
+        "can_change": Shown(bool, says="Whether the caller may pause, move, give or delete it."),
+    },
 )
 _MOVED: Final[Record[Any]] = Record("MovedSubscription", {**_SUBSCRIPTION.fields, "offset": Shown(int)})
 _REMOVED: Final[Record[Any]] = Record("RemovedSubscription", {**alike(str, "id", "key"), "backlog": Shown(int)})
@@ -110,40 +174,65 @@ _REMOVED: Final[Record[Any]] = Record("RemovedSubscription", {**alike(str, "id",
 
 
 async def _list(
-    broker: BrokerParts, durable: bool | None = None, topic: str | None = None, **wanted: Any
+    broker: BrokerParts,
+    caller: Caller,
+    durable: bool | None = None,
+    shared: bool | None = None,
+    topic: str | None = None,
+    **wanted: Any,
 ) -> dict[str, Any]:
-    """Subscriptions, durable and transient."""
+    """Subscriptions, durable and transient, groups and queues."""
     read = None if topic is None else broker.registry.topics.get(named_topic(topic).key)
+    wanted_ones = (
+        subscription
+        for subscription in broker.registry.subscriptions
+        if durable in (None, subscription.is_durable)
+        and shared in (None, subscription.is_shared)
+        and (topic is None or read in subscription.readings)
+    )
     page = await take_page(
         broker,
-        [
-            subscription
-            for subscription in broker.registry.subscriptions
-            if durable in (None, subscription.is_durable) and (topic is None or read in subscription.readings)
-        ],
+        await seen(broker, caller, wanted_ones, lambda subscription: subscription.pattern),
         lambda subscription: [subscription.public_id, subscription.key, subscription.destination],
         _SORT_FIELDS,
         **wanted,
     )
-    return page.answer("subscriptions", await _describe_all(broker, page.items))
+    return page.answer("subscriptions", _shown_to(caller, await _describe_all(broker, page.items)))
 
 
-async def _show(broker: BrokerParts, id: str) -> dict[str, Any]:
-    """One subscription, with what it has not settled."""
-    subscription = _find(broker, id)
+async def _show(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any]:
+    """One subscription, with its members and what it has not settled."""
+    subscription = _find(broker, caller, id)
     readings = list(islice(subscription.readings.values(), MAX_TOPICS))
+    (described_one,) = _shown_to(caller, await _describe_all(broker, [subscription]))
+    # Not the first of `consumers`, where each goes to the end when it is served.
+    members = nsmallest(MAX_MEMBERS, subscription.consumers, key=lambda each: (each.connection_id or 0, each.ordinal))
     return {
-        **await _describe(broker, subscription),
+        **described_one,
+        "consumers": _shown_to(caller, [_MEMBER.describe(broker, member) for member in members]),
         "topics": [_SUBSCRIPTION_TOPIC.describe(broker, reading) for reading in readings],
+        "can_change": caller.changes(subscription.pattern),
         "unsettled": [entry for reading in readings for entry in _unsettled(reading)][:MAX_UNSETTLED],
     }
 
 
-def _find(broker: BrokerParts, public_id: str) -> Subscription:
+def _shown_to(caller: Caller, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Connections concern the whole broker."""
+    hidden = {"connection": None, "peer": None} if caller.is_restricted else {}
+    return [entry | hidden for entry in entries]
+
+
+def _find(broker: BrokerParts, caller: Caller, public_id: str) -> Subscription:
     for subscription in broker.registry.subscriptions:
-        if subscription.public_id == public_id:
+        if subscription.public_id == public_id and caller.sees(subscription.pattern):
             return subscription
     raise NotFound(f"there is no subscription {public_id!r}")
+
+
+def _find_to_change(broker: BrokerParts, caller: Caller, public_id: str) -> Subscription:
+    subscription = _find(broker, caller, public_id)
+    caller.check_changes(subscription.pattern)
+    return subscription
 
 
 async def _describe(broker: BrokerParts, subscription: Subscription) -> dict[str, Any]:
@@ -196,23 +285,23 @@ def _unsettled(reading: Reading) -> list[dict[str, Any]]:
 # Changing -------------------------------------------------------------------------------------------------------------
 
 
-async def _pause(broker: BrokerParts, id: str) -> dict[str, Any]:
+async def _pause(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any]:
     """Send nothing to it until it is resumed, or the broker started anew."""
-    subscription = _find(broker, id)
+    subscription = _find_to_change(broker, caller, id)
     subscription.is_paused = True
     return await _describe(broker, subscription)
 
 
-async def _resume(broker: BrokerParts, id: str) -> dict[str, Any]:
+async def _resume(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any]:
     """Send to it again."""
-    subscription = _find(broker, id)
+    subscription = _find_to_change(broker, caller, id)
     subscription.resume()
     return await _describe(broker, subscription)
 
 
-async def _move(broker: BrokerParts, id: str, to: str) -> dict[str, Any]:
+async def _move(broker: BrokerParts, caller: Caller, id: str, to: str) -> dict[str, Any]:
     """Have a durable subscription to one topic read on from another place."""
-    subscription = _find(broker, id)
+    subscription = _find_to_change(broker, caller, id)
     if not subscription.is_durable or not subscription.pattern.is_exact:
         raise ControlError("only a durable subscription to one topic can be moved")
     try:
@@ -247,13 +336,35 @@ async def _move(broker: BrokerParts, id: str, to: str) -> dict[str, Any]:
     return {"id": subscription.public_id, "offset": position, **await _describe(broker, subscription)}
 
 
-async def _remove(broker: BrokerParts, id: str) -> dict[str, Any]:
+async def _give(broker: BrokerParts, caller: Caller, id: str, owner: str) -> dict[str, Any]:
+    """Make a durable subscription a user's own; whoever is attached to it is disconnected."""
+    subscription = _find_to_change(broker, caller, id)
+    if subscription.identity is None or subscription.identity.is_shared_by_all:
+        raise ControlError("only a durable subscription has an owner; who may use groups and queues, permissions say")
+    if not is_name(owner):
+        raise ControlError(f"owner cannot be a user: {NAME_RULE}")
+    identity = subscription.identity._replace(owner=owner)
+    if not broker.registry.can_adopt(subscription, identity):
+        raise ControlError(
+            f"{owner!r} has a durable subscription of that name already, or had one that is being deleted: "
+            f"{identity.key!r}"
+        )
+    _check_store(broker)
+    _detach(broker, subscription, "was given to another user by an operator")
+    broker.registry.adopt(subscription, identity)
+    await broker.journal.wait_idle()
+    return await _describe(broker, subscription)
+
+
+async def _remove(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any]:
     """Delete a subscription; whoever is attached to it is disconnected."""
-    subscription = _find(broker, id)
+    subscription = _find_to_change(broker, caller, id)
     # Described first: a transient one gets its id from its consumer, which goes.
     removed = {"id": subscription.public_id, "key": subscription.key, "backlog": subscription.backlog}
     if subscription.is_durable:
         _check_store(broker)
+    elif subscription.is_queue:
+        raise ControlError("this queue is kept in memory; it goes by itself when it is empty and nobody uses it")
     _detach(broker, subscription, "was deleted by an operator")
     if subscription.is_durable and subscription.identity in broker.registry.durable:
         removed_for_good = Removed(subscription, broker.registry)
@@ -273,9 +384,8 @@ def _check_store(broker: BrokerParts) -> None:
 
 
 def _detach(broker: BrokerParts, subscription: Subscription, why: str) -> None:
-    consumer = subscription.consumer
-    if consumer is not None:
-        summary = f"subscription {why.partition(' by ')[0]}"
+    summary = f"subscription {why.partition(' by ')[0]}"
+    for consumer in list(subscription.consumers):
         consumer.sink.disconnect(PeerViolation(summary, f"{subscription.key!r} {why}"))
         broker.registry.leave([consumer], broker.clock.now_ns())
 
@@ -288,6 +398,7 @@ METHODS: Final = {
         list_params(_SORT_FIELDS)
         | {
             "durable": Param(says="Only durable ones, or only others.", kind=bool),
+            "shared": Param(says="Only groups and queues, or only others.", kind=bool),
             "topic": Param(says="Only those that read this topic."),
         },
     ),
@@ -299,6 +410,9 @@ METHODS: Final = {
         _MOVED,
         _ID
         | {"to": Param(says="earliest, latest, offset=N, an ISO 8601 time, or an age such as 1h.", is_required=True)},
+    ),
+    "give_subscription": Method(
+        _give, _SUBSCRIPTION, _ID | {"owner": Param(says="The name of a user.", is_required=True)}
     ),
     "remove_subscription": Method(_remove, _REMOVED, _ID),
 }

@@ -9,6 +9,7 @@ from stompbroker.delivery.accounting import Records, account_of
 from stompbroker.delivery.consumer import Consumer, Credit, Part
 from stompbroker.delivery.destination import (
     DEAD_LETTERS,
+    QUEUE_PREFIX,
     DestinationKind,
     Pattern,
     PatternTree,
@@ -17,6 +18,7 @@ from stompbroker.delivery.destination import (
     parse_shown_topic,
     parse_topic_name,
 )
+from stompbroker.delivery.identity import Identity, IdentityKind, queue_identity
 from stompbroker.delivery.pages import PageRequest, Pages
 from stompbroker.delivery.policy import (
     DeliveryPolicy,
@@ -38,8 +40,6 @@ from stompbroker.delivery.subscription import (
     AckMode,
     Counters,
     Durability,
-    Identity,
-    IdentityKind,
     ReadyQueue,
     Subscription,
 )
@@ -47,6 +47,7 @@ from stompbroker.delivery.topic import Gate, Topic
 
 __all__ = [
     "DEAD_LETTERS",
+    "QUEUE_PREFIX",
     "AckMode",
     "Consumer",
     "Counters",
@@ -90,6 +91,7 @@ __all__ = [
     "parse_pattern",
     "parse_shown_topic",
     "parse_topic_name",
+    "queue_identity",
     "sending",
     "withdrawing",
 ]

@@ -8,7 +8,8 @@ calls `become_due` when the time of what failed has come.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.consumer import Part
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.policy import Failure
     from stompbroker.delivery.reading import Reading
+
+_NS_PER_MS: Final = 1_000_000
 
 # Which messages are meant --------------------------------------------------------------------------------------------
 
@@ -249,7 +252,7 @@ def _set_aside_part(part: Part, refusal: Refusal, *, holder: Consumer | None) ->
         offsets = [offset for low, high in meant for offset in reading.cursor.set_aside(low, high)]
         reading.owners.take_away(meant, len(offsets))
     if offsets:
-        failures = failures_after(reading, offsets, refusal, sent_at_ns)
+        failures = failures_after(reading, offsets, refusal, sent_at_ns, failed_with=holder)
         reading.failures.update(failures)
         _schedule(reading, failures)
         reading.note_failures_changed(offsets)
@@ -290,6 +293,16 @@ def schedule_again(reading: Reading, offsets: Iterable[int]) -> None:
     _schedule(reading, {offset: reading.failures[offset] for offset in map(Offset, offsets)})
 
 
+def start_over(reading: Reading, offset: Offset, now_ns: int) -> None:
+    """A letter in a queue has failed for good, and has nowhere else to go: it waits for as long as ever, and is tried
+    again until somebody takes it or it expires."""
+    failure = reading.failures[offset]
+    failure.count, failure.is_final = 1, False
+    failure.due_ns = now_ns + reading.policy.max_delay_ms * _NS_PER_MS
+    _schedule(reading, {offset: failure})
+    reading.note_failures_changed([offset])
+
+
 def become_due(waiting: Waiting) -> None:
     """What was set aside may go again, unless it has been settled in the meantime."""
     reading, offset = waiting
@@ -299,7 +312,12 @@ def become_due(waiting: Waiting) -> None:
 
 
 def failures_after(
-    reading: Reading, offsets: Sequence[Offset], refusal: Refusal, sent_at_ns: int
+    reading: Reading,
+    offsets: Sequence[Offset],
+    refusal: Refusal,
+    sent_at_ns: int,
+    *,
+    failed_with: Consumer | None = None,
 ) -> dict[Offset, Failure]:
     """What is known of these messages when they have been refused together."""
     failing = Failing(refusal, reading.policy, reading.subscription.jitter_seed)
@@ -311,6 +329,10 @@ def failures_after(
         if not first_sent_ns and is_noted:
             first_sent_ns = reading.remembered.first_sent_ns(offset) or 0
         found[offset] = failing.failure_after(before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns)
+    if failed_with is not None and reading.subscription.is_shared:
+        member = ref(failed_with)
+        for failure in found.values():
+            failure.failed_with = member
     return found
 
 

@@ -7,7 +7,7 @@ have caught up, or messages are dropped, or the slow subscribers are disconnecte
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompbroker.delivery.policy import SlowSubscriber
 from stompbroker.errors import PeerViolation
@@ -65,6 +65,32 @@ def append(topic: Topic, messages: Sequence[Message], now_ns: int, *, reserved: 
         window.shorten()
         if window.is_full:
             _block(topic, now_ns)
+
+
+class Audience(NamedTuple):
+    """How many will get a message."""
+
+    #: Durable subscriptions, groups and queues.
+    matched: int
+    #: Connected subscribers of another kind.
+    transient: int
+
+
+def audience(topic: Topic, offset: Offset, message: Message, *, is_stored: bool) -> Audience:
+    """Who will get the message that was just appended at `offset`. Only publishers that ask for it pay for this look at
+    every reading."""
+    matched = transient = 0
+    for subscription, reading in topic.readings.items():
+        is_ending = subscription.is_closed or subscription.is_leaving
+        if is_ending or not (reading.cursor.is_unsent(offset) and reading.selection.takes(message)):
+            continue
+        # Without a store, or with persistent:false, it is not kept for those who are away.
+        is_reached = is_stored or reading.is_connected
+        if subscription.is_durable or subscription.is_shared:
+            matched += is_reached
+        else:
+            transient += is_reached
+    return Audience(matched, transient)
 
 
 # Slow subscribers ----------------------------------------------------------------------------------------------------
@@ -173,7 +199,8 @@ def _disconnect(readings: Iterable[Reading], why: str) -> None:
 
 def _block(topic: Topic, now_ns: int) -> None:
     if not topic.gate.is_blocked:
-        topic.gate.close(f"topic {topic.name!r} is full", waits_for_consumers=True)
+        kind = topic.destination.kind.value
+        topic.gate.close(f"{kind} {topic.name!r} is full", waits_for_consumers=True)
         topic.progress_at_ns = now_ns
         topic.pinned_at = topic.window.lowest_unsent
         topic.context.blocked[topic] = None

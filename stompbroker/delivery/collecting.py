@@ -13,6 +13,7 @@ from stompbroker.delivery.withdrawing import expire_oldest
 from stompbroker.ids import Offset
 
 if TYPE_CHECKING:
+    from stompbroker.delivery.subscription import Subscription
     from stompbroker.delivery.topic import Topic
 
 #: Settled messages above the ack floor before looking whether everybody has settled them is worth it; and the most
@@ -82,13 +83,28 @@ def find_between_holes(topic: Topic) -> None:
 
 def is_unused(topic: Topic) -> bool:
     """Whether it can go: nothing kept, in memory or in the store, or on its way, and nobody who asked for this very
-    topic or has something unsettled."""
+    topic or has something unsettled. A queue goes with its group, if nobody is attached to that."""
     end = topic.log.end_offset
     return (
-        topic.log.message_count == 0
+        not topic.policy.is_declared
+        and topic.log.message_count == 0
         and (not topic.is_in_store or topic.collected_up_to == end)
         and not topic.pending_units
-        and all(not each.pattern.is_exact and reading.is_idle for each, reading in topic.readings.items())
+        and all(_needs_nothing(each) and reading.is_idle for each, reading in topic.readings.items())
+        # The ledger gets everything before the group of a queue goes.
+        and not (
+            topic.is_queue and any(reading in topic.context.unsaved.readings for reading in topic.readings.values())
+        )
         # One that is only just being made has no reading yet, and a batch may be giving the topic its number.
-        and not any(each.pattern.is_exact for each in topic.context.durable_patterns.match(topic.destination))
+        and not any(
+            each not in topic.readings or not _needs_nothing(each)
+            for each in topic.context.durable_patterns.match(topic.destination)
+            if each.pattern.is_exact
+        )
     )
+
+
+def _needs_nothing(subscription: Subscription) -> bool:
+    if subscription.is_queue:
+        return not (subscription.consumers or subscription.pending or subscription.is_leaving or subscription.is_paused)
+    return not subscription.pattern.is_exact

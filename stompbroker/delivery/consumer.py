@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.sink import Sink
     from stompbroker.delivery.subscription import ReadyQueue, Subscription
-    from stompbroker.ids import Offset
+    from stompbroker.ids import ConnectionId, Offset
     from stompbroker.message import Message
 
 #: The most messages that are handed to a sink at once: the unit of fairness between consumers.
@@ -223,12 +223,18 @@ class Consumer:
     queue: ReadyQueue
     #: Whether its answers name messages, not delivery numbers.
     finds_by_message_id: InitVar[bool] = False
-    #: From its own SUBSCRIBE; a later one may resume the subscription under another id or in another ack mode.
-    name: str | None = field(init=False)
+    #: From its own SUBSCRIBE; others may attach under another id or in another ack mode. None: the subscription's.
+    ack_mode: InitVar[AckMode | None] = None
+    name: str | None = None
+    #: The connection it belongs to, and its address, for people.
+    connection_id: ConnectionId | None = None
+    peer: str = ""
     expects_acks: bool = field(init=False)
     is_cumulative: bool = field(init=False)
     sent: SentRuns = field(init=False)
     in_flight: int = 0
+    #: Deliveries, redeliveries among them.
+    delivered: int = 0
     #: In flight, but acknowledged in an open transaction: these use no credit.
     borrowed: int = 0
     is_queued: bool = False
@@ -245,10 +251,11 @@ class Consumer:
     _in_flight_bytes: int = 0
     _served: set[Reading] = field(default_factory=set)
 
-    def __post_init__(self, finds_by_message_id: bool) -> None:
-        self.name = self.subscription.name
-        self.expects_acks = self.subscription.ack_mode is not AckMode.AUTO
-        self.is_cumulative = self.subscription.ack_mode is AckMode.CLIENT
+    def __post_init__(self, finds_by_message_id: bool, ack_mode: AckMode | None) -> None:
+        ack_mode = ack_mode or self.subscription.ack_mode
+        self.name = self.subscription.name if self.name is None else self.name
+        self.expects_acks = ack_mode is not AckMode.AUTO
+        self.is_cumulative = ack_mode is AckMode.CLIENT
         self.sent = SentRuns(self.expects_acks and finds_by_message_id)
 
     # Readiness -------------------------------------------------------------------------------------------------------
@@ -256,11 +263,13 @@ class Consumer:
     @property
     def free_credit(self) -> int:
         """How many more messages it may have in flight. In `auto` mode only the room in the sink counts: otherwise it
-        would wait for each write before the next slice."""
-        if self.subscription.is_paused:
+        would wait for each write before the next slice. A member of a group has its credit in every mode: it must not
+        hoard what others could work on."""
+        subscription = self.subscription
+        if subscription.is_paused or (subscription.is_exclusive and subscription.consumer is not self):
             return 0
         if not self.expects_acks:
-            return SLICE_MESSAGES
+            return self.credit.max_messages - self.in_flight if subscription.is_shared else SLICE_MESSAGES
         max_bytes = self.credit.max_bytes
         is_out_of_bytes = max_bytes is not None and self._in_flight_bytes >= max_bytes
         if self.in_flight and (self.sink.outlet.is_memory_tight or is_out_of_bytes):
@@ -276,9 +285,10 @@ class Consumer:
 
     def open(self) -> None:
         self.is_open = True
-        for reading in self.subscription.readings.values():
-            if reading.has_more:
-                self.subscription.offer(reading)
+        if len(self.subscription.consumers) == 1:  # the first; others know what there is to read
+            for reading in self.subscription.readings.values():
+                if reading.has_more:
+                    self.subscription.offer(reading)
         self.wake()
 
     def close(self, *, is_answerable: bool = False) -> None:
@@ -306,7 +316,7 @@ class Consumer:
         return [reading for reading in self._served if reading.cursor.in_flight]
 
     def wake(self) -> None:
-        """Queue up if it may receive something now."""
+        """Queue up if it may receive something now; called at times when it may."""
         if self.is_open and self.subscription.to_read and not self.is_queued and self.free_credit > 0:
             if self.sink.outlet.has_room:
                 self.queue.put(self)

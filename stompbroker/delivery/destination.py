@@ -1,8 +1,9 @@
 """From what a client writes after `destination:` to a kind, and a name or a pattern of names; and a tree of patterns.
 
-Law: pure text, and the only place that parses it. `/topic/NAME` and a bare `NAME` are the same; `.` and `/` separate
-segments alike; leading, doubled and trailing separators do not count. A segment that *is* `*` stands for one segment,
-one that is `**`, `#` or `>` for zero or more, anywhere; elsewhere those are ordinary characters.
+Law: pure text, and the only place that parses it. `/topic/NAME` and a bare `NAME` are the same; `/queue/NAME` is
+another thing. `.` and `/` separate segments alike; leading, doubled and trailing separators do not count. A segment of
+a topic that *is* `*` stands for one segment, one that is `**`, `#` or `>` for zero or more, anywhere; elsewhere those
+are ordinary characters. Queues have no wildcards.
 
 What looks like a destination of another broker, or like a slip, is refused with what to write instead: taken for a
 topic, it would silently separate publishers from their subscribers, or deliver to all what is meant for one.
@@ -26,6 +27,12 @@ MAX_SEGMENTS: Final = 32
 #: Wildcards for any number of segments in one pattern; neighbours count as one. Each multiplies the ways to match.
 MAX_ANY_NUMBER: Final = 4
 
+#: Steps to find out whether one pattern contains another, at 25 to 80 µs each. Useful permissions take a dozen;
+#: `>.a.*.*.*.*` and so on would double them with each `*`.
+MAX_INCLUSION_STEPS: Final = 64
+#: Characters of a destination that are looked at: it may have more than its name, since doubled separators are ignored.
+_MAX_DESTINATION: Final = 4 * MAX_NAME_BYTES
+
 ANY_ONE: Final = "*"
 ANY_NUMBER: Final = ">"
 _ANY_NUMBER_SPELLINGS: Final = frozenset({"**", "#", ">"})
@@ -37,10 +44,10 @@ DEAD_LETTERS: Final = "DLQ"
 #: Characters of a refused destination in the message: what to write instead follows it, and must not be cut off.
 _MAX_SHOWN: Final = 100
 _TOPIC_PREFIX: Final = "/topic/"
-_QUEUE: Final = "{destination!r} means a queue, and queues are not supported yet; use /topic/NAME or a bare NAME"
+QUEUE_PREFIX: Final = "/queue/"
 _TEMPORARY: Final = (
-    "{destination!r} means a temporary destination, and those are not supported yet; use a topic with a name that "
-    "nobody else has, such as /topic/replies.NAME"
+    "{destination!r} means a temporary destination, which only one connection has; use /temp-queue/NAME in SUBSCRIBE "
+    "or reply-to, and the reply-to of a request as the destination of its reply"
 )
 #: What is refused and why; the first match counts.
 _LOOK_ALIKES: Final = tuple(
@@ -65,8 +72,12 @@ _LOOK_ALIKES: Final = tuple(
             r"(?!(?-i:/topic/))/+topics?(?:[./:]|\Z)|topics?[/:]|/?jms[./]topic[./]|/?dynamicTopics/",
             "{destination!r} is not how a topic is written; use /topic/NAME or a bare NAME",
         ),
-        (r"/+queues?(?:[./:]|\Z)|queues?[/:]|/?jms[./]queue[./]|/?dynamicQueues/", _QUEUE),
-        (r"/amq(?:/|\Z)|amq/queue/", _QUEUE),
+        (r"/queue/?\Z", "{destination!r} names no queue; use /queue/NAME"),
+        (
+            r"(?!(?-i:/queue/))/+queues?(?:[./:]|\Z)|queues?[/:]|/?jms[./]queue[./]|/?dynamicQueues/"
+            r"|/amq(?:/|\Z)|amq/queue/",
+            "{destination!r} is not how a queue is written; use /queue/NAME",
+        ),
         (
             r"/?(?:(?:remote-)?temp-(?:queue|topic)|reply-queue)[/:]|/(?:temp-queue|temp-topic|reply-queue)\Z",
             _TEMPORARY,
@@ -88,9 +99,12 @@ _SEPARATORS: Final = re.compile(r"[./]+")
 class DestinationKind(Enum):
     """What a destination names. Those of different kinds never meet, whatever their names."""
 
+    #: Every subscription gets every message.
     TOPIC = "topic"
-    #: Refused by `parse_pattern` until there are queues.
+    #: Each message goes to one consumer, and is kept until then.
     QUEUE = "queue"
+    #: Where replies to one connection go. Never parsed here: the connection knows its own.
+    TEMPORARY = "temporary"
 
 
 def key_of(kind: str, name: str) -> str:
@@ -155,6 +169,63 @@ class Pattern:
             wanted, name = wanted[:-1], name[: len(wanted) - 1]
         return len(name) == len(wanted) and all(map(_is_meant, wanted, name))
 
+    def contains(self, other: Pattern) -> bool:
+        """Whether every topic that `other` can mean is one that this pattern means, however long its name. False also
+        if that takes too long to find out: who asks, asks for leave."""
+        if other.is_exact:
+            return self.matches(other)
+        if self.kind is not other.kind or (self.segments[0] == DEAD_LETTERS) != (other.segments[0] == DEAD_LETTERS):
+            return False
+        *fixed, last = self.segments
+        if last == ANY_NUMBER and ANY_ONE not in fixed and ANY_NUMBER not in fixed:
+            # The usual permission, and quick whatever is asked for.
+            return list(other.segments[: len(fixed)]) == fixed
+        return _includes(self.segments, other.segments)
+
+
+@lru_cache(maxsize=4096)
+def _includes(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
+    """Read every name that `inner` means, segment by segment, and keep all places in `outer` that can have read the
+    same. A segment that neither names stands for all such segments."""
+    unnamed = ""
+    alphabet = {segment for segment in (*outer, *inner) if segment not in (ANY_ONE, ANY_NUMBER)} | {unnamed}
+    start = (_skipping(inner, {0}), _skipping(outer, {0}))
+    seen, waiting = {start}, [start]
+    while waiting:
+        in_inner, in_outer = waiting.pop()
+        for segment in alphabet:
+            reached = _skipping(inner, _after(inner, in_inner, segment))
+            if not reached:
+                continue
+            step = (reached, _skipping(outer, _after(outer, in_outer, segment)))
+            if not step[1] or (len(inner) in step[0] and len(outer) not in step[1]):
+                return False
+            if step not in seen:
+                if len(seen) >= MAX_INCLUSION_STEPS:
+                    return False
+                seen.add(step)
+                waiting.append(step)
+    return True
+
+
+def _after(pattern: tuple[str, ...], places: frozenset[int], segment: str) -> set[int]:
+    """Where a reader of the pattern can stand after one more segment."""
+    return {
+        place if pattern[place] == ANY_NUMBER else place + 1
+        for place in places
+        if place < len(pattern) and pattern[place] in (segment, ANY_ONE, ANY_NUMBER)
+    }
+
+
+def _skipping(pattern: tuple[str, ...], places: set[int]) -> frozenset[int]:
+    """Also the places reached by letting `>` stand for nothing."""
+    reached = set(places)
+    for place in places:
+        while place < len(pattern) and pattern[place] == ANY_NUMBER:
+            place += 1
+            reached.add(place)
+    return frozenset(reached)
+
 
 def _is_meant(wanted: str, segment: str) -> bool:
     return wanted in (segment, ANY_ONE)
@@ -167,27 +238,36 @@ def parse_pattern(destination: str) -> Pattern:
     for look_alike, text in _LOOK_ALIKES:
         if look_alike.match(destination):
             raise InvalidDestination(text.format(destination=shown))
-    name = destination.removeprefix(_TOPIC_PREFIX)
+    if len(destination) > _MAX_DESTINATION:
+        raise InvalidDestination(f"a topic name may have {MAX_NAME_BYTES} bytes; this one has {len(destination)}")
+    is_queue = destination.startswith(QUEUE_PREFIX)
+    kind, noun = (DestinationKind.QUEUE, "queue") if is_queue else (DestinationKind.TOPIC, "topic")
+    name = destination.removeprefix(QUEUE_PREFIX if is_queue else _TOPIC_PREFIX)
     if "\0" in name:
-        raise InvalidDestination(f"a topic name must not contain NUL: {shown!r}")
+        raise InvalidDestination(f"a {noun} name must not contain NUL: {shown!r}")
     segments = tuple(segment for segment in _SEPARATORS.split(name) if segment)
     if segments[:1] == (DEAD_LETTERS,):
         # A topic's dead letters can be named if the topic can.
         name = ".".join(segments[1:]) or name
     size_bytes = len(name.encode("utf-8", errors="surrogatepass"))
     if size_bytes > MAX_NAME_BYTES:
-        raise InvalidDestination(f"a topic name may have {MAX_NAME_BYTES} bytes; this one has {size_bytes}")
+        raise InvalidDestination(f"a {noun} name may have {MAX_NAME_BYTES} bytes; this one has {size_bytes}")
     if not segments:
-        raise InvalidDestination(f"{shown!r} names no topic; use /topic/NAME or a bare NAME")
+        advice = "/queue/NAME" if is_queue else "/topic/NAME or a bare NAME"
+        raise InvalidDestination(f"{shown!r} names no {noun}; use {advice}")
     if len(segments) > MAX_SEGMENTS + (segments[0] == DEAD_LETTERS):
-        raise InvalidDestination(f"a topic name may have {MAX_SEGMENTS} segments; this one has {len(segments)}")
+        raise InvalidDestination(f"a {noun} name may have {MAX_SEGMENTS} segments; this one has {len(segments)}")
     canonical = _canonical(segments)
+    if is_queue and not Pattern(canonical).is_exact:
+        raise InvalidDestination(
+            f"{shown!r} has a wildcard, and a queue has one name; only topics can be subscribed to by *, **, # and >"
+        )
     if canonical.count(ANY_NUMBER) > MAX_ANY_NUMBER:
         raise InvalidDestination(
             f"a pattern may hold {MAX_ANY_NUMBER} separate wildcards for any number of segments (**, # or >); "
             f"{shown!r} holds {canonical.count(ANY_NUMBER)}"
         )
-    return Pattern(canonical)
+    return Pattern(canonical, kind)
 
 
 def _canonical(segments: tuple[str, ...]) -> tuple[str, ...]:

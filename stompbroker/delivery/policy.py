@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
+from stompbroker.delivery.destination import DestinationKind
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from stompbroker.delivery.destination import Pattern
 
@@ -126,6 +128,8 @@ class Failure:
     nacks: int = 0
     #: The number of its latest delivery, or 0: an answer to an earlier one is late.
     last_number: int = 0
+    #: A weak reference to the member of a group that failed, so that another one gets it next.
+    failed_with: Callable[[], object] | None = None
 
     def is_used_up(self, policy: DeliveryPolicy) -> bool:
         return self.is_final or policy.is_used_up(self.count)
@@ -222,6 +226,9 @@ class TopicPolicy:
     retention: Retention = field(default_factory=Retention)
     #: For durable subscriptions whose pattern a table's pattern matches.
     idle: IdlePolicy = field(default_factory=IdlePolicy)
+    #: Of a queue: how many messages it may hold, 0 for any number; and whether it is there also if nobody uses it.
+    queue_max_messages: int = 0
+    is_declared: bool = False
 
 
 @final
@@ -232,8 +239,20 @@ class TopicPolicies:
     default: TopicPolicy
     overrides: tuple[tuple[Pattern, TopicPolicy], ...] = ()
     dead_letters: TopicPolicy | None = None
+    #: Those of some queues, by name.
+    queues: Mapping[str, TopicPolicy] = field(default_factory=dict)
 
     def find(self, name: Pattern) -> TopicPolicy:
+        """Nothing in a queue is dropped because its consumers are slow, and no failure deletes it."""
+        if name.kind is not DestinationKind.QUEUE:
+            return self._find(name)
+        found = self.queues.get(name.name) or self._find(name)
+        delivery = found.delivery
+        if delivery.when_used_up is WhenUsedUp.EVICT:
+            delivery = replace(delivery, when_used_up=WhenUsedUp.DEAD_LETTER)
+        return replace(found, slow_subscriber=SlowSubscriber.BLOCK, delivery=delivery)
+
+    def _find(self, name: Pattern) -> TopicPolicy:
         for pattern, policy in self.overrides:
             if pattern.matches(name):
                 return policy

@@ -138,7 +138,8 @@ class Reading:
 
     @property
     def is_connected(self) -> bool:
-        return bool(self.subscription.consumers)
+        """Whether the window keeps for it what no store has. A queue does so without consumers."""
+        return bool(self.subscription.consumers) or self.subscription.is_queue
 
     @property
     def party(self) -> Party:
@@ -187,9 +188,14 @@ class Reading:
         return self.unsent + self.cursor.free_count + self.cursor.waiting_count
 
     @property
+    def unsettled(self) -> int:
+        """How many messages it has not settled, sent or not."""
+        return self.unsent + self.cursor.next_offset - self.cursor.ack_floor - self.cursor.settled_above
+
+    @property
     def _reads_from_store(self) -> bool:
         """Nobody is attached: whoever returns reads from the store, and the window need not keep anything."""
-        return not self.subscription.consumers and self.topic.is_in_store
+        return not self.is_connected and self.topic.is_in_store
 
     @property
     def lowest_needed(self) -> Offset:

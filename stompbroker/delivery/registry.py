@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, final
 from stompbroker.delivery import collecting
 from stompbroker.delivery.answering import count_in_flight_between, note_lost, repeat_deferred
 from stompbroker.delivery.appending import try_to_unblock
+from stompbroker.delivery.destination import DestinationKind, Pattern
 from stompbroker.delivery.pages import Pages
 from stompbroker.delivery.policy import Refusal, WhenUsedUp
 from stompbroker.delivery.reading import Waiting
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from stompbroker.counting import Totals
     from stompbroker.delivery.accounting import Records
     from stompbroker.delivery.consumer import Consumer, Unanswered
-    from stompbroker.delivery.destination import Pattern
+    from stompbroker.delivery.identity import Identity
     from stompbroker.delivery.policy import TopicPolicies
-    from stompbroker.delivery.subscription import Identity, Subscription
+    from stompbroker.delivery.subscription import Subscription
     from stompbroker.memory_budget import MemoryBudget
 
 
@@ -93,6 +94,9 @@ class Registry(TopicContext):
         self.subscriptions: dict[Subscription, None] = {}
         #: Durable subscriptions that can be subscribed to.
         self.durable: dict[Identity, Subscription] = {}
+        #: Groups that are not stored: those that end with their last member, and of queues if there is no store.
+        self.transient_groups: dict[Identity, Subscription] = {}
+        self._next_group_number = 1
         self.ready = ReadyQueue()
         #: Woken to make the garbage collector look now.
         self.collection_wanted = Signal()
@@ -100,6 +104,8 @@ class Registry(TopicContext):
         self.bury: Callable[[Sequence[Waiting]], None] = lambda _used_up: None
         self._max_topics = max_topics
         self._totals = totals
+        #: Takes what is sent to a temporary destination that has ended, and drops it. It counts that, too.
+        self.nowhere = Topic(Pattern(("gone",), DestinationKind.TEMPORARY), policies.default, self, 0)
 
     # Topics ----------------------------------------------------------------------------------------------------------
 
@@ -152,6 +158,8 @@ class Registry(TopicContext):
         collecting.collect(topic, now_ns)
         if topic.last_used_at_ns > unused_since_ns or topic.gate.is_blocked or not collecting.is_unused(topic):
             return False
+        if topic.is_queue:
+            self._end_queue(topic, now_ns)
         topic.remove()
         del self.topics[topic.destination.key]
         self.topics_of_dead_letters.pop(topic, None)
@@ -161,6 +169,16 @@ class Registry(TopicContext):
             self.unsaved.note_removed_topic(topic, topic.store_id)
         return True
 
+    def _end_queue(self, topic: Topic, now_ns: int) -> None:
+        """Nothing is in the queue or on its way there, and nobody is attached: its group goes in the same step. A SEND
+        that comes next makes another queue. The rows of this one go with the next batch."""
+        for subscription in list(topic.readings):
+            if subscription.durability is not None:
+                self.unsaved.note_removed_subscription(subscription.durability.store_id)
+                self.forget_durable(subscription)
+                self.durable_patterns.remove(subscription.pattern, subscription)
+            self._close([subscription], {}, now_ns)
+
     # Consumers -------------------------------------------------------------------------------------------------------
 
     def claim(self, consumer: Consumer, now_ns: int) -> None:
@@ -168,7 +186,7 @@ class Registry(TopicContext):
         subscription = consumer.subscription
         if subscription.pattern.is_exact:
             self.topic(subscription.pattern, now_ns).last_used_at_ns = now_ns
-        assert not subscription.consumers, "one at a time"
+        assert subscription.is_shared or not subscription.consumers, "one at a time"
         subscription.consumers[consumer] = None
         self.subscriptions[subscription] = None
         self._note_seen(subscription, now_ns)
@@ -199,7 +217,7 @@ class Registry(TopicContext):
             subscription = consumer.subscription
             if consumer not in subscription.consumers:
                 continue
-            if not subscription.is_durable:
+            if not subscription.is_durable and not subscription.is_queue and len(subscription.consumers) == 1:
                 self._bury_before(subscription)
                 if self.records is not None:
                     for reading in consumer.served():
@@ -217,6 +235,7 @@ class Registry(TopicContext):
             for reading in consumer.served():
                 reading.release_in_flight_of(consumer)
                 subscription.offer(reading)
+            subscription.wake()  # of a group, others may be next
             if worked_on is not None:
                 refusal = Refusal(now_ns, "the connection was lost", is_lost=True)
                 note_lost(worked_on, refusal)
@@ -250,6 +269,8 @@ class Registry(TopicContext):
             for consumer in list(subscription.consumers):
                 subscription.leave(consumer)
             self.subscriptions.pop(subscription, None)
+            if subscription.transient_group is not None:
+                self.transient_groups.pop(subscription.transient_group[0], None)
             self._totals.add_counters(Counters.__slots__, subscription.counters.values())
             if not subscription.has_begun:
                 continue
@@ -264,6 +285,17 @@ class Registry(TopicContext):
         for topic in affected:
             try_to_unblock(topic, now_ns)
 
+    def find_group(self, identity: Identity) -> Subscription | None:
+        """Stored or not."""
+        return self.durable.get(identity) or self.transient_groups.get(identity)
+
+    def add_transient_group(self, subscription: Subscription, identity: Identity) -> None:
+        """From now on it can be joined, until its last member leaves; or, a queue's, until the queue is removed."""
+        subscription.transient_group = identity, self._next_group_number
+        self._next_group_number += 1
+        self.transient_groups[identity] = subscription
+        self.subscriptions[subscription] = None
+
     # Durable subscriptions -------------------------------------------------------------------------------------------
 
     def add_durable(self, subscription: Subscription) -> None:
@@ -273,10 +305,31 @@ class Registry(TopicContext):
         self.subscriptions[subscription] = None
         self.durable_patterns.add(subscription.pattern, subscription)
 
+    def can_adopt(self, subscription: Subscription, identity: Identity) -> bool:
+        """Whether it may be known by this identity. Not while the store may still have another one under it."""
+        is_free = identity not in self.durable and not any(
+            each.is_leaving and each.identity == identity for each in self.subscriptions
+        )
+        return is_free and not subscription.is_leaving
+
+    def adopt(self, subscription: Subscription, identity: Identity) -> None:
+        """It gets an owner; that is stored with the next batch."""
+        assert subscription.durability is not None
+        assert self.can_adopt(subscription, identity)
+        del self.durable[subscription.durability.identity]
+        subscription.durability.identity = identity
+        self.durable[identity] = subscription
+        # Behind one that has given this identity up.
+        self.unsaved.subscriptions.pop(subscription, None)
+        self.unsaved.note_subscription(subscription)
+
     def forget_durable(self, subscription: Subscription) -> None:
         """Its removal has begun: it cannot be resumed any more. Topics that it matches are stored until it is gone."""
         assert subscription.durability is not None
         subscription.is_leaving = True
+        if subscription.is_queue:
+            for topic in subscription.readings:
+                topic.is_orphaned = True
         if self.durable.get(subscription.durability.identity) is subscription:
             del self.durable[subscription.durability.identity]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompbroker.delivery.answering import defer_settling, split_pending
 from stompbroker.delivery.consumer import SLICE_MESSAGES, Part, Unanswered
+from stompbroker.delivery.sharing import fair_share, not_failed_with, others_that_can_take
 from stompbroker.delivery.sink import Deliveries
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome
@@ -41,7 +42,12 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
     reading = _next_reading(consumer)
     if reading is None:
         return
-    if reading.cursor.free_count:
+    if consumer.subscription.is_shared:
+        if not _deliver_share(consumer, reading, limit, now_ns):
+            # Only what this one has failed with is left, and others can take it.
+            consumer.subscription.wake_others(consumer)
+            return
+    elif reading.cursor.free_count:
         _deliver_again(consumer, reading, min(limit, SLICE_AGAIN), now_ns)
     else:
         _deliver_new(consumer, reading, limit, now_ns)
@@ -64,6 +70,27 @@ def _next_reading(consumer: Consumer) -> Reading | None:
     return subscription.to_read.next(only_again=only_again)
 
 
+# To one of several ---------------------------------------------------------------------------------------------------
+
+
+def _deliver_share(consumer: Consumer, reading: Reading, limit: int, now_ns: int) -> bool:
+    """Hand a fair share of what there is to one member of a group. False if there is nothing for this one."""
+    cursor, subscription = reading.cursor, consumer.subscription
+    others = others_that_can_take(consumer)
+    if cursor.free_count:
+        limit = min(limit, SLICE_AGAIN, fair_share(cursor.free_count, consumer, others))
+        offsets = not_failed_with(consumer, reading, limit) if others else cursor.lowest_free(limit)
+        if offsets:
+            _deliver_again(consumer, reading, len(offsets), now_ns, offsets)
+            subscription.note_served(consumer)
+            return True
+        if not reading.unsent or subscription.is_ordered or (consumer.expects_acks and consumer.room_to_wait <= 0):
+            return False
+    _deliver_new(consumer, reading, min(limit, fair_share(reading.unsent, consumer, others)), now_ns)
+    subscription.note_served(consumer)
+    return True
+
+
 # For the first time --------------------------------------------------------------------------------------------------
 
 
@@ -75,6 +102,7 @@ def _deliver_new(consumer: Consumer, reading: Reading, limit: int, now_ns: int) 
         return
     topic, count = reading.topic, len(messages)
     consumer.in_flight += count
+    consumer.delivered += count
     consumer.subscription.counters.delivered += count
     topic.context.times.note_delivered(messages[0].published_at_ns, now_ns, count)
     first_number = consumer.sent.next_number
@@ -211,9 +239,12 @@ class _Again(NamedTuple):
         return failure.count == self.failure.count and failure.reason == self.failure.reason
 
 
-def _deliver_again(consumer: Consumer, reading: Reading, limit: int, now_ns: int) -> None:
+def _deliver_again(
+    consumer: Consumer, reading: Reading, limit: int, now_ns: int, offsets: list[Offset] | None = None
+) -> None:
+    """The lowest, or these."""
     first_number, count = consumer.sent.next_number, 0
-    for offset, messages, failure, first_sent_ns in _take_again(reading, consumer, limit, now_ns):
+    for offset, messages, failure, first_sent_ns in _take_again(reading, consumer, limit, now_ns, offsets):
         number = consumer.sent.next_number
         _note_numbers(reading, offset, len(messages), number)
         told_with, missing_before = reading.told_missing or (None, None)
@@ -229,13 +260,16 @@ def _deliver_again(consumer: Consumer, reading: Reading, limit: int, now_ns: int
         count += len(messages)
         consumer.in_flight += len(messages)
         _hand_over(consumer, reading, offset, deliveries, now_ns)
+    consumer.delivered += count
     consumer.subscription.counters.delivered += count
     consumer.subscription.counters.redelivered += count
     if count:
         _set_deadline(consumer, reading, first_number, now_ns)
 
 
-def _take_again(reading: Reading, taker: Consumer, limit: int, now_ns: int) -> list[_Again]:
+def _take_again(
+    reading: Reading, taker: Consumer, limit: int, now_ns: int, offsets: list[Offset] | None
+) -> list[_Again]:
     """Messages to be sent once more, lowest offset first; from now on in flight to `taker`.
 
     At least one if there is one; none if the next is `missing`. What has expired or is gone is settled instead.
@@ -243,17 +277,19 @@ def _take_again(reading: Reading, taker: Consumer, limit: int, now_ns: int) -> l
     again: list[_Again] = []
     while not again and reading.missing is None and reading.cursor.free_count and limit > 0:
         reading.owners.expect(taker, reading.cursor)
-        _gather_again(reading, again, limit, now_ns)
+        _gather_again(reading, again, reading.cursor.lowest_free(limit) if offsets is None else offsets, now_ns)
+        if offsets is not None:
+            break
     for offset, messages, _, _ in again:
         reading.owners.note(taker, offset, offset + len(messages))
     return again
 
 
-def _gather_again(reading: Reading, again: list[_Again], limit: int, now_ns: int) -> None:
+def _gather_again(reading: Reading, again: list[_Again], offsets: list[Offset], now_ns: int) -> None:
     is_each_its_own = reading.topic.retained is not None or reading.told_missing is not None
     gone: list[tuple[Offset, Message | None]] = []
     taken, limit_bytes = 0, SLICE_BYTES
-    for offset in reading.cursor.lowest_free(limit):
+    for offset in offsets:
         message, is_known = reading.get(offset)
         if not is_known:
             reading.missing = offset
@@ -271,7 +307,7 @@ def _gather_again(reading: Reading, again: list[_Again], limit: int, now_ns: int
         limit_bytes -= message.size_bytes
         if limit_bytes <= 0:
             break
-    reading.cursor.take_lowest_free(taken)
+    reading.cursor.take_free(offsets[:taken])
     for offset, gone_message in gone:
         if gone_message is None:
             _pass_over(reading, offset, now_ns)

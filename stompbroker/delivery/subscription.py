@@ -11,55 +11,23 @@ from collections import deque
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 from zlib import crc32
 
+from stompbroker.delivery.destination import DestinationKind
 from stompbroker.delivery.policy import DeliveryWishes
 from stompbroker.signals import Signal
-from stompbroker.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.destination import Pattern
+    from stompbroker.delivery.identity import Identity
     from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.retained import Replay
     from stompbroker.delivery.topic import Topic
     from stompbroker.ids import ConnectionId
-
-
-@final
-class IdentityKind(Enum):
-    #: By a name within a client id; what it subscribes to cannot change.
-    NAMED = "named"
-    #: By an id within what it subscribes to.
-    ADDRESSED = "addressed"
-
-
-class Identity(NamedTuple):
-    """How a durable subscription is known: a SUBSCRIBE with the same identity resumes it."""
-
-    #: Empty until there is login.
-    owner: str
-    kind: IdentityKind
-    #: The client id, empty where the name stands alone; or the canonical pattern.
-    scope: str
-    name: str
-
-    @property
-    def client_id(self) -> str | None:
-        """Whose it is, if it is known by a name within a client id."""
-        return self.scope if self.kind is IdentityKind.NAMED and self.scope else None
-
-    @property
-    def key(self) -> str:
-        """Its unique name for people, which can be pasted into a command: `CLIENT-ID/NAME`, or `NAME @ PATTERN`."""
-        if self.kind is IdentityKind.NAMED:
-            key = f"{visible(self.scope, also='/')}/{visible(self.name, also='/')}"
-        else:
-            key = f"{visible(self.name)} @ {visible(self.scope)}"
-        return f"%2D{key[1:]}" if key.startswith("-") else key
 
 
 @final
@@ -248,6 +216,12 @@ class Subscription:
     is_no_local: bool
     #: Whether later messages wait behind a refused one.
     is_ordered: bool = False
+    #: Whether it is a group: several consumers may attach, and each message goes to one of them. If it is exclusive,
+    #: that is always the one that has been there for longest.
+    is_shared: bool = False
+    is_exclusive: bool = False
+    #: How a group that is not stored is known, and its number: one that ends with its last member, or a queue's.
+    transient_group: tuple[Identity, int] | None = None
     wishes: DeliveryWishes = NO_WISHES
     durability: Durability | None = None
     #: Where it begins in its topic; None for new messages only.
@@ -277,6 +251,11 @@ class Subscription:
         return self.durability is not None
 
     @property
+    def is_queue(self) -> bool:
+        """Whether its consumers are those of a queue. It is there as long as the queue, also without a store."""
+        return self.pattern.kind is DestinationKind.QUEUE
+
+    @property
     def identity(self) -> Identity | None:
         return None if self.durability is None else self.durability.identity
 
@@ -285,11 +264,13 @@ class Subscription:
         """Its unique name for programs, fit for a URL."""
         if self.durability is not None:
             return f"d{self.durability.store_id:x}"
+        if self.transient_group is not None:
+            return f"g{self.transient_group[1]}"
         return f"t{self.connection_id}-{0 if self.consumer is None else self.consumer.ordinal}"
 
     @property
     def consumer(self) -> Consumer | None:
-        """The attached one, for callers that allow only one."""
+        """The one that has been attached for longest; the only one, unless it is shared."""
         return next(iter(self.consumers), None)
 
     @property
@@ -309,6 +290,8 @@ class Subscription:
     @property
     def key(self) -> str:
         """Its name for people."""
+        if self.transient_group is not None:
+            return self.transient_group[0].key
         return str(self.name) if self.durability is None else self.durability.identity.key
 
     @property
@@ -321,16 +304,39 @@ class Subscription:
         self.wake()
 
     def offer(self, reading: Reading) -> None:
-        """This reading has something to send: wake the consumers that may receive."""
+        """This reading has something to send: wake the consumers that may receive. Of a group, not more of them than
+        there are messages, beginning with the one that has been waiting for longest."""
         if self.consumers and reading.missing is None:
             self.to_read.put(reading)
-            self.wake()
+            if self.is_shared and len(self.consumers) > 1:
+                self._wake_some(reading.unsent + reading.cursor.free_count)
+            else:
+                self.wake()
 
     def wake(self) -> None:
         """Its consumers may be able to receive now."""
         for consumer in self.consumers:
             if not consumer.is_queued:
                 consumer.wake()
+
+    def wake_others(self, consumer: Consumer) -> None:
+        for each in self.consumers:
+            if each is not consumer and not each.is_queued:
+                each.wake()
+
+    def _wake_some(self, count: int) -> None:
+        for consumer in self.consumers:
+            if not consumer.is_queued:
+                consumer.wake()
+            count -= consumer.is_queued
+            if count <= 0:
+                return
+
+    def note_served(self, consumer: Consumer) -> None:
+        """It got something: others are next."""
+        if self.is_shared and not self.is_exclusive and consumer in self.consumers:
+            del self.consumers[consumer]
+            self.consumers[consumer] = None
 
     def leave(self, consumer: Consumer) -> None:
         del self.consumers[consumer]
@@ -345,4 +351,4 @@ class Subscription:
     @property
     def may_go_again(self) -> bool:
         """Whether sent messages must be kept until they are settled: in `auto` mode nothing goes again."""
-        return self.ack_mode is not AckMode.AUTO
+        return self.is_shared or self.ack_mode is not AckMode.AUTO

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from stompbroker.clock import NANOSECONDS
 from stompbroker.commitlog import Cursor, Log, OffsetRanges
 from stompbroker.counting import SECONDS_BOUNDS, Histogram
-from stompbroker.delivery.destination import PatternTree
+from stompbroker.delivery.destination import DestinationKind, PatternTree
 from stompbroker.delivery.reading import Reading
 from stompbroker.delivery.retained import Retained
 from stompbroker.delivery.window import Window
@@ -49,6 +49,8 @@ class Gate:
     why: str = ""
     #: Whether it opens when consumers have made room; otherwise there is nothing they could do.
     waits_for_consumers: bool = False
+    #: Whether that has taken too long: publishers are refused.
+    is_overdue: bool = False
 
     def close(self, why: str, *, waits_for_consumers: bool) -> None:
         self.is_blocked = True
@@ -57,8 +59,13 @@ class Gate:
 
     def open(self) -> None:
         if self.is_blocked:
-            self.is_blocked = False
+            self.is_blocked = self.is_overdue = False
             self.unblocked.wake()
+
+    def refuse(self) -> None:
+        """Whoever is held back by it is refused now, until `is_overdue` is taken back."""
+        self.is_overdue = True
+        self.unblocked.wake()
 
 
 @final
@@ -93,8 +100,9 @@ class Unsaved:
     subscriptions: dict[Subscription, None] = field(default_factory=dict)
     #: Topics some of whose stored messages may be settled by everybody.
     collectable: dict[Topic, None] = field(default_factory=dict)
-    #: Store ids of topics that are gone.
+    #: Store ids of topics, and of queues' subscriptions, that are gone.
     removed_topics: list[int] = field(default_factory=list)
+    removed_subscriptions: list[int] = field(default_factory=list)
     #: How many deliveries were settled or refused since the last write.
     records: int = 0
     filled: Signal = field(default_factory=Signal)
@@ -102,7 +110,7 @@ class Unsaved:
     is_looked_at: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.readings or self.subscriptions or self.removed_topics)
+        return bool(self.readings or self.subscriptions or self.removed_topics or self.removed_subscriptions)
 
     @property
     def is_pressing(self) -> bool:
@@ -127,15 +135,21 @@ class Unsaved:
         self.collectable.pop(topic, None)
         self.filled.wake()
 
+    def note_removed_subscription(self, store_id: int) -> None:
+        self.removed_subscriptions.append(store_id)
+        self.filled.wake()
+
     def take(self) -> tuple[list[Reading], list[Subscription]]:
         readings, subscriptions = list(self.readings), list(self.subscriptions)
         self.readings, self.subscriptions = {}, {}
         self.records = 0
         return readings, subscriptions
 
-    def take_removed_topics(self) -> list[int]:
-        removed_topics, self.removed_topics = self.removed_topics, []
-        return removed_topics
+    def take_removed(self) -> tuple[list[int], list[int]]:
+        """Topics, and subscriptions."""
+        removed = self.removed_topics, self.removed_subscriptions
+        self.removed_topics, self.removed_subscriptions = [], []
+        return removed
 
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
@@ -188,6 +202,8 @@ class Topic:
     publishers: dict[ConnectionId, dict[Topic, None]] = field(default_factory=dict)
     last_used_at_ns: int = field(init=False)
     is_removed: bool = False
+    #: Whether it is a queue whose group is being deleted: it gets another one before anything is sent to it.
+    is_orphaned: bool = False
     #: Closed while publishers are held back.
     gate: Gate = field(default_factory=Gate)
     #: While blocked: when the slowest reading last moved, and where it stands.
@@ -224,7 +240,7 @@ class Topic:
         self.window = Window(self.log, self.readings, self.policy, self.budget)
         self.last_used_at_ns = self.progress_at_ns = now_ns
         self.stored_end = self.collected_up_to = next_offset
-        if self.policy.retention and self.context.can_store:
+        if self.policy.retention and self.context.can_store and not self.is_queue:
             self.retained = Retained(self.policy.retention)
 
     # Storing ---------------------------------------------------------------------------------------------------------
@@ -237,6 +253,15 @@ class Topic:
             self._durable_version = durable.version
             self._is_stored = self.retained is not None or bool(durable.match(self.destination))
         return self._is_stored
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it must be looked up again before anything is published."""
+        return self.is_removed or self.is_orphaned
+
+    @property
+    def is_queue(self) -> bool:
+        return self.destination.kind is DestinationKind.QUEUE
 
     @property
     def is_of_dead_letters(self) -> bool:

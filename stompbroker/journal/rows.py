@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 #: `last_seen_at_ns` while a client is attached, later than every time: a killed broker has seen it until the end.
 ATTACHED: Final = 1 << 62
+#: Kept beside the wishes of a subscription, if they are true.
+_SHARING: Final = ("is_shared", "is_exclusive")
 
 
 def subscription_row(subscription: Subscription) -> SubscriptionRow:
@@ -49,6 +51,7 @@ def subscription_row(subscription: Subscription) -> SubscriptionRow:
     wishes = subscription.wishes.as_plain()
     if subscription.starts_at is not None:
         wishes["starts_at"] = list(subscription.starts_at)
+    wishes |= {name: True for name in _SHARING if getattr(subscription, name)}
     return SubscriptionRow(
         id=durability.store_id,
         owner=identity.owner,
@@ -174,6 +177,7 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
 def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:
     wishes = json.loads(row.delivery or "{}")
     starts_at = wishes.pop("starts_at", None)
+    sharing = {name: wishes.pop(name, False) for name in _SHARING}
     subscription = Subscription(
         name=row.name,
         destination=row.destination,
@@ -182,6 +186,7 @@ def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:
         is_no_local=row.is_no_local,
         is_ordered=row.is_ordered,
         wishes=DeliveryWishes.from_plain(wishes),
+        **sharing,
         durability=Durability(
             Identity(row.owner, IdentityKind(row.kind), row.scope, row.name),
             row.id,

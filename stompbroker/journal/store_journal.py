@@ -254,7 +254,9 @@ class StoreJournal:
                 found = positions[effect.subscription] = Batch(number=base.number)
                 yield from find_positions(effect.subscription, self._registry, found)
         # Taken late: another topic of the same name may be in this very batch.
-        base.removed_topics += self._registry.unsaved.take_removed_topics()
+        topics, subscriptions = self._registry.unsaved.take_removed()
+        base.removed_topics += topics
+        base.removed_subscriptions += subscriptions
         for effect in effects:
             effect.reserve()
         add_moved_since(base, accounts, units)

@@ -11,6 +11,7 @@ from importlib.resources import files
 from math import inf
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import quote, unquote
 
 import structlog
 import trio
@@ -20,8 +21,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from stompbroker.control import ControlError
-from stompbroker.management.endpoints import API, MAX_BODY_BYTES, api_routes
+from stompbroker.control import ControlError, Forbidden
+from stompbroker.management.endpoints import API, MAX_BODY_BYTES, api_routes, visitor_of
 from stompbroker.management.events import Events
 from stompbroker.management.metrics import render_metrics
 from stompbroker.management.openapi import openapi_document, readable_page
@@ -55,26 +56,32 @@ log = structlog.get_logger()
 
 def make_application(control: Control, access: Access) -> ASGIApp:
     async def ready(_: Request) -> Response:
-        why_not = control.why_not_ready()
+        why_not = control.why_not_ready(tells_all=not access.asks_for_login)
         if why_not is not None:
             raise Problem(503, why_not)
         warnings = control.warnings()
         return JSONResponse({"status": "ready", "warnings": warnings} if warnings else {"status": "ready"})
 
-    async def metrics(_: Request) -> Response:
+    async def metrics(request: Request) -> Response:
+        visitor_of(request).caller.check_whole()
         content, content_type = await render_metrics(control)
         return Response(content, headers={"Content-Type": content_type})
+
+    async def answer_error(request: Request, error: Exception) -> Response:
+        if isinstance(error, Forbidden):
+            access.note_denied(visitor_of(request), f"{request.method} {request.url.path}")
+        return _response_to(error)
 
     application = Starlette(
         routes=[
             *(Route(path, response, methods=["GET"]) for path, response in _constant_answers().items()),
             Route("/health/ready", ready),
             Route("/metrics", metrics),
-            Route(f"{API}/events", Events(control).respond),
-            *api_routes(control),
+            Route(f"{API}/events", Events(control, access).respond),
+            *api_routes(control, access),
         ],
         # Starlette raises an `Exception` again after the answer, and `_answer` logs it.
-        exception_handlers=dict.fromkeys((Problem, ControlError, HTTPException, Exception), _answer_error),
+        exception_handlers=dict.fromkeys((Problem, ControlError, HTTPException, Exception), answer_error),
     )
     # An address with a slash too many is none of ours.
     application.router.redirect_slashes = False
@@ -141,6 +148,7 @@ def _guarded(application: ASGIApp, access: Access) -> ASGIApp:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
+        scope["path"] = _routed_path(scope["raw_path"])
         incoming = Incoming(receive)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(incoming.run)
@@ -151,6 +159,12 @@ def _guarded(application: ASGIApp, access: Access) -> ASGIApp:
     return guarded
 
 
+def _routed_path(raw_path: bytes) -> str:
+    """With every segment quoted in one way. Servers decode the path before it is routed, and then the slashes of
+    `/topics/%2Fqueue%2Fjobs` could not be told from those between segments."""
+    return "/".join(quote(unquote(segment), safe="") for segment in raw_path.decode("ascii").split("/"))
+
+
 async def _answer(application: ASGIApp, access: Access, scope: Scope, incoming: Incoming, send: Send) -> None:
     async def tell(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -159,7 +173,7 @@ async def _answer(application: ASGIApp, access: Access, scope: Scope, incoming: 
 
     try:
         try:
-            access.check(HTTPConnection(scope), scope["method"])
+            scope["visitor"] = await access.admit(HTTPConnection(scope), scope["method"])
         except Problem as problem:
             await problem.response(scope, incoming.receive, tell)
             return
@@ -171,7 +185,7 @@ async def _answer(application: ASGIApp, access: Access, scope: Scope, incoming: 
         log.exception("a management request failed", path=scope["path"])
 
 
-async def _answer_error(_: Request, error: Exception) -> Response:
+def _response_to(error: Exception) -> Response:
     details = {404: "there is nothing at this address; see /api/docs", 405: "this address does not take that method"}
     match error:
         case Problem():

@@ -2,7 +2,9 @@
 
 Law: routes, the API's document and its page are made from this table and the methods of `control` that it names: their
 parameters and answers, and the first line of their docstrings. A route turns a request into a call of `control`: a
-parameter that the endpoint does not have is refused here, a value that is not allowed by `control`.
+parameter that the endpoint does not have is refused here, a value that is not allowed by `control`. What changes
+something is for operators, and is in the audit log. Paths are routed as they are quoted, so that a name in one may hold
+a slash.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import unquote
 
 import trio
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -19,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stompbroker.control import METHODS, Record
-from stompbroker.management.responses import Problem, as_json_in_steps
+from stompbroker.management.responses import Problem, as_json, as_json_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from stompbroker.control import Control, Param
+    from stompbroker.management.access import Access, Visitor
 
 API: Final = "/api/v1"
 #: A body holds a few fields.
@@ -72,7 +76,7 @@ class Endpoint:
 
     @property
     def group(self) -> str:
-        return "broker" if self.path == "/overview" else self.path.split("/")[1].replace("-", " ")
+        return "broker" if self.path in ("/me", "/overview") else self.path.split("/")[1].replace("-", " ")
 
 
 @cache
@@ -92,6 +96,7 @@ def _annotation(kind: Any) -> Any:
 
 
 ENDPOINTS: Final = (
+    Endpoint("GET", "/me", "me"),
     Endpoint("GET", "/overview", "overview"),
     Endpoint("GET", "/topics", "topics"),
     Endpoint("GET", "/topics/{name}", "topic"),
@@ -102,6 +107,7 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/subscriptions/{id}/pause", "pause_subscription"),
     Endpoint("POST", "/subscriptions/{id}/resume", "resume_subscription"),
     Endpoint("POST", "/subscriptions/{id}/move", "move_subscription"),
+    Endpoint("POST", "/subscriptions/{id}/give", "give_subscription"),
     Endpoint("GET", "/connections", "connections"),
     Endpoint("GET", "/connections/{id}", "connection"),
     Endpoint("DELETE", "/connections/{id}", "close_connection"),
@@ -116,20 +122,41 @@ ENDPOINTS: Final = (
 )
 
 
-def api_routes(control: Control) -> list[Route]:
+def visitor_of(request: Request) -> Visitor:
+    """Who was admitted."""
+    visitor: Visitor = request.scope["visitor"]
+    return visitor
+
+
+def api_routes(control: Control, access: Access) -> list[Route]:
     """One for each address, so that a request with a wrong method is told all right ones."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in ENDPOINTS:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
 
+    async def act(call: str, params: Mapping[str, Any], visitor: Visitor) -> Any:
+        what = f"{call} {as_json(params)}"
+        try:
+            value = await control.call(call, params, visitor.caller)
+        except trio.Cancelled:
+            access.note_acted(visitor, f"{what}, cut off: it may be done or not")
+            raise
+        access.note_acted(visitor, what)
+        return value
+
     def answers(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             endpoint = endpoints["GET" if request.method == "HEAD" else request.method]
-            params = _read_texts(request.path_params, endpoint.in_path, "path")
-            params |= read_query(request.query_params.multi_items(), endpoint)
+            visitor = visitor_of(request)
             if endpoint.method != "GET":
-                params |= await _read_body(request, endpoint)
-            value = await control.call(endpoint.call, params)
+                visitor.caller.check_changes()
+            in_path = {name: unquote(quoted) for name, quoted in request.path_params.items()}
+            params = _read_texts(in_path, endpoint.in_path, "path")
+            params |= read_query(request.query_params.multi_items(), endpoint)
+            if endpoint.method == "GET":
+                value = await control.call(endpoint.call, params, visitor.caller)
+            else:
+                value = await act(endpoint.call, params | await _read_body(request, endpoint), visitor)
             return Response(await as_json_in_steps(value, control.looking), media_type="application/json")
 
         return answer

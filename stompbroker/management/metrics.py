@@ -81,7 +81,8 @@ def _broker(parts: BrokerParts, sample: Sample) -> Iterator[Metric]:
     registry, store = parts.registry, parts.journal.statistics()
     for name, says, value in (
         ("connections", "Clients connected.", len(parts.sessions)),
-        ("topics", "Topics.", len(registry.topics)),
+        ("topics", "Topics, queues among them.", len(registry.topics)),
+        ("queues", "Queues.", sample.queues),
         ("subscriptions", "Subscriptions.", len(registry.subscriptions)),
         ("durable_subscriptions", "Durable subscriptions.", len(registry.durable)),
         ("blocked_topics", "Topics whose publishers are held back.", len(registry.blocked)),
@@ -143,8 +144,9 @@ async def _topics(parts: BrokerParts) -> Sequence[Metric]:
 
 
 async def _subscriptions(parts: BrokerParts) -> Sequence[Metric]:
-    labels = ["subscription", "destination"]
+    labels = ["subscription", "destination", "kind"]
     gauges = {
+        "members": "Consumers attached to it; of a group or queue there may be several.",
         "backlog": "Messages it has still to get.",
         "in_flight": "Messages it has not answered.",
         "waiting": "Messages that failed and are not due yet.",
@@ -160,9 +162,9 @@ async def _subscriptions(parts: BrokerParts) -> Sequence[Metric]:
         families,
         list(parts.registry.subscriptions),
         parts.looking,
-        row=lambda one: (one.backlog, one.in_flight, one.waiting, *one.counters.values()),
+        row=lambda one: (len(one.consumers), one.backlog, one.in_flight, one.waiting, *one.counters.values()),
         score=lambda one, _: one.counters.delivered + one.waiting,
-        labels=lambda one: [f"{one.key}#{one.public_id}", one.destination],
+        labels=lambda one: [f"{one.key}#{one.public_id}", one.destination, one.pattern.kind.value],
     )
 
 
@@ -203,7 +205,7 @@ async def _add_busiest(
     if len(rows) < len(items):
         for _, values in rows:
             sums = tuple(map(sub, sums, values))
-        rows.append(([OTHER, OTHER], sums))
+        rows.append(([OTHER] * len(labels(items[0])), sums))
     for labelled, values in rows:
         for family, value in zip(families, values, strict=True):
             family.add_metric(labelled, value)

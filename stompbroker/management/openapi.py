@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from stompbroker import __version__
+from stompbroker.control import METHODS
 from stompbroker.management.endpoints import API, ENDPOINTS
 from stompbroker.management.responses import PROBLEM_TYPE
 
@@ -35,8 +36,19 @@ def openapi_document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "stompbroker management API", "version": __version__},
         "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "security": [{}, {"token": []}],
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic", "description": "The name and password of a user."},
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The token of this broker, or a JSON Web Token of a user.",
+                },
+            },
+        },
+        # Without either, where neither users nor a token are set.
+        "security": [{}, {"basic": []}, {"bearer": []}],
     }
 
 
@@ -51,6 +63,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         ],
         "responses": {
             "200": _response("Done.", "application/json", endpoint.answer),
+            "401": _response("Nobody is logged in, or the login is refused.", PROBLEM_TYPE, Problem),
+            "403": _response(_who_is_refused(endpoint), PROBLEM_TYPE, Problem),
             "default": _response("A problem.", PROBLEM_TYPE, Problem),
         },
     }
@@ -63,6 +77,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             "content": {"application/json": {"schema": schema | ({"required": required} if required else {})}},
         }
     return operation
+
+
+def _who_is_refused(endpoint: Endpoint) -> str:
+    role = "viewer or operator" if endpoint.method == "GET" else "operator"
+    if METHODS[endpoint.call].keeps_to_caller:
+        return f"The user needs the role {role}, and permission for what is asked for."
+    return f"The user needs the role {role}, and no patterns: this concerns the whole broker."
 
 
 def _response(says: str, media_type: str, model: type[BaseModel]) -> dict[str, Any]:
@@ -95,8 +116,9 @@ def readable_page() -> str:
 <body class="document"><main><h1>Management API</h1>
 <p>JSON under <code>{API}</code>; the same as OpenAPI at <a href="/api/openapi.json">/api/openapi.json</a>. Problems are
 <code>{PROBLEM_TYPE}</code>. Live: <code>GET {API}/events</code>, server-sent events, an overview every second; with
-<code>?resource=/topics%3Fsort=-rate</code> also that page. Where a token is set, send <code>Authorization: Bearer
-TOKEN</code>.</p>
+<code>?resource=/topics%3Fsort=-rate</code> also that page. Where there are users, send name and password of one as
+<code>Authorization: Basic</code>, or a JSON Web Token as <code>Authorization: Bearer</code>; where a token is set,
+<code>Authorization: Bearer TOKEN</code>. GET needs the role viewer or operator, everything else operator.</p>
 {"".join(parts)}
 </main></body></html>
 """

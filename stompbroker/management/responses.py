@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from starlette.responses import Response
 
-from stompbroker.control import ControlError, NotFound, Unavailable
+from stompbroker.control import ControlError, Forbidden, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from stompbroker.control import Looking
@@ -55,7 +55,7 @@ class Problem(Exception):
 
     @classmethod
     def of(cls, error: ControlError) -> Problem:
-        return cls({NotFound: 404, Unavailable: 503}.get(type(error), 400), str(error))
+        return cls({NotFound: 404, Forbidden: 403, Unavailable: 503}.get(type(error), 400), str(error))
 
     @property
     def response(self) -> Response:

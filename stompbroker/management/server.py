@@ -1,7 +1,7 @@
 """Serves the management endpoint beside the broker.
 
-Law: owns the HTTP server and its sockets. An error on a connection is logged and ends that connection alone. No client
-keeps the broker from stopping by not reading, or others from asking by being idle.
+Law: owns the HTTP server and its sockets, with or without TLS. An error on a connection is logged and ends that
+connection alone. No client keeps the broker from stopping by not reading, or others from asking by being idle.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
     from trio.socket import SocketType
 
+    from stompbroker.access import Audit, Authenticator
     from stompbroker.config import Settings
     from stompbroker.control import Control
     from stompbroker.log_throttle import LogThrottle
+    from stompbroker.transport import Tls
 
 #: Connections at the same time: event streams, and as many others.
 MAX_CONNECTIONS: Final = 512
@@ -37,6 +39,8 @@ SEND_S: Final = 30.0
 STALLED_S: Final = 2.0
 #: How long a connection may stay open without a request, or with a part of one.
 IDLE_S: Final = 10.0
+#: How long a client may take for the handshake of TLS.
+HANDSHAKE_S: Final = 10.0
 #: Time between two attempts to make the endpoint.
 RETRY_S: Final = 5.0
 log = structlog.get_logger()
@@ -45,9 +49,11 @@ log = structlog.get_logger()
 @final
 @dataclass(slots=True, eq=False)
 class BoundedStream:
-    """A connection as the HTTP server wants it, which no client can hold for ever by not reading."""
+    """A connection as the HTTP server wants it, which no client can hold for ever by not reading. TLS, if there is any,
+    stays below it."""
 
-    _stream: trio.SocketStream
+    _socket: trio.SocketStream
+    _tls: trio.SSLStream[trio.SocketStream] | None = None
     #: Whether the client will send nothing more.
     _is_ended: bool = False
     #: Around everything that is done for this connection.
@@ -59,7 +65,22 @@ class BoundedStream:
 
     @property
     def socket(self) -> SocketType:
-        return self._stream.socket
+        return self._socket.socket
+
+    @property
+    def _stream(self) -> trio.SocketStream | trio.SSLStream[trio.SocketStream]:
+        return self._socket if self._tls is None else self._tls
+
+    async def shake_hands(self) -> bool:
+        """Whether the client agrees on TLS, in time."""
+        if self._tls is None:
+            return True
+        try:
+            with trio.move_on_after(HANDSHAKE_S) as shaking:
+                await self._tls.do_handshake()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return False
+        return not shaking.cancelled_caught
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         data = bytes(await self._stream.receive_some(max_bytes))
@@ -78,7 +99,8 @@ class BoundedStream:
         self.sending_since_s = None
 
     async def send_eof(self) -> None:
-        await self._stream.send_eof()
+        if self._tls is None:  # TLS has none, and closing tells the same
+            await self._socket.send_eof()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -90,7 +112,7 @@ class BoundedStream:
 
     def cut(self) -> None:
         """Close it at once, whatever waits on it."""
-        self._stream.socket.close()
+        self._socket.socket.close()
         self.everything.cancel()
 
 
@@ -108,11 +130,13 @@ class Management:
     _access: Access
     _listeners: list[trio.SocketListener]
     _throttle: LogThrottle
+    #: None: without TLS.
+    _tls: Tls | None = None
     _connections: dict[BoundedStream, None] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
-        return str(bound_endpoint(self._listeners[0], Scheme.HTTP))
+        return self._access.endpoint
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         while True:
@@ -148,11 +172,17 @@ class Management:
         while True:
             stream = await accept(listener, "http", self._throttle)
             if self._make_room():
-                bounded = BoundedStream(stream)
+                bounded = BoundedStream(stream, self._encrypted(stream))
                 self._connections[bounded] = None
                 connections.start_soon(self._serve_one, bounded, serve)
             else:
                 await trio.aclose_forcefully(stream)
+
+    def _encrypted(self, stream: trio.SocketStream) -> trio.SSLStream[trio.SocketStream] | None:
+        """With the certificate that is in use now."""
+        if self._tls is None:
+            return None
+        return trio.SSLStream(stream, self._tls.for_http, server_side=True, https_compatible=True)
 
     def _make_room(self) -> bool:
         """Whether one more fits in, after dropping an idle connection or one that does not read, if need be."""
@@ -217,7 +247,8 @@ class Management:
     async def _serve_one(self, connection: BoundedStream, serve: Callable[[BoundedStream], Awaitable[None]]) -> None:
         try:
             with connection.everything:
-                await serve(connection)
+                if await connection.shake_hands():
+                    await serve(connection)
         except Exception as error:
             # The boundary for connections: an error in one ends no other.
             kind = (type(error).__name__,)
@@ -234,19 +265,40 @@ class Management:
                 connection.cut()
 
 
-async def open_management(settings: Settings, control: Control, throttle: LogThrottle) -> Management | None:
+async def open_management(
+    settings: Settings,
+    control: Control,
+    authenticator: Authenticator,
+    audit: Audit,
+    throttle: LogThrottle,
+    tls: Tls | None,
+) -> Management | None:
     """Listen for HTTP, if that is wanted. Raises OperatorError."""
     if not settings.http_enabled:
         return None
     token = settings.http_token or _token_in(settings.http_token_file)
+    endpoint = Endpoint(Scheme.HTTPS if settings.http_tls else Scheme.HTTP, settings.http_host, settings.http_port)
     try:
-        sockets = await open_sockets(Endpoint(Scheme.HTTP, settings.http_host, settings.http_port))
+        sockets = await open_sockets(endpoint)
     except OperatorError as error:
         raise OperatorError(
             f"{error} That is the management endpoint: give it another port with --http-port (0 takes any free one), "
             "or go without it with --set http_enabled=false."
         ) from error
-    return Management(control, Access(settings.http_host, token), sockets, throttle)
+    if not endpoint.scheme.is_encrypted and not endpoint.is_loopback:
+        log.warning(
+            "passwords and tokens for the management endpoint cross the network as plain text; set http_tls",
+            endpoint=str(endpoint),
+        )
+    access = Access(
+        host=settings.http_host,
+        token=token,
+        authenticator=authenticator,
+        audit=audit,
+        clock=control.clock,
+        endpoint=str(bound_endpoint(sockets[0], endpoint.scheme)),
+    )
+    return Management(control, access, sockets, throttle, tls if endpoint.scheme.is_encrypted else None)
 
 
 def _token_in(file: str) -> str | None:

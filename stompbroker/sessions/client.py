@@ -9,19 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from stompbroker.errors import PeerViolation
+from stompbroker.access import ANYBODY
+from stompbroker.errors import Denied, PeerViolation, shorten
 from stompbroker.sessions.headers import check_name
 from stompbroker.stomp import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from stompbroker.delivery import Consumer, Topic
+    from stompbroker.access import Grant, Right, Usage
+    from stompbroker.delivery import Consumer, Pattern, Topic
     from stompbroker.ids import ConnectionId
     from stompbroker.message import MessageIds
 
 #: Most topics that a connection is listed as a publisher of, for operators.
 MAX_NOTED: Final = 1000
+#: Characters of a destination that are repeated.
+MAX_SHOWN: Final = 100
 
 
 @final
@@ -43,16 +47,33 @@ class Client:
     version: Version = Version.V1_0
     #: From its CONNECT; the scope of its durable subscriptions' names.
     client_id: str | None = None
+    #: What it may do.
+    grant: Grant = ANYBODY
     #: Its name as a publisher: its client id, or a name that no other connection ever has.
     name: str = ""
     #: Topics it has published to, MAX_NOTED at most, until they are removed.
     publishing_to: dict[Topic, None] = field(default_factory=dict)
 
-    def introduce(self, version: Version, client_id: str | None, message_ids: MessageIds) -> None:
+    def introduce(self, version: Version, client_id: str | None) -> None:
         """Its CONNECT has come. Raises PeerViolation."""
         self.version = version
         self.client_id = None if client_id is None else check_name("client-id", client_id)
-        self.name = client_id or message_ids.connection_name(self.connection_id)
+
+    def admit(self, grant: Grant, message_ids: MessageIds) -> None:
+        """Its CONNECT was checked."""
+        self.grant = grant
+        # Two users may choose the same client id; neither must be able to pass for the other.
+        own_id = f"{grant.user}/{self.client_id}" if grant.user and self.client_id else self.client_id
+        self.name = own_id or message_ids.connection_name(self.connection_id)
+
+    def check_allowed(self, right: Right, asked: Pattern, destination: str) -> None:
+        """Raise PeerViolation unless it has this right to all that is asked for; `destination` is how it wrote that."""
+        if not self.grant.allows(right, asked):
+            raise Denied(
+                "not allowed",
+                f"the user {self.grant.user!r} has no permission to {right.value} {shorten(destination, MAX_SHOWN)!r}; "
+                "an operator can give it",
+            )
 
     def note_publishing(self, topic: Topic) -> None:
         if len(self.publishing_to) < MAX_NOTED:
@@ -89,6 +110,9 @@ class Consumers:
 
     _message_ids: MessageIds
     _max_count: int
+    _client: Client
+    #: Counts those of each user.
+    _usage: Usage
     _by_ordinal: dict[int, Consumer] = field(default_factory=dict)
     _by_key: dict[tuple[str | None, str], Consumer] = field(default_factory=dict)
     _destinations: dict[Consumer, str] = field(default_factory=dict)
@@ -116,6 +140,7 @@ class Consumers:
             raise PeerViolation(
                 "too many subscriptions", f"this connection has {len(self)}, which is all it may have; UNSUBSCRIBE one"
             )
+        self._usage.check_may_subscribe(self._client.grant.user)
         if _key(name, destination) in self._by_key:
             shown = _describe(name, destination)
             raise PeerViolation(
@@ -130,6 +155,7 @@ class Consumers:
         self._by_key[_key(name, destination)] = consumer
         self._destinations[consumer] = destination
         self._closed_names.pop(name, None)
+        self._usage.subscribe(self._client.grant.user)
         self.next_ordinal += 1
 
     def remove(self, name: str | None, destination: str | None) -> Consumer:
@@ -149,6 +175,7 @@ class Consumers:
         name, destination = consumer.name, self._destinations.pop(consumer)
         del self._by_key[_key(name, destination)]
         del self._by_ordinal[consumer.ordinal]
+        self._usage.unsubscribe(self._client.grant.user)
         if len(self._closed_names) >= self._max_count:
             del self._closed_names[next(iter(self._closed_names))]
         self._closed_names[name] = None
@@ -168,6 +195,8 @@ class Consumers:
     def clear(self) -> list[Consumer]:
         """Drop all of them."""
         consumers = list(self)
+        if consumers:
+            self._usage.unsubscribe(self._client.grant.user, len(consumers))
         self._departed.clear()
         self._by_ordinal.clear()
         self._by_key.clear()

@@ -21,8 +21,10 @@ from stompbroker.sessions.client import Consumers
 from stompbroker.sessions.gathering import Transactions, UnitBuilder
 from stompbroker.sessions.headers import read_refusal
 from stompbroker.sessions.publishing import Publishing
+from stompbroker.sessions.reporting import Reporting
 from stompbroker.sessions.subscribe_headers import asks_for_durable
 from stompbroker.sessions.subscribing import Subscribing
+from stompbroker.sessions.temporaries import Temporaries
 from stompbroker.stomp import AnswerRun, SendRun, forbid_body, render_receipts
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Consumer, Gate, Topic
     from stompbroker.sessions.client import Client, Named
     from stompbroker.sessions.outbox import Outbox
+    from stompbroker.sessions.publishing import Question
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame
 
@@ -55,7 +58,9 @@ class Commands:
     _lane: Lane
     #: When the frames came that are being applied.
     _applied_at_ns: int = 0
+    _temporaries: Temporaries = field(init=False)
     _publishing: Publishing = field(init=False)
+    _reporting: Reporting = field(init=False)
     _subscribing: Subscribing = field(init=False)
     _unit: UnitBuilder = field(default_factory=UnitBuilder)
     transactions: Transactions = field(init=False)
@@ -64,16 +69,21 @@ class Commands:
     held_by: Gate | None = None
     #: Answers to deliveries of subscriptions that were closed already.
     late_answers: int = 0
-    #: NACKs since the session last set it to 0.
+    #: NACKs and messages since the session last set them to 0.
     refusals: int = 0
+    published: int = 0
     is_over: bool = False
 
     def __post_init__(self) -> None:
         context, settings = self._context, self._context.settings
-        self._publishing = Publishing(context, self._client)
+        self._temporaries = Temporaries(context.registry, settings.max_subscriptions)
+        self._publishing = Publishing(context, self._client, self._temporaries)
+        self._reporting = Reporting(context, self._client, self._outbox, self._lane)
         self.transactions = Transactions(settings.limits)
-        self.consumers = Consumers(context.message_ids, settings.max_subscriptions)
-        self._subscribing = Subscribing(context, self._client, self.consumers, self._outbox, self._lane)
+        self.consumers = Consumers(context.message_ids, settings.max_subscriptions, self._client, context.usage)
+        self._subscribing = Subscribing(
+            context, self._client, self.consumers, self._temporaries, self._outbox, self._lane
+        )
 
     # For the session -------------------------------------------------------------------------------------------------
 
@@ -103,8 +113,15 @@ class Commands:
         try:
             for frame in frames:
                 if isinstance(frame, SendRun):
-                    self._check_not_held(self._publishing.plan(frame.head, frame.receipt).topic)
-                    self._publishing.gather(frame, self._unit, now_ns)
+                    plan = self._publishing.plan(frame.head, frame.receipt)
+                    self._check_not_held(plan.topic)
+                    if self._publishing.unread_replies:
+                        self._read_replies()
+                    if plan.question is None:
+                        self._publishing.gather(frame, self._unit, now_ns)
+                    else:
+                        self._send_and_ask(frame, plan.question)
+                    self.published += len(frame.bodies)
                 else:
                     self._apply_other(frame)
                 applied += 1
@@ -120,6 +137,7 @@ class Commands:
         """End all its open transactions and subscriptions, and apply nothing more."""
         self.is_over = True
         self.transactions.clear()
+        self._temporaries.end()
         self._client.leave_topics()
         self._context.registry.leave(self.consumers.clear(), self._context.clock.now_ns(), leaving=leaving)
 
@@ -131,8 +149,16 @@ class Commands:
     def _check_not_held(self, topic: Topic) -> None:
         """Raise _HeldBack if what is published to this topic has to wait, for the topic or for the journal."""
         if topic.gate.is_blocked:
+            if topic.gate.is_overdue:
+                raise PeerViolation(
+                    "queue is full",
+                    f"{topic.gate.why}, and nobody has taken anything from it for {topic.policy.block_timeout_s:g} s; "
+                    "send less, or start consumers",
+                )
             self.held_by = topic.gate
             raise _HeldBack
+        if topic.policy.queue_max_messages:
+            _check_length(topic)
         if topic.is_stored and self._context.journal.gate.is_blocked:
             self.held_by = self._context.journal.gate
             raise _HeldBack
@@ -148,12 +174,29 @@ class Commands:
             violation.receipt = violation.receipt or frame.receipt
             raise
 
+    def _send_and_ask(self, run: SendRun, question: Question) -> None:
+        reply_to = question.reply_to and self._context.registry.topics.get(question.reply_to.key)
+        if reply_to is not None:
+            # What nobody gets goes there, and must not fill it either.
+            self._check_not_held(reply_to)
+        self._hand_over()
+        self._reporting.send(run, question, self._publishing, self._applied_at_ns)
+
     def _send_in_transaction(self, frame: Frame) -> None:
         # Planned now, so that a wrong destination is an error at once and COMMIT has less to do in its one step.
         self._publishing.plan(frame.head, frame.receipt)
+        if self._publishing.unread_replies:
+            self._read_replies()
         # The receipt of a frame in a transaction says that it was received, and COMMIT's that it was done.
         self.transactions.add(frame.headers["transaction"], frame)
         self._owe_receipt(frame)
+
+    def _read_replies(self) -> None:
+        """Whoever gives a temporary destination as reply-to is subscribed to it, as with RabbitMQ."""
+        unread, self._publishing.unread_replies = self._publishing.unread_replies, {}
+        for destination, topic in unread.items():
+            request = self._subscribing.to_replies(destination, topic)
+            self._submit(self._subscribing.open(request, lambda: None))
 
     def _subscribe(self, frame: Frame) -> None:
         request = self._subscribing.read(frame.headers)
@@ -164,7 +207,7 @@ class Commands:
     def _unsubscribe(self, frame: Frame) -> None:
         # Answers that came before it in the same chunk still count.
         self._hand_over()
-        if asks_for_durable(frame.headers):
+        if asks_for_durable(frame.headers) and not self._subscribing.is_of_all(frame.headers):
             self._submit(self._subscribing.delete(frame.headers, self._receipt_of(frame)))
             return
         is_kept = self._subscribing.close(frame.headers)
@@ -203,6 +246,7 @@ class Commands:
         for topic in topics:
             self._check_not_held(topic)
         transaction = self.transactions.end(name)
+        self.published += len(transaction.frames)
         deliveries = iter(transaction.deliveries)
         for each in transaction.frames:
             if each.command == "SEND":
@@ -301,3 +345,15 @@ class Commands:
     def _give_last_receipts(self, receipts: list[str]) -> None:
         self._give_receipts(receipts)
         self._client.end()
+
+
+def _check_length(topic: Topic) -> None:
+    """Raise PeerViolation if a queue holds as many messages as it may. What is on its way to it does not count."""
+    for reading in topic.readings.values() if topic.is_queue else ():
+        held = reading.unsettled
+        if held >= topic.policy.queue_max_messages:
+            raise PeerViolation(
+                "queue is full",
+                f"{str(topic.destination)!r} holds {held} messages, and may hold {topic.policy.queue_max_messages} "
+                "(queue_max_messages); send more when consumers have acknowledged some",
+            )

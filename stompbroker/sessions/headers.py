@@ -11,7 +11,7 @@ stays as the topic has it. ActiveMQ's names are accepted with and without its pr
     useExponentialBackOff      true alone leaves the topic's multiplier
 
 Headers of other brokers that would deliver other messages than asked for, to others, or at another time, are refused.
-Mere hints, such as `priority`, and headers that mean nothing without queues, such as `JMSXGroupID`, are ignored.
+Mere hints, such as `priority`, are ignored; so is `JMSXGroupID`, until there is order by key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from stompbroker.delivery import DeliveryWishes, Refusal, WhenUsedUp
+from stompbroker.delivery import QUEUE_PREFIX, DeliveryWishes, Refusal, WhenUsedUp
 from stompbroker.errors import InvalidDestination, PeerViolation, shorten
 
 if TYPE_CHECKING:
@@ -78,9 +78,11 @@ def decimal_number(header: str, value: str, low: int, high: int) -> float:
     raise malformed(header, value, f"a decimal number from {low} to {high}")
 
 
-def read_destination(text: str, parse: Callable[[str], Pattern]) -> Pattern:
+def read_destination(text: str, parse: Callable[[str], Pattern], *, is_bare_queue: bool = False) -> Pattern:
+    """`is_bare_queue`: what has no prefix is a queue. Raises PeerViolation."""
     try:
-        return parse(text)
+        found = parse(text)
+        return parse(QUEUE_PREFIX + text) if is_bare_queue and not text.startswith("/") else found
     except InvalidDestination as error:
         raise PeerViolation("invalid destination", str(error)) from None
 
@@ -253,15 +255,13 @@ _DELAYED: Final = _Unsupported(
 )
 _ONE_OF_MANY: Final = _Unsupported(
     _unless("", "multicast"),
-    "there are no queues yet, and every subscriber of a topic gets every message; leave the header out",
+    "the destination says what it is: every subscriber of /topic/NAME gets every message, and each message of "
+    "/queue/NAME goes to one; leave the header out",
 )
 _FILTERED: Final = _Unsupported(
     _is_filled,
     "messages cannot be filtered by their headers; subscribe to a topic or pattern that has what you want, or "
     "filter what you get, without this header",
-)
-_EXCLUSIVE: Final = _Unsupported(
-    truth, "subscribers cannot stand by for each other; use a durable subscription, which has one connection at a time"
 )
 _LIMITED: Final = _Unsupported(
     _is_filled, "a subscription cannot limit what is kept for it; let the publisher send ttl, and leave the header out"
@@ -280,10 +280,6 @@ UNSUPPORTED_IN_SEND: Final[Mapping[str, _Unsupported]] = {
         lambda _header, value: value in ("set", "remove"),
         "a topic keeps no last value; leave the header out, or have the operator set retain_messages for the topic",
     ),
-    "reply-to": _Unsupported(
-        lambda _header, value: value.startswith(("/temp-queue/", "/temp-topic/")),
-        "there are no temporary destinations yet; subscribe to a topic with a name that nobody else has, and give that",
-    ),
     "_AMQ_DUPL_ID": _Unsupported(
         _is_filled, "duplicates are not found; leave the header out, and have subscribers look for them"
     ),
@@ -292,11 +288,11 @@ UNSUPPORTED_IN_SEND: Final[Mapping[str, _Unsupported]] = {
 UNSUPPORTED_IN_SUBSCRIBE: Final[Mapping[str, _Unsupported]] = {
     "selector": _FILTERED,
     "x-stream-filter": _FILTERED,
-    "browser": _Unsupported(truth, "a topic cannot be browsed; to read what it retains, subscribe with from:earliest"),
+    "browser": _Unsupported(
+        truth, "there is no browser yet; a topic that retains messages can be read with from:earliest"
+    ),
     "subscription-type": _ONE_OF_MANY,
     "destination-type": _ONE_OF_MANY,
-    "exclusive": _EXCLUSIVE,
-    "activemq.exclusive": _EXCLUSIVE,
     "activemq.retroactive": _Unsupported(truth, "to read what a topic retains, subscribe with from:earliest"),
     "from-seq": _Unsupported(_unless("-1"), "to read what a topic retains, subscribe with from:offset=NUMBER"),
     "include-seq": _Unsupported(
@@ -310,7 +306,9 @@ UNSUPPORTED_IN_SUBSCRIBE: Final[Mapping[str, _Unsupported]] = {
         "a subscription cannot say how long it is kept; leave the header out, or have the operator set idle_delete_s",
     ),
     "x-dead-letter-exchange": _Unsupported(
-        _is_filled, "there are no exchanges; leave the header out, and find dead letters at /topic/DLQ.<topic>"
+        _is_filled,
+        "there are no exchanges; leave the header out, and find dead letters at /topic/DLQ.<topic> or "
+        "/queue/DLQ.<queue>",
     ),
 }
 

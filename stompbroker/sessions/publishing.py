@@ -8,7 +8,10 @@ whether they may be published now. A publisher says how long a message lives:
     expiration    the same (RabbitMQ)
 
 0 means never in each of them, in spite of the topic's default. If a frame has several, the earliest end counts. An end
-after the year 2262 means never.
+after the year 2262 means never. It may also ask what becomes of it (see `reporting`):
+
+    report:true       its RECEIPT says how many will get it
+    mandatory:true    if nobody will, it goes to `reply-to` instead, or is an ERROR
 
 Hot path: `gather`, for all SENDs of one head at once. `make bench` (topic 1→1) and `tests/sessions/test_hot_path.py`
 guard it.
@@ -16,22 +19,26 @@ guard it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from stompbroker.access import Right
 from stompbroker.delivery import parse_topic_name
 from stompbroker.errors import PeerViolation
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, read_destination, refuse_unsupported, truth, whole_number
+from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, refuse_unsupported, truth, whole_number
+from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from stompbroker.delivery import Topic
+    from stompbroker.access import Grant
+    from stompbroker.delivery import Pattern, Topic
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.gathering import UnitBuilder
     from stompbroker.sessions.session_context import SessionContext
+    from stompbroker.sessions.temporaries import Temporaries
     from stompbroker.stomp import Head, SendRun
 
 _NS_PER_MS: Final = 1_000_000
@@ -51,6 +58,18 @@ class Lifetime(NamedTuple):
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a SEND asks about itself."""
+
+    is_reported: bool
+    is_mandatory: bool
+    #: Where a mandatory message goes that nobody gets, and how its publisher wrote that.
+    reply_to: Pattern | None = None
+    reply_to_text: str = ""
+
+
+@final
 @dataclass(slots=True, eq=False)
 class SendPlan:
     """What follows from a SEND's header block; kept on the head, which all frames with the same block share."""
@@ -58,6 +77,9 @@ class SendPlan:
     topic: Topic
     tail_template: bytes
     origin: Origin
+    #: For which it was allowed.
+    grant: Grant
+    question: Question | None
 
 
 @final
@@ -65,11 +87,14 @@ class SendPlan:
 class Publishing:
     _context: SessionContext
     _client: Client
+    _temporaries: Temporaries
+    #: Temporary destinations of the client's own that it has given as reply-to, and does not read yet.
+    unread_replies: dict[str, Topic] = field(default_factory=dict)
 
     def plan(self, head: Head, receipt: str | None) -> SendPlan:
         """Made once for a head. Raises PeerViolation, for the frame that asked for `receipt`."""
         plan = head.plan
-        if not isinstance(plan, SendPlan) or plan.topic.is_removed:
+        if not isinstance(plan, SendPlan) or plan.topic.is_gone or plan.grant is not self._client.grant:
             plan = self._make_plan(head, receipt)
             head.plan = plan
         return plan
@@ -79,13 +104,14 @@ class Publishing:
             refuse_unsupported(head.headers, UNSUPPORTED_IN_SEND)
             is_persistent = truth("persistent", head.headers.get("persistent", "true"))
             now_ns = self._context.clock.now_ns()
-            name = read_destination(head.headers["destination"], parse_topic_name)
-            topic = self._context.registry.topic(name, now_ns)
+            headers = self._with_remote_reply_to(head.headers, now_ns)
+            question = self._read_question(headers)
+            topic = self._find_topic(head.headers["destination"], now_ns)
             lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
         except PeerViolation as violation:
             violation.receipt = receipt
             raise
-        passed_through = render_passed_through(head.headers, Version.V1_2)
+        passed_through = render_passed_through(headers, Version.V1_2)
         origin = Origin(
             self._client.name,
             is_plain=b"\\r" not in passed_through,
@@ -96,7 +122,53 @@ class Publishing:
         self._client.note_publishing(topic)
         if origin.can_expire:
             topic.is_choosy = True
-        return SendPlan(topic, message_tail_template(self._context.message_ids.prefix, passed_through), origin)
+        template = message_tail_template(self._context.message_ids.prefix, passed_through)
+        return SendPlan(topic, template, origin, self._client.grant, question)
+
+    def _read_question(self, headers: Mapping[str, str]) -> Question | None:
+        """None if the SEND asks nothing. Raises PeerViolation."""
+        asked = {name: truth(name, headers[name]) for name in ("report", "mandatory") if name in headers}
+        if not any(asked.values()):
+            return None
+        if "transaction" in headers:
+            header = "report" if asked.get("report") else "mandatory"
+            raise PeerViolation(
+                f"{header}:true in a transaction",
+                "who gets a message is known after COMMIT, when none of it can be undone; leave the header out, or "
+                "send this message outside of transactions",
+            )
+        is_mandatory = asked.get("mandatory", False)
+        reply_to, text = None, headers.get("reply-to", "")
+        if is_mandatory and is_remote(text):
+            reply_to = self._temporaries.to_send_to(text).destination
+        elif is_mandatory and "reply-to" in headers:
+            try:
+                reply_to = self._context.read_destination(text, parse_topic_name)
+            except PeerViolation as violation:
+                raise PeerViolation("malformed header 'reply-to'", violation.detail) from None
+            self._client.check_allowed(Right.WRITE, reply_to, text)
+        return Question(
+            is_reported=asked.get("report", False), is_mandatory=is_mandatory, reply_to=reply_to, reply_to_text=text
+        )
+
+    def _find_topic(self, destination: str, now_ns: int) -> Topic:
+        """Where it goes, made if need be. Raises PeerViolation."""
+        if is_own(destination) or is_remote(destination):
+            # Whoever knows such a name may send there.
+            return self._temporaries.to_send_to(destination)
+        name = self._context.read_destination(destination, parse_topic_name)
+        self._client.check_allowed(Right.WRITE, name, destination)
+        return self._context.queues.topic(name, now_ns)
+
+    def _with_remote_reply_to(self, headers: Mapping[str, str], now_ns: int) -> Mapping[str, str]:
+        """With the name by which others know the sender's temporary destination. Raises PeerViolation."""
+        reply_to = headers.get("reply-to", "")
+        if not is_own(reply_to):
+            return headers
+        topic = self._temporaries.own(reply_to, now_ns)
+        if not topic.readings:
+            self.unread_replies[reply_to] = topic
+        return {**headers, "reply-to": remote_name(topic)}
 
     def gather(self, run: SendRun, unit: UnitBuilder, now_ns: int) -> None:
         """Make each body a message on its topic's run."""

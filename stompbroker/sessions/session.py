@@ -4,6 +4,9 @@ Law: synchronous, and knows no socket. The worker feeds it chunks and sends its 
 between two calls everything is consistent. `commands` knows what frames do. This module knows in which order they are
 applied, when a client is held back or disconnected, and what happens then.
 
+With login, CONNECT makes `credentials`; the worker has them checked and calls `admit` or `refuse`. Until then no other
+frame is looked at.
+
 A client that publishes to a topic whose window is full, or to a stored one while the journal's gate is closed, is *held
 back*: its SENDs, and whatever follows them, are parked. Its ACKs, NACKs and heart-beats still count, because they may
 give the topic room again.
@@ -16,10 +19,11 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.access import ANYBODY, Credentials, Right
 from stompbroker.changes import Lane, Unit
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
-from stompbroker.errors import PeerViolation
+from stompbroker.errors import Denied, PeerViolation
 from stompbroker.sessions.client import Client
 from stompbroker.sessions.commands import Commands
 from stompbroker.sessions.gathering import Intake, Parking
@@ -31,6 +35,7 @@ from stompbroker.stomp import HEART_BEAT, MAX_FRAMES_PER_CALL, Connection, forbi
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from stompbroker.access import Grant, LoginRefused
     from stompbroker.ids import ConnectionId
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame
@@ -62,6 +67,13 @@ class Session:
     connection_id: ConnectionId
     #: The client's address, for people to read.
     peer: str
+    #: The endpoint it came in at, for people to read; who alone may log in there, None for everybody.
+    endpoint: str = ""
+    allowed_users: frozenset[str] | None = None
+    #: The subject of its certificate.
+    certificate: str | None = None
+    #: What is being checked, between CONNECT and `admit`.
+    credentials: Credentials | None = None
     connected_at_ns: int = field(init=False)
     bytes_in: int = 0
     #: Woken when there may be room again for more of what this client sends.
@@ -70,6 +82,8 @@ class Session:
     ending: Ending | None = None
     #: Cancels the worker's reading when `ending` is set; installed by the worker.
     interrupt: Callable[[], None] = lambda: None
+    #: Asks the client for a sign of life, which `note_life` notes; False if that cannot be done. Set by the worker.
+    probe: Callable[[], bool] = lambda: False
     protocol: Connection = field(init=False)
     client: Client = field(init=False)
     commands: Commands = field(init=False)
@@ -82,10 +96,12 @@ class Session:
     _deferred_failure: PeerViolation | None = None
     #: Whether it will get an ERROR once its units before it are completed.
     _is_failing: bool = False
-    #: Set by the worker while it waits for memory before it reads on.
-    is_waiting_for_memory: bool = False
+    #: Set by the worker while it reads nothing: there is no memory, or the client has sent too much.
+    is_paused: bool = False
     #: Whether a transaction was open, or a large frame incomplete, after the last chunk.
     _had_timed: bool = False
+    #: Whether it counts as a connection of its user.
+    _is_logged_in: bool = False
     #: Partial frames and transactions, as last charged.
     _charged_bytes: int = 0
 
@@ -140,6 +156,7 @@ class Session:
                 if applied < len(frames):
                     self._overtake_or_park(frames[applied:])
         except PeerViolation as violation:
+            self.credentials = None
             self.protocol.fail()
             if self.is_held_back:
                 self._parking.put(violation)
@@ -170,9 +187,18 @@ class Session:
             return 0.0
         return self._context.refusal_pace.rest_ns(refusals, self._context.clock.now_ns()) / NANOSECONDS
 
+    def debt_s(self) -> float:
+        """How long not to read from this client because its user has sent more messages than it may."""
+        published, self.commands.published = self.commands.published, 0
+        if not self._is_logged_in or not self.client.grant.limits.messages_per_s:
+            return 0.0
+        return self._context.usage.pause_s(self.client.grant.user, published, self._context.clock.now_ns())
+
     async def wait_released(self) -> None:
         """Until the topic or gate that holds this session back is unblocked, or the session has ended."""
         while self.ending is None and (holder := self.commands.held_by) is not None and holder.is_blocked:
+            if holder.is_overdue:
+                return  # to be refused
             await holder.unblocked.wait()
 
     async def wait_wanting_more(self) -> None:
@@ -189,10 +215,79 @@ class Session:
             return
         (connect,) = frames
         forbid_body(connect, greeting.version)
-        self.client.introduce(greeting.version, greeting.headers.get("client-id"), self._context.message_ids)
+        self.client.introduce(greeting.version, greeting.headers.get("client-id"))
+        if not self._context.authenticator.is_required:
+            self.admit(ANYBODY)
+            return
+        scheme, _, token = greeting.headers.get("authorization", "").partition(" ")
+        self.credentials = Credentials(
+            login=greeting.headers.get("login"),
+            passcode=greeting.headers.get("passcode"),
+            token=token.strip() if scheme.lower() == "bearer" else None,
+            certificate=self.certificate,
+            address=self.host,
+        )
+        self.protocol.check_early()
+        # A place in the line of those who are checked is not the client's fault.
+        self._liveness.connect_by(None)
+
+    def await_check(self) -> None:
+        """Its credentials are being checked: that must not take longer than a connection has for its CONNECT."""
+        if self.credentials is not None:
+            self._liveness.connect_by(self._context.clock.now_ns() + self._context.settings.connect_timeout_ns)
+            self._look_at_times()
+
+    def refuse(self, refused: LoginRefused) -> None:
+        """Its credentials are wrong."""
+        assert self.credentials is not None
+        self._context.audit.refused(self.credentials.login or "", self.host, self.endpoint, refused.reason)
+        self.fail(refused)
+
+    def admit(self, grant: Grant) -> None:
+        """Its CONNECT was checked: from now on its frames count, as far as the grant goes."""
+        greeting = self.protocol.greeting
+        if self.ending is not None or self._is_failing or greeting is None:
+            return
+        self.credentials = None
+        try:
+            self._check_may_enter(grant)
+            self._context.usage.log_in(grant)
+        except PeerViolation as violation:
+            self.fail(violation)
+            return
+        self._is_logged_in = True
+        if grant is not ANYBODY:
+            self._context.audit.logged_in(grant.user, self.host, self.endpoint)
+        self.client.admit(grant, self._context.message_ids)
+        self.protocol.admit()
         self._liveness.connected(greeting.heart_beats, self._context.settings.heart_beat_margin)
         self._put_frame(self.protocol.render_connected(str(self.connection_id), self._context.server))
         self._look_at_times()
+
+    def _check_may_enter(self, grant: Grant) -> None:
+        """Raise PeerViolation if this user has to come in elsewhere."""
+        if self.allowed_users is not None and grant.user not in self.allowed_users:
+            raise Denied(
+                "not allowed", f"the user {grant.user!r} must not connect to {self.endpoint}; use another endpoint"
+            )
+
+    def renew(self, grant: Grant | None) -> None:
+        """The rules have changed, and this is what they give now; None if the login does not hold any more. Open
+        subscriptions are checked again, SENDs when they come."""
+        if self.ending is not None or not self._is_logged_in:
+            return
+        if grant is None:
+            self.fail(PeerViolation("login revoked", "an operator has changed who may log in; log in again"))
+            return
+        self.client.grant = grant
+        self._context.usage.renew(grant)
+        try:
+            self._check_may_enter(grant)
+            for consumer in self.commands.consumers:
+                subscription = consumer.subscription
+                self.client.check_allowed(Right.READ, subscription.pattern, subscription.destination)
+        except PeerViolation as violation:
+            self.fail(violation)
 
     def _apply(self, frames: Sequence[Frame]) -> int:
         self._is_applying = True
@@ -234,13 +329,16 @@ class Session:
         """Send a heart-beat or disconnect the client if that is due. Returns when to be called again."""
         if self.ending is not None:
             return None
+        if self._liveness.is_probe_due(now_ns):
+            self._liveness.note_probe(now_ns, is_possible=self.probe())
         try:
-            self._liveness.check(now_ns, is_reading=self.wants_more and not self.is_waiting_for_memory)
+            self._liveness.check(now_ns, is_reading=self.wants_more and not self.is_paused)
         except PeerViolation as violation:
             # Lost, not ended: a silent client may hang because of a message it was sent.
             self.fail(violation, Leaving.LOST)
             return None
         try:
+            self._check_expiry(now_ns)
             self.commands.check_transactions(now_ns)
             self._check_partial_frame(now_ns)
             self._intake.check(now_ns, self.commands.held_by, self.commands.consumers)
@@ -250,14 +348,29 @@ class Session:
         if self._liveness.owes_heart_beat(now_ns, self.outbox.put_bytes):
             self.outbox.put(HEART_BEAT)
         due = [self._liveness.next_look_ns(now_ns), self.commands.commit_by_ns, self._intake.check_at_ns]
+        due.append(self.client.grant.expires_at_ns)
         if self.partial_bytes > SMALL_PARTIAL_BYTES:
             due.append(now_ns + self._context.settings.block_timeout_ns)
         return min((at_ns for at_ns in due if at_ns is not None), default=None)
 
+    def read_again(self) -> None:
+        """The worker reads on: until now, the client's silence was ours."""
+        self.is_paused = False
+        self._liveness.last_received_ns = self._context.clock.now_ns()
+
+    def note_life(self) -> None:
+        """The client has answered a probe."""
+        self._liveness.last_life_ns = self._context.clock.now_ns()
+
+    def _check_expiry(self, now_ns: int) -> None:
+        expires_at_ns = self.client.grant.expires_at_ns
+        if expires_at_ns is not None and now_ns >= expires_at_ns:
+            raise PeerViolation("token expired", "connect again with a new one")
+
     def _check_partial_frame(self, now_ns: int) -> None:
         """While memory is tight, a large partial frame must not stall."""
         silence_ns = now_ns - self._liveness.last_received_ns
-        is_overdue = silence_ns >= self._context.settings.block_timeout_ns and not self.is_waiting_for_memory
+        is_overdue = silence_ns >= self._context.settings.block_timeout_ns and not self.is_paused
         if self.partial_bytes > SMALL_PARTIAL_BYTES and is_overdue and self._context.budget.is_tight:
             raise PeerViolation(
                 "incomplete frame",
@@ -280,6 +393,8 @@ class Session:
         if self._lane.units and not self._context.journal.gate.is_blocked:
             # Its outstanding receipts come first.
             self._is_failing = True
+            # Its topic may take messages again before that.
+            self._parking.clear()
             self._context.journal.submit(Unit(then=lambda: self._end_failed(violation), lane=self._lane))
         else:
             self._end_failed(violation)
@@ -296,6 +411,8 @@ class Session:
             peer=self.peer,
             error=str(violation),
         )
+        if isinstance(violation, Denied):
+            self._context.audit.denied(self.client.grant.user, self.host, self.endpoint, violation.detail)
         self._end(Ending.FAILED)
 
     def _put_frame(self, frame: bytes) -> None:
@@ -309,6 +426,9 @@ class Session:
         self._parking.clear()
         self._context.budget.adjust(-self._charged_bytes)
         self._charged_bytes = 0
+        if self._is_logged_in:
+            self._is_logged_in = False
+            self._context.usage.log_out(self.client.grant.user)
         self.client.release()
 
     def _end(self, ending: Ending) -> None:
@@ -321,8 +441,8 @@ class Session:
 
     @property
     def host(self) -> str:
-        """The client's address without its port."""
-        return self.peer.rpartition(":")[0]
+        """The client's address without its port, and without the brackets of IPv6; of all Unix sockets the same."""
+        return self.peer.rpartition(":")[0].strip("[]")
 
     def check_invariants(self) -> None:
         self.commands.check_invariants()

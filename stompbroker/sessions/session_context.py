@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
+from stompbroker.sessions.headers import read_destination
 from stompbroker.signals import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from stompbroker.changes import Journal
+    from stompbroker.access import Audit, Authenticator, Usage
+    from stompbroker.changes import Journal, Queues
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Registry
+    from stompbroker.delivery import Pattern, Registry
     from stompbroker.log_throttle import LogThrottle
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message import MessageIds
@@ -32,6 +34,9 @@ SLACK: Final = 64
 #: A heart-beat is sent after this part of the agreed interval without a frame: early enough for a slow network, late
 #: enough for clients that read until nothing has come for a while.
 BEAT_AT: Final = 0.75
+#: How long answers to probes count instead of heart-beats. The timers of a browser's tab sleep in the background, but a
+#: client without a byte of STOMP for ten minutes is dead.
+MAX_ASLEEP_NS: Final = 600 * NANOSECONDS
 #: Checks in that time whether something was sent. No heart-beats are sent between frames less than one check apart.
 LOOKS_PER_BEAT: Final = 2
 _NS_PER_MS: Final = 1_000_000
@@ -115,6 +120,9 @@ class Liveness:
     _put_at_last_look: int = 0
     #: The last frame was put into the outbox at this time or later.
     _quiet_since_ns: int = field(init=False)
+    #: When the client last answered a probe, and when it is asked next; None if that is impossible.
+    last_life_ns: int = 0
+    _probe_at_ns: int | None = None
 
     def __post_init__(self, connect_timeout_ns: int) -> None:
         self._connect_by_ns = self.last_received_ns + connect_timeout_ns
@@ -125,6 +133,26 @@ class Liveness:
         self._silence_ns = int(heart_beats.from_client_ms * margin * _NS_PER_MS)
         self._beat_ns = int(heart_beats.to_client_ms * BEAT_AT * _NS_PER_MS)
         self._looked_at_ns = self.last_received_ns
+        self._probe_at_ns = self.last_received_ns + self._silence_ns // 2 if self._silence_ns else None
+
+    def is_probe_due(self, now_ns: int) -> bool:
+        """Whether to ask the client for a sign of life: it has used up half of the silence it may keep."""
+        if self._probe_at_ns is None:
+            return False
+        self._probe_at_ns = max(self._probe_at_ns, self._last_sign_ns + self._silence_ns // 2)
+        return now_ns >= self._probe_at_ns
+
+    def note_probe(self, now_ns: int, *, is_possible: bool) -> None:
+        self._probe_at_ns = now_ns + self._silence_ns // 2 if is_possible else None
+
+    @property
+    def _last_sign_ns(self) -> int:
+        """A probe that was answered counts as if something was received, but not for ever."""
+        return max(self.last_received_ns, min(self.last_life_ns, self.last_received_ns + MAX_ASLEEP_NS))
+
+    def connect_by(self, at_ns: int | None) -> None:
+        """Until when CONNECTED must be sent; None while the client waits for others to be checked."""
+        self._connect_by_ns = at_ns
 
     def check(self, now_ns: int, *, is_reading: bool) -> None:
         """Raise PeerViolation if the client is overdue. A client that is not read from may be silent."""
@@ -132,7 +160,7 @@ class Liveness:
             raise PeerViolation("not connected in time", "CONNECT or STOMP must be the first frame, and come at once")
         if not is_reading:
             self.last_received_ns = now_ns
-        elif self._silence_ns and now_ns - self.last_received_ns >= self._silence_ns:
+        elif self._silence_ns and now_ns - self._last_sign_ns >= self._silence_ns:
             raise PeerViolation(
                 "heart-beat missing",
                 f"nothing was received for {self._silence_ns / 1e9:g} s, more than was agreed; "
@@ -156,7 +184,9 @@ class Liveness:
         """When to check again; None if nothing has a time limit."""
         due = [] if self._connect_by_ns is None else [self._connect_by_ns]
         if self._silence_ns:
-            due.append(self.last_received_ns + self._silence_ns)
+            due.append(self._last_sign_ns + self._silence_ns)
+        if self._probe_at_ns is not None:
+            due.append(self._probe_at_ns)
         if self._beat_ns:
             due.append(min(now_ns + self._beat_ns // LOOKS_PER_BEAT, self._quiet_since_ns + self._beat_ns))
         return min(due, default=None)
@@ -179,6 +209,9 @@ class SessionSettings:
     #: Of all clients together.
     max_durable_subscriptions: int
     default_prefetch: int
+    group_prefetch: int
+    #: Whether a destination without a prefix is a queue.
+    is_bare_queue: bool
     max_prefetch: int
     max_waiting: int
     transaction_timeout_ns: int
@@ -210,6 +243,7 @@ class RefusalPace:
 class SessionContext:
     registry: Registry
     journal: Journal
+    queues: Queues
     budget: MemoryBudget
     flush_queue: FlushQueue
     clock: Clock
@@ -220,3 +254,10 @@ class SessionContext:
     throttle: LogThrottle
     #: The `server` header of CONNECTED; empty for none.
     server: str
+    authenticator: Authenticator
+    usage: Usage
+    audit: Audit
+
+    def read_destination(self, text: str, parse: Callable[[str], Pattern]) -> Pattern:
+        """Raises PeerViolation."""
+        return read_destination(text, parse, is_bare_queue=self.settings.is_bare_queue)

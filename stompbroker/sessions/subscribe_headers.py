@@ -10,6 +10,9 @@ accepted where they mean exactly the same. A durable subscription is known by
                                                                destination
     destination:/dsub/ID                                       its name or id, wherever
 
+A group, whose members share its messages, is known by `group` within the destination; a durable name with `shared:true`
+is one, too.
+
 Where to begin is said by `from`, or by RabbitMQ's header with its words: first, last, next, timestamp=SECONDS, and its
 units of age, of which Y is 365 days, M is 30, and D is our d.
 """
@@ -22,8 +25,20 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from stompbroker.access import Right
 from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery import AckMode, Credit, Identity, IdentityKind, Pattern, Subscription, parse_pattern
+from stompbroker.delivery import (
+    AckMode,
+    Credit,
+    DestinationKind,
+    Identity,
+    IdentityKind,
+    Pattern,
+    Subscription,
+    WhenUsedUp,
+    parse_pattern,
+    queue_identity,
+)
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.headers import (
     UNSUPPORTED_IN_SUBSCRIBE,
@@ -38,8 +53,9 @@ from stompbroker.sessions.headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
+    from stompbroker.sessions.client import Client
     from stompbroker.sessions.session_context import SessionSettings
 
 #: Other brokers' headers for the name of a durable subscription.
@@ -48,14 +64,15 @@ _QUEUE_NAME: Final = "x-queue-name"
 _DURABLE: Final = ("durable", "persistent")
 
 DSUB_PREFIX: Final = "/dsub/"
-#: There is no login yet.
-_OWNER: Final = ""
 
 #: Other brokers' headers for the number of messages in flight.
 _MESSAGE_CREDIT: Final = ("prefetch-count", "activemq.prefetchSize")
 #: Larger numbers of messages or bytes are mistakes.
 _MAX_CREDIT: Final = 9_999_999_999
 _NO_LOCAL: Final = ("no-local", "activemq.noLocal")
+_GROUP: Final = "group"
+#: Headers for one active member of a group at a time.
+_EXCLUSIVE: Final = ("exclusive", "activemq.exclusive", "single-active", "x-single-active-consumer")
 
 _STARTS: Final = ("from", "x-stream-offset")
 _DAY_S: Final = 86_400
@@ -109,8 +126,10 @@ class SubscribeRequest:
     #: As it will be if it is new, without its durability.
     subscription: Subscription
     credit: Credit
-    #: None for a transient subscription.
+    #: None for a transient subscription that is not shared.
     identity: Identity | None
+    #: Whether a group ends with its last member.
+    is_transient: bool
     start: Start | None
 
 
@@ -118,22 +137,46 @@ def read_subscribe(
     headers: Mapping[str, str],
     settings: SessionSettings,
     durable: Mapping[Identity, Subscription],
-    client_id: str | None,
+    client: Client,
+    temporary: Pattern | None = None,
 ) -> SubscribeRequest:
-    """Raises PeerViolation. `durable`: the existing durable subscriptions; the frame may name one of them."""
+    """Raises PeerViolation. `durable`: the existing durable subscriptions; the frame may name one of them. `temporary`:
+    what its destination means if that is a temporary one of the client's own."""
     refuse_unsupported(headers, UNSUPPORTED_IN_SUBSCRIBE)
     destination = headers["destination"]
     identity: Identity | None
-    if destination.startswith(DSUB_PREFIX):
-        identity = find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client_id)
+    if temporary is not None:
+        pattern, identity = temporary, None
+        if _GROUP in headers or asks_for_durable(headers):
+            raise PeerViolation(
+                "temporary destination contradicts durability",
+                f"{destination!r} ends with this connection; leave group and the durable headers out",
+            )
+    elif destination.startswith(DSUB_PREFIX):
+        identity = find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client)
         pattern = durable[identity].pattern
+        client.check_allowed(Right.READ, pattern, destination)
     else:
-        pattern = read_destination(destination, parse_pattern)
-        identity = read_identity(headers, pattern, client_id) if asks_for_durable(headers) else None
+        pattern = read_destination(destination, parse_pattern, is_bare_queue=settings.is_bare_queue)
+        client.check_allowed(Right.READ, pattern, destination)
+        if pattern.kind is DestinationKind.QUEUE:
+            identity = _read_queue(headers, pattern)
+        elif _GROUP in headers:
+            identity = _read_group(headers, pattern)
+        else:
+            identity = read_identity(headers, pattern, client) if asks_for_durable(headers) else None
+    is_transient = _GROUP in headers and truth("auto-delete", headers.get("auto-delete", "false"))
+    is_shared = _is_shared(headers, identity)
+    is_exclusive = _is_exclusive(headers, is_shared=is_shared)
+    is_no_local = any(truth(name, headers[name]) for name in _NO_LOCAL if name in headers)
+    if is_no_local and is_shared:
+        raise PeerViolation(
+            "no-local contradicts sharing", "the members of a group get each other's messages; leave no-local out"
+        )
     ack_mode = _ack_mode(headers.get("ack", "auto"))
-    credit, is_ordered = _credit(headers, settings), read_ordering(headers)
+    credit, is_ordered = _credit(headers, settings, is_shared=is_shared), read_ordering(headers)
     if is_ordered:
-        _check_ordered(headers, ack_mode, is_durable=identity is not None)
+        _check_ordered(headers, ack_mode, is_durable=identity is not None and not is_transient)
         # One in flight, and nothing new while one waits to be sent again.
         credit = Credit(1, max_waiting=1)
     subscription = Subscription(
@@ -141,11 +184,77 @@ def read_subscribe(
         destination=destination,
         pattern=pattern,
         ack_mode=ack_mode,
-        is_no_local=any(truth(name, headers[name]) for name in _NO_LOCAL if name in headers),
+        is_no_local=is_no_local,
         is_ordered=is_ordered,
+        is_shared=is_shared,
+        # Two members at once have no order.
+        is_exclusive=is_exclusive or (is_shared and is_ordered),
         wishes=read_wishes(headers),
     )
-    return SubscribeRequest(subscription=subscription, credit=credit, identity=identity, start=read_start(headers))
+    return SubscribeRequest(
+        subscription=subscription,
+        credit=credit,
+        identity=identity,
+        is_transient=is_transient,
+        start=read_start(headers),
+    )
+
+
+def _read_queue(headers: Mapping[str, str], pattern: Pattern) -> Identity:
+    """Raises PeerViolation. Durability is ignored: a queue is kept in any case."""
+    for header in (_GROUP, *_STARTS):
+        if header in headers:
+            reason = "its consumers share it anyway" if header == _GROUP else "it is read from where others stopped"
+            raise PeerViolation(f"{header!r} is not for queues", f"{pattern}: {reason}; leave the header out")
+    if headers.get("when-used-up") == WhenUsedUp.EVICT.value:
+        raise PeerViolation(
+            "'when-used-up' is not for queues", "evict would delete the queue; use dead-letter or discard"
+        )
+    return queue_identity(pattern)
+
+
+def _read_group(headers: Mapping[str, str], pattern: Pattern) -> Identity:
+    """Raises PeerViolation."""
+    name = check_name(_GROUP, headers[_GROUP])
+    for header in (*_NAMES, _QUEUE_NAME):
+        if header in headers:
+            raise PeerViolation(
+                f"group contradicts {header!r}",
+                f"both name a subscription that is kept: a group by {_GROUP}:{name}, one with {header} by that, which "
+                "can be shared with shared:true; leave one of them out",
+            )
+    for header in _DURABLE:
+        if not truth(header, headers.get(header, "true")):
+            raise PeerViolation(
+                f"group contradicts {header}:false",
+                "a group is kept while it has no members; add auto-delete:true to have it end with its last member",
+            )
+    return Identity("", IdentityKind.GROUP, pattern.key, name)
+
+
+def _is_shared(headers: Mapping[str, str], identity: Identity | None) -> bool:
+    """Whether several consumers may attach, each for a part of the messages. Raises PeerViolation."""
+    if identity is not None and identity.kind is IdentityKind.QUEUE:
+        return True
+    is_said = truth("shared", headers.get("shared", "false"))
+    if is_said and identity is None:
+        raise PeerViolation(
+            "shared:true without a name",
+            "several connections share a subscription by its name: add group:NAME, or a durable name",
+        )
+    return is_said or _GROUP in headers
+
+
+def _is_exclusive(headers: Mapping[str, str], *, is_shared: bool) -> bool:
+    for header in _EXCLUSIVE:
+        if truth(header, headers.get(header, "false")):
+            if not is_shared:
+                raise PeerViolation(
+                    f"{header}:true without a group",
+                    "subscribers stand by for each other in a group or at a queue: add group:NAME, or leave it out",
+                )
+            return True
+    return False
 
 
 def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool) -> None:
@@ -171,11 +280,11 @@ def _ack_mode(value: str) -> AckMode:
         raise PeerViolation("unknown ack mode", f"ack:{value} is not one of {allowed}") from None
 
 
-def _credit(headers: Mapping[str, str], settings: SessionSettings) -> Credit:
+def _credit(headers: Mapping[str, str], settings: SessionSettings, *, is_shared: bool) -> Credit:
     """How much the client wants in flight. More than `max_prefetch` is taken as `max_prefetch`: clients write "as many
     as possible" as a large number, and RabbitMQ's 0 means the same."""
     bound = settings.max_prefetch
-    messages, max_bytes = settings.default_prefetch, None
+    messages, max_bytes = settings.group_prefetch if is_shared else settings.default_prefetch, None
     if name := next((name for name in _MESSAGE_CREDIT if name in headers), None):
         messages = whole_number(name, headers[name], 0, _MAX_CREDIT) or bound
     elif "credit" in headers:
@@ -208,9 +317,10 @@ def is_named(headers: Mapping[str, str]) -> bool:
     return any(name in headers for name in (*_NAMES, _QUEUE_NAME))
 
 
-def read_identity(headers: Mapping[str, str], pattern: Pattern | None, client_id: str | None) -> Identity | None:
+def read_identity(headers: Mapping[str, str], pattern: Pattern | None, client: Client) -> Identity | None:
     """The durable subscription that a frame names; None if its id alone, without a destination, does not say which.
     Raises PeerViolation if the frame does not name one."""
+    owner, client_id = client.grant.user, client.client_id
     for header in _NAMES:
         if header in headers:
             if client_id is None:
@@ -218,22 +328,33 @@ def read_identity(headers: Mapping[str, str], pattern: Pattern | None, client_id
                     "durable subscription without client-id",
                     f"{header!r} names a subscription of one client: give CONNECT a 'client-id' header",
                 )
-            return Identity(_OWNER, IdentityKind.NAMED, client_id, check_name(header, headers[header]))
+            return Identity(owner, IdentityKind.NAMED, client_id, check_name(header, headers[header]))
     if _QUEUE_NAME in headers:
-        return Identity(_OWNER, IdentityKind.NAMED, "", check_name(_QUEUE_NAME, headers[_QUEUE_NAME]))
+        return Identity(owner, IdentityKind.NAMED, "", check_name(_QUEUE_NAME, headers[_QUEUE_NAME]))
     if "id" not in headers:
         raise PeerViolation("durable subscription without id", "it is known by its 'id' header, which is missing")
     name = check_name("id", headers["id"])
     if client_id is not None:
-        return Identity(_OWNER, IdentityKind.NAMED, client_id, name)
+        return Identity(owner, IdentityKind.NAMED, client_id, name)
     if pattern is None:
         return None
-    return Identity(_OWNER, IdentityKind.ADDRESSED, pattern.key, name)
+    return Identity(owner, IdentityKind.ADDRESSED, pattern.key, name)
 
 
-def find_by_name(name: str, known: Iterable[Identity], client_id: str | None) -> Identity:
-    """The durable subscription of that name: this client's own, or else the only one there is."""
-    found = [identity for identity in known if identity.name == name]
+def may_adopt(subscription: Subscription, client: Client) -> bool:
+    """Whether it belongs to nobody, because it was made when there was no login, and its messages may be read by this
+    client's user: then it becomes that user's own."""
+    identity = subscription.identity
+    is_nobodys = identity is not None and not identity.owner and not identity.is_shared_by_all
+    return is_nobodys and client.grant.allows(Right.READ, subscription.pattern)
+
+
+def find_by_name(name: str, known: Mapping[Identity, Subscription], client: Client) -> Identity:
+    """The durable subscription of that name: under this client's id, or else the only one its user has or may adopt."""
+    owner, client_id = client.grant.user, client.client_id
+    named = [identity for identity in known if identity.name == name and not identity.is_shared_by_all]
+    found = [identity for identity in named if identity.owner == owner]
+    found = found or [identity for identity in named if may_adopt(known[identity], client)]
     own = [identity for identity in found if identity.kind is IdentityKind.NAMED and identity.scope == client_id]
     if len(own) == 1 or len(found) == 1:
         return (own or found)[0]

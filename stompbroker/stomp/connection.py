@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 
 #: Largest heart-beat interval accepted, in milliseconds (ten digits are 115 days): more is a mistake.
 MAX_INTERVAL_MS: Final = 9_999_999_999
+#: Bytes that are kept of whoever is not logged in: an incomplete CONNECT, or what came behind one while it is checked.
+#: Clients that do not wait for CONNECTED send a few frames.
+MAX_EARLY_BYTES: Final = 64 * 1024
 
 
 @final
 class State(Enum):
     FRESH = "waiting for CONNECT"
+    AUTHENTICATING = "CONNECT is being checked"
     OPEN = "connected"
     DRAINING = "the client said DISCONNECT"
     FAILED = "the client was sent an ERROR"
@@ -41,7 +45,9 @@ class State(Enum):
 _WHILE_OPEN = ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT")
 
 _LEGAL: Mapping[State, Mapping[str, State]] = {
-    State.FRESH: {"CONNECT": State.OPEN, "STOMP": State.OPEN},
+    State.FRESH: {"CONNECT": State.AUTHENTICATING, "STOMP": State.AUTHENTICATING},
+    # What a client sends behind its CONNECT is kept, and read when it is admitted.
+    State.AUTHENTICATING: {},
     State.OPEN: dict.fromkeys(_WHILE_OPEN, State.OPEN) | {"DISCONNECT": State.DRAINING},
     # STOMP 1.2, "DISCONNECT": clients must not send more. What they send all the same is not read.
     State.DRAINING: {},
@@ -169,6 +175,7 @@ class Connection:
 
     Invariants:
         greeting is set from the first CONNECT on, and with it the reader's version
+        no byte behind CONNECT is looked at before `admit`
         no frame is returned that is illegal in the state before it or lacks a header its version requires
     """
 
@@ -198,16 +205,37 @@ class Connection:
 
     def receive(self, chunk: bytes) -> list[Frame]:
         """The frames this chunk completes. Raises PeerViolation, and from then on takes nothing more."""
+        if self.state is State.AUTHENTICATING:
+            self._reader.keep(chunk)
+            self.check_early()
+            return []
         if self.state not in (State.FRESH, State.OPEN):
             return []
         try:
             frames = self._reader.receive(chunk)
             if frames:
                 self._advance(frames[-1])
+            elif self.state is State.FRESH:
+                self.check_early()
         except PeerViolation:
             self.state = State.FAILED
             raise
         return frames
+
+    def check_early(self) -> None:
+        """Raise PeerViolation if a stranger has sent too much: as CONNECT, or behind one that has to be checked."""
+        if self._reader.pending_bytes > MAX_EARLY_BYTES:
+            self.state = State.FAILED
+            raise PeerViolation(
+                "too much before CONNECTED",
+                f"more than {MAX_EARLY_BYTES} bytes came; CONNECT has no body, and what follows it has to wait for "
+                "CONNECTED",
+            )
+
+    def admit(self) -> None:
+        """Its CONNECT was checked: from now on its frames are read."""
+        if self.state is State.AUTHENTICATING:
+            self.state = State.OPEN
 
     def fail(self) -> None:
         """The client was, or is about to be, sent an ERROR: take nothing more from it."""

@@ -125,7 +125,7 @@ class FrameReader:
             raise self._take_failure()
         frames: list[Frame] = []
         if chunk:
-            self._keep(chunk)
+            self.keep(chunk)
         if self._is_worth_a_look(chunk):
             data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             consumed = 0
@@ -151,8 +151,9 @@ class FrameReader:
         assert failure is not None
         return failure
 
-    def _keep(self, chunk: bytes) -> None:
-        """Append a chunk to what is pending. Small ones are joined, or objects would take more memory than bytes."""
+    def keep(self, chunk: bytes) -> None:
+        """Append a chunk to what is pending, without looking at it. Small ones are joined, or objects would take more
+        memory than bytes."""
         self.pending_bytes += len(chunk)
         if self._pieces and len(self._pieces[-1]) < SMALL_PIECE_BYTES:
             self._pieces[-1] += chunk

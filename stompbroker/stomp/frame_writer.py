@@ -27,6 +27,8 @@ NOT_PASSED_THROUGH: Final = frozenset(
     {
         "receipt",
         "transaction",
+        "report",
+        "mandatory",
         "content-length",
         "message-id",
         "subscription",
@@ -36,6 +38,8 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "redelivery-reason",
         "first-delivered-at",
         "missing-before",
+        "returned",
+        "returned-destination",
     }
 )
 #: Headers with this prefix do not either: they say where a dead letter comes from.

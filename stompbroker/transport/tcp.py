@@ -1,7 +1,4 @@
-"""TCP: listeners, connections, and the options of their sockets.
-
-Law: endpoints in, transports out.
-"""
+"""Connections over TCP or a Unix socket, and the options of their sockets."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import os
 import resource
 import select
 import socket
+import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
@@ -20,8 +18,6 @@ from stompbroker.transport.endpoint import Endpoint, Scheme
 from stompbroker.transport.transport import StreamTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from stompbroker.log_throttle import LogThrottle
 
 #: Connections that may wait to be accepted; a burst of reconnecting clients after a restart fits.
@@ -45,17 +41,53 @@ NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENO
 RETRY_S: Final = 0.1
 
 
+#: Those that this system has.
+_KEEP_ALIVE: Final = [
+    (getattr(socket, option), value)
+    for option, value in (
+        ("TCP_KEEPIDLE", KEEP_ALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", KEEP_ALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", KEEP_ALIVE_PROBES),
+        ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS),
+    )
+    if hasattr(socket, option)
+]
+
+
 @final
 class TcpTransport(StreamTransport):
     """One accepted connection."""
 
-    __slots__ = ("_sent_bytes_when_told", "_socket")
+    __slots__ = ("_sent_bytes_when_told", "_socket", "_unread")
 
-    def __init__(self, stream: trio.SocketStream, peer: str) -> None:
-        super().__init__(stream, peer)
+    def __init__(self, stream: trio.SocketStream, peer: str, endpoint: Endpoint | None = None) -> None:
+        super().__init__(stream, peer, endpoint)
         self._socket = stream.socket
         #: How much we had sent when the kernel was last told to acknowledge at once.
         self._sent_bytes_when_told = -1
+        self._unread = b""
+
+    def set_up(self) -> None:
+        """Raises BrokenResourceError if the client has left already."""
+        try:
+            # Deliveries are already written in batches; waiting for more only adds latency.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEP_ALIVE:
+                self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
+        except OSError as error:
+            raise trio.BrokenResourceError(f"the client left: {error.strerror}") from error
+
+    def unread(self, data: bytes) -> None:
+        """Have it received once more: somebody who looked for a header has read too far."""
+        self._unread = data
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        if self._unread:
+            await trio.lowlevel.checkpoint()
+            chunk, self._unread = self._unread[:max_bytes], self._unread[max_bytes:]
+            return chunk
+        return await super().receive_some(max_bytes)
 
     def send_now(self, data: bytes) -> int:
         # fileno() is called each time: the number of a closed descriptor may soon be another connection's.
@@ -87,31 +119,6 @@ class TcpTransport(StreamTransport):
             self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
 
-@final
-class TcpListener:
-    """Accepts the connections of one address."""
-
-    def __init__(self, sockets: trio.SocketListener) -> None:
-        self._sockets = sockets
-        self.endpoint = bound_endpoint(sockets, Scheme.STOMP)
-
-    async def accept(self, throttle: LogThrottle) -> TcpTransport:
-        """The next connection, set up."""
-        while True:
-            stream = await accept(self._sockets, "stomp", throttle)
-            try:
-                _set_up(stream)
-                host, port, *_ = stream.socket.getpeername()
-            except OSError:
-                # The client has left already.
-                await trio.aclose_forcefully(stream)
-            else:
-                return TcpTransport(stream, Endpoint(Scheme.STOMP, host, port).address)
-
-    async def aclose(self) -> None:
-        await self._sockets.aclose()
-
-
 async def accept(listener: trio.SocketListener, name: str, throttle: LogThrottle) -> trio.SocketStream:
     """The next connection. While there are no descriptors, try again every RETRY_S, and log that once; `name` is the
     listener's name in the log."""
@@ -132,19 +139,6 @@ async def accept(listener: trio.SocketListener, name: str, throttle: LogThrottle
             return stream
 
 
-async def open_listeners(endpoints: Iterable[Endpoint]) -> list[TcpListener]:
-    """Listen on every address of every endpoint. Raises OperatorError, and then nothing is open."""
-    listeners: list[TcpListener] = []
-    try:
-        for endpoint in endpoints:
-            listeners += [TcpListener(each) for each in await open_sockets(endpoint)]
-    except OperatorError:
-        for each in listeners:
-            await each.aclose()
-        raise
-    return listeners
-
-
 async def open_sockets(endpoint: Endpoint) -> list[trio.SocketListener]:
     """Listen on every address of its host. Raises OperatorError."""
     try:
@@ -163,18 +157,13 @@ def bound_endpoint(sockets: trio.SocketListener, scheme: Scheme) -> Endpoint:
     return Endpoint(scheme, host, port)
 
 
-def _set_up(stream: trio.SocketStream) -> None:
-    # Deliveries are already written in batches; waiting for more only adds latency.
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", KEEP_ALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", KEEP_ALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", KEEP_ALIVE_PROBES),
-        ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS),
-    ):
-        if hasattr(socket, option):  # they differ between systems
-            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+def peer_of(stream: trio.SocketStream) -> str:
+    """Who is at the other end: an address, or the number of a process. Raises OSError if the client has left."""
+    if stream.socket.family == socket.AF_UNIX:
+        credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return f"unix:{struct.unpack('3i', credentials)[0]}"
+    host, port, *_ = stream.socket.getpeername()
+    return Endpoint(Scheme.STOMP, host, port).address
 
 
 def raise_descriptor_limit() -> int:

@@ -7,9 +7,14 @@ after our own `close` `trio.ClosedResourceError`. One task receives and one send
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stompbroker.transport.endpoint import Endpoint
 
 #: How long we read and drop what a client sends after our last byte. Closing at once would make the kernel send a
 #: reset, and the client might never read the ERROR frame.
@@ -18,17 +23,30 @@ _LINGER_CHUNK_BYTES: Final = 64 * 1024
 
 
 class Transport(ABC):
-    """What every kind of connection can do; what only some can do has a harmless default."""
+    """What every kind of connection can do; what only some can do has a harmless default.
 
-    __slots__ = ("peer",)
+    A transport may stand on another one: WebSocket on TLS on TCP.
+    """
 
-    def __init__(self, peer: str) -> None:
+    __slots__ = ("certificate", "endpoint", "on_sign_of_life", "peer")
+
+    def __init__(self, peer: str, endpoint: Endpoint | None = None) -> None:
         #: The client's address, for people to read.
         self.peer = peer
+        #: Where it came in; None in tests.
+        self.endpoint = endpoint
+        #: The subject of the client's verified certificate, as RFC 4514 writes it; None if it showed none.
+        self.certificate: str | None = None
+        #: Called when the client has answered a probe.
+        self.on_sign_of_life: Callable[[], None] = _do_nothing
+
+    def forget_owner(self) -> None:
+        """Tell nobody any more."""
+        self.on_sign_of_life = _do_nothing
 
     @abstractmethod
     async def receive_some(self, max_bytes: int) -> bytes:
-        """At least one byte; none when the client has closed its side."""
+        """At least one byte, and about `max_bytes` at most; none when the client has closed its side."""
 
     @abstractmethod
     async def send_all(self, data: bytes) -> None:
@@ -45,6 +63,10 @@ class Transport(ABC):
     def send_now(self, data: bytes) -> int:
         """Send what the kernel takes now, and return how many bytes that was; 0 if it all needs `send_all`.
 
+        What is not taken must be the beginning of what is sent next. So a transport that has encoded bytes which the
+        kernel does not take may keep those, and return one byte less than it was given: the next `send_all` begins
+        with that byte, sends what was kept instead, and so the caller learns when it has left.
+
         Raises OSError when there is no room or the client is gone.
         """
         return 0
@@ -57,8 +79,16 @@ class Transport(ABC):
         """Whether the client is known to have reset the connection; for a worker that does not receive."""
         return False
 
+    def probe(self) -> bool:
+        """Ask for a sign of life that a client gives although its program sleeps. False if there is no such thing."""
+        return False
+
     def note_unanswered(self, received_bytes: int, sent_bytes: int) -> None:  # noqa: B027 - most need not care
         """A chunk was received, and nothing was sent for it; `sent_bytes` is all that was sent before."""
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class StreamTransport(Transport):
@@ -66,8 +96,8 @@ class StreamTransport(Transport):
 
     __slots__ = ("_stream",)
 
-    def __init__(self, stream: trio.abc.Stream, peer: str) -> None:
-        super().__init__(peer)
+    def __init__(self, stream: trio.abc.Stream, peer: str, endpoint: Endpoint | None = None) -> None:
+        super().__init__(peer, endpoint)
         self._stream = stream
 
     async def receive_some(self, max_bytes: int) -> bytes:

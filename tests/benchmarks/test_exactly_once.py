@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 TO_ONE: Final = Throughput(name="to-one", title="to one", duration_s=0.02, receipt_window=50)
 TO_THREE: Final = Throughput(name="to-three", title="to three", duration_s=0.02, receipt_window=50, subscribers=3)
 ACKNOWLEDGED: Final = Throughput(name="acked", title="acked", duration_s=0.02, receipt_window=50, acknowledges=True)
+QUEUE: Final = Throughput(
+    name="queue", title="queue", duration_s=0.02, receipt_window=50, acknowledges=True, is_queue=True
+)
 PACED: Final = Latency(name="paced", title="paced", messages_per_s=1000, duration_s=0.02)
 IDLE: Final = IdleConnections(name="idle", title="idle", connections=5)
 #: Seconds of silence that count as the end; only the tests that lose messages wait for it.
@@ -38,7 +42,7 @@ def measure(scenario: Scenario, server: ScriptedServer) -> Round:
     return run_round([scenario], 1, open_target=open_target, announce=lambda *_: None, stall_s=STALL_S)
 
 
-@pytest.mark.parametrize("scenario", [TO_ONE, TO_THREE, ACKNOWLEDGED, PACED, IDLE], ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", [TO_ONE, TO_THREE, ACKNOWLEDGED, QUEUE, PACED, IDLE], ids=lambda one: one.name)
 def test_a_server_that_delivers_everything_once_is_measured(scenario: Scenario) -> None:
     with ScriptedServer(Script()) as server:
         found = measure(scenario, server)
@@ -85,6 +89,13 @@ def test_a_message_too_many_behind_the_last_one_is_reported_as_broken(scenario: 
 
     assert found.measurements == ()
     assert "too many" in found.breakages[0].text or "twice" in found.breakages[0].text
+
+
+def test_consumers_of_a_queue_who_each_get_every_message_get_too_many() -> None:
+    with ScriptedServer(Script()) as server:
+        found = measure(replace(QUEUE, subscribers=2), server)
+
+    assert "too many" in found.breakages[0].text
 
 
 def test_idle_connections_that_get_no_message_are_reported_as_broken() -> None:

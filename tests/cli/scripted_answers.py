@@ -2,7 +2,7 @@
 
 Law: speaks the control socket's language and knows no method; what it was asked is kept. `ScriptedLetters` is such an
 answer for dead letters: it keeps what `Control` promises, and looks at few letters at a time, so that pieces matter.
-`ScriptedSubscriptions` is one for durable subscriptions.
+`ScriptedSubscriptions` is one for durable subscriptions, groups and queues.
 """
 
 from __future__ import annotations
@@ -173,6 +173,13 @@ def addressed(name: str, destination: str, **more: Any) -> Answer:
     return _subscription(key, client_id=None, durable_name=name, destination=destination, ack="client") | more
 
 
+def shared(key: str, members: int, **more: Any) -> Answer:
+    """A group or a queue."""
+    destination = key if key.startswith("/queue/") else f"/topic/{key.partition(' @ ')[2]}"
+    given = {"sharing": "shared", "members": members, "connected": members > 0}
+    return _subscription(key, client_id=None, destination=destination, ack="client-individual") | given | more
+
+
 def _subscription(key: str, **more: Any) -> Answer:
     return {
         "id": f"{key}!",
@@ -184,6 +191,9 @@ def _subscription(key: str, **more: Any) -> Answer:
         "waiting": 0,
         "connected": False,
         "peer": None,
+        "durable": True,
+        "sharing": "none",
+        "members": int(more.get("connected", False)),
     } | more
 
 
@@ -198,9 +208,15 @@ class ScriptedSubscriptions:
 
     def __call__(self, method: str, **params: Any) -> Answer:
         if method == "subscriptions":
-            assert (params["durable"], params["sort"]) == (True, "key")
+            assert params["sort"] == "key"
             self.asked.append(params)
-            found = [one for one in self.subscriptions if params["q"].lower() in one["key"].lower()]
+            found = [
+                one
+                for one in self.subscriptions
+                if params["q"].lower() in one["key"].lower()
+                and one["durable"] is params["durable"]
+                and (one["sharing"] != "none" or not params.get("shared"))
+            ]
             start, limit = int(params.get("cursor", 0)), params["limit"]
             next_cursor = str(start + limit) if start + limit < len(found) else None
             return {"total": len(found), "next_cursor": next_cursor, "subscriptions": found[start : start + limit]}

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import select
+from typing import TYPE_CHECKING
 
 import trio
 
+from stompbroker.cli.target import Target
+from stompbroker.transport import Endpoint, Scheme
+
+if TYPE_CHECKING:
+    import ssl
+
 CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:100,1000\n\n\0"
+
+
+def target_at(port: int, host: str = "127.0.0.1") -> Target:
+    return Target(endpoint=Endpoint(Scheme.STOMP, host, port))
+
+
+class ClientLeft(Exception):
+    """Before the frame was complete."""
 
 
 class Peer:
@@ -15,9 +30,11 @@ class Peer:
     def __init__(self, listener: trio.SocketListener) -> None:
         self._listener = listener
         self.port: int = listener.socket.getsockname()[1]
+        self.target = target_at(self.port)
         self._received = bytearray()
         self._saying = trio.Lock()
         self._accepted: trio.SocketStream | None = None
+        self._secured: trio.SSLStream[trio.SocketStream] | None = None
 
     @property
     def stream(self) -> trio.SocketStream:
@@ -28,16 +45,28 @@ class Peer:
         if self._accepted is not None:
             await trio.aclose_forcefully(self._accepted)
 
-    async def greet(self, connected: bytes = CONNECTED) -> bytes:
-        """Accept, read CONNECT and answer; returns what the client said."""
+    async def accept(self, context: ssl.SSLContext | None = None) -> None:
+        """With a context, over TLS."""
         self._accepted = await self._listener.accept()
+        if context is not None:
+            self._secured = trio.SSLStream(self._accepted, context, server_side=True, https_compatible=True)
+
+    def certificate(self) -> object:
+        """The subject of the certificate that the client has shown."""
+        assert self._secured is not None
+        shown = self._secured.getpeercert()
+        return shown["subject"]
+
+    async def greet(self, connected: bytes = CONNECTED, *, context: ssl.SSLContext | None = None) -> bytes:
+        """Accept, read CONNECT and answer; returns what the client said."""
+        await self.accept(context)
         said = await self.read_frame()
         await self.say(connected)
         return said
 
     async def say(self, content: bytes) -> None:
         async with self._saying:
-            await self.stream.send_all(content)
+            await (self._secured or self.stream).send_all(content)
 
     def has_more(self) -> bool:
         """Whether anything has come after the last frame that was read; on loopback what was sent is there at once."""
@@ -48,8 +77,9 @@ class Peer:
         searched = 0
         while (end := self._received.find(b"\0", searched)) < 0:
             searched = len(self._received)
-            chunk = await self.stream.receive_some()
-            assert chunk, "the client went away"
+            chunk = await (self._secured or self.stream).receive_some()
+            if not chunk:
+                raise ClientLeft
             self._received += chunk
         frame = bytes(self._received[:end])
         del self._received[: end + 1]

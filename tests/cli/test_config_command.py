@@ -19,7 +19,8 @@ def test_every_setting_is_shown_with_its_value_source_and_meaning(program: Progr
     done = program.run("config", STOMPBROKER_PORT="7000")
 
     assert done.returncode == 0
-    rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:] if line[0] != " "}
+    table = done.stdout.partition("\n\n")[0].splitlines()[1:]
+    rows = {line.split()[0]: line for line in table if line[0] != " "}
     assert list(rows) == list(Settings.model_fields)
     assert "7000" in rows["port"]
     assert "environment STOMPBROKER_PORT" in rows["port"]
@@ -44,11 +45,42 @@ def test_json_has_plain_values(program: Program) -> None:
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_password_is_not_shown(program: Program, form: list[str]) -> None:
-    done = program.run("config", *form, STOMPBROKER_DATABASE="postgresql+psycopg://u:secret@h/d?sslpassword=secret")
+    done = program.run(
+        "config", *form, STOMPBROKER_DATABASE="postgresql+psycopg://u:swordfish@h/d?sslpassword=swordfish"
+    )
 
     assert done.returncode == 0
     assert "postgresql+psycopg://u:***@h/d?sslpassword=***" in done.stdout
-    assert "secret" not in done.stdout + done.stderr
+    assert "swordfish" not in done.stdout + done.stderr
+
+
+def test_it_says_where_clients_connect(program: Program) -> None:
+    (program.directory / "stompbroker.toml").write_text('listen = ["unix:///run/broker.sock?users=a"]')
+
+    shown = program.run("config").stdout
+    with_port = json.loads(program.run("config", "--json", STOMPBROKER_PORT="7000").stdout)["listen"]
+
+    assert '["unix:///run/broker.sock?users=a"]' in shown
+    assert shown.endswith("\nClients connect at unix:///run/broker.sock\n")
+    assert with_port["value"] == ["unix:///run/broker.sock?users=a"]
+    assert with_port["endpoints"] == ["stomp://127.0.0.1:7000", "unix:///run/broker.sock"]
+
+
+def test_what_a_client_logs_in_with_is_no_setting(program: Program) -> None:
+    done = program.run("config", STOMPBROKER_PASSWORD="swordfish", STOMPBROKER_TOKEN="swordfish")
+
+    assert done.returncode == 0
+    assert "swordfish" not in done.stdout
+
+
+def test_an_endpoint_that_is_none_is_named_with_the_reason(program: Program) -> None:
+    done = program.run("config", STOMPBROKER_LISTEN="stomp://127.0.0.1:1 stomp://127.0.0.1:2?origin=*")
+
+    assert done.returncode == 2
+    assert (
+        "  - listen (environment STOMPBROKER_LISTEN): 'stomp://127.0.0.1:2?origin=*': origin is for ws://"
+        in done.stderr
+    )
 
 
 def test_mistakes_are_shown_without_a_traceback(program: Program) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
+from stompbroker.access import Audit
 from stompbroker.actors import control_listener
 from stompbroker.cli import control_client
 from stompbroker.cli.control_client import ANSWER_TIMEOUT_S, ControlRefused, NoBroker, connect
@@ -177,6 +180,8 @@ class ScriptedControl:
                 await self.finish.wait()
                 self.calls.append(("waited", {}))
                 return None
+            case "run_collector":
+                return {"started": True}
             case "refuse":
                 raise ControlError("not today")
             case _:
@@ -189,7 +194,9 @@ async def listening(data: Path) -> AsyncIterator[ScriptedControl]:
     with hold(data) as directory, directory.listen_for_control() as raw:
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(raw))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(control_listener.run, listener, cast("Control", control), LogThrottle())
+            nursery.start_soon(
+                control_listener.run, listener, cast("Control", control), Audit(LogThrottle()), LogThrottle()
+            )
             yield control
             nursery.cancel_scope.cancel()
 
@@ -201,6 +208,16 @@ async def asked(data: Path, request: bytes) -> bytes:
         await stream.send_all(request)
         await stream.send_eof()
         return b"".join([bytes(chunk) async for chunk in stream])
+
+
+async def test_what_an_operator_changes_is_in_the_audit_log(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with listening(tmp_path), connect(tmp_path) as client:
+            await client.call("echo")
+            await client.call("run_collector")
+
+    (line,) = [line for line in lines if line["event"] == "operator action"]
+    assert (line["user"], line["what"]) == (f"uid {os.getuid()}", "run_collector {}")
 
 
 async def test_parameters_reach_the_method_and_its_result_comes_back(tmp_path: Path) -> None:

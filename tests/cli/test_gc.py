@@ -49,6 +49,7 @@ def pin(key: str, **more: Any) -> dict[str, Any]:
         "destination": "/topic/orders",
         "durable": True,
         "connected": False,
+        "members": int(more.get("connected", False)),
         "last_seen_at": "2030-01-01T00:30:00.000+00:00",
         "lowest_unsettled": 4,
         "unsettled": 13,

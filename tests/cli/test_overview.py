@@ -53,6 +53,8 @@ ANSWER: dict[str, Any] = {
     "topics": [
         {
             "name": "prices.[red]",
+            "kind": "topic",
+            "members": None,
             "destination": "/topic/prices.[red]",
             "published": 1000,
             "published_bytes": 5000,
@@ -68,6 +70,9 @@ ANSWER: dict[str, Any] = {
             "id": "t7-1",
             "key": "1",
             "connection": 7,
+            "kind": "topic",
+            "sharing": "none",
+            "members": 1,
             "destination": "prices.*",
             "durable": False,
             "ack": "client",
@@ -117,7 +122,7 @@ def test_the_whole_broker_is_described() -> None:
 
 def test_a_durable_subscription_has_its_name_and_may_be_without_a_connection() -> None:
     answer = copy.deepcopy(ANSWER)
-    answer["subscriptions"][0] |= {"durable": True, "key": "shop/[red]", "connection": None}
+    answer["subscriptions"][0] |= {"durable": True, "key": "shop/[red]", "connection": None, "members": 0}
 
     lines = [" ".join(words) for words in printed(answer, answer, width=120)]
 
@@ -132,6 +137,26 @@ def test_a_heading_is_not_broken_on_a_narrow_terminal() -> None:
 
     assert "subscription conn ack backlog in flight waiting sent again dropped" in lines
     assert "shop/invoices 7 individual 88 12 2 900 6 0" in lines
+
+
+def test_queues_and_groups_have_members() -> None:
+    answer = copy.deepcopy(ANSWER)
+    (topic,), (subscription,) = answer["topics"], answer["subscriptions"]
+    queue = {"name": "jobs", "kind": "queue", "destination": "/queue/jobs", "members": 12, "blocked": False}
+    answer["topics"].append(topic | queue)
+    shared = subscription | {"sharing": "shared", "connection": None, "durable": True}
+    answer["subscriptions"] += [
+        shared | {"key": "/queue/jobs", "kind": "queue", "destination": "/queue/jobs", "members": 12},
+        shared | {"key": "group:g @ a", "destination": "/topic/a", "members": 1},
+        shared | {"key": "group:h @ a", "destination": "/topic/a", "members": 0, "durable": False},
+    ]
+
+    lines = [" ".join(words) for words in printed(answer, answer, width=120)]
+
+    assert "/queue/jobs 1,000 12 17 1.5 KiB" in lines
+    assert "/queue/jobs 12 members client 88 12 2 900 6 0" in lines
+    assert "group:g @ a (/topic/a) 1 member client 88 12 2 900 6 0" in lines
+    assert "group:h @ a (/topic/a) away client 88 12 2 900 6 0" in lines
 
 
 def store_line(**changes: object) -> str:

@@ -39,7 +39,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_at_a_time")
 async def test_no_more_is_sent_than_may_be_unconfirmed(peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(of(b"x", 3).publish, ("127.0.0.1", peer.port))
+        nursery.start_soon(of(b"x", 3).publish, peer.target)
         await peer.greet()
         for number in range(1, 4):
             assert f"receipt:{number}\n".encode() in await peer.read_frame()
@@ -59,7 +59,7 @@ async def test_a_receipt_that_comes_while_sending_is_not_waited_for_again(
     two = of(b"x" * LARGE_BYTES, 2)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(two.publish, ("127.0.0.1", peer.port))
+        nursery.start_soon(two.publish, peer.target)
         await peer.greet()
         await trio.testing.wait_all_tasks_blocked()  # in the middle of sending the first
         await peer.say(b"RECEIPT\nreceipt-id:1\n\n\0")

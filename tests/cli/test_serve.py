@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.cli.serve import announce
+from stompbroker.config import Settings
 from stompbroker.transport import Endpoint, Scheme
 from tests.cli.conftest import running_broker
 from tests.support.patience import HARD_TIMEOUT_S
+from tests.support.users import add_user
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Program, RunningBroker
@@ -44,18 +46,97 @@ ENDPOINT = Endpoint(Scheme.STOMP, "127.0.0.1", 61613)
         ("127.0.0.1", 7000, "stomp://127.0.0.1:7000", " --port 7000"),
         ("0.0.0.0", 61613, "stomp://0.0.0.0:61613", ""),
         ("::1", 61613, "stomp://[::1]:61613", " --host ::1"),
+        ("::", 61613, "stomp://[::]:61613", " --host ::1"),
         ("192.0.2.1", 7000, "stomp://192.0.2.1:7000", " --host 192.0.2.1 --port 7000"),
     ],
 )
 def test_the_examples_reach_the_broker_wherever_it_listens(
     capsys: pytest.CaptureFixture[str], host: str, port: int, url: str, options: str
 ) -> None:
-    announce(Endpoint(Scheme.STOMP, host, port), Path("data"))
+    announce([Endpoint(Scheme.STOMP, host, port)], Settings(data=Path("data")))
 
     first, _, subscribe, publish = capsys.readouterr().out.splitlines()
     assert f"{url} (data in data)" in first
     assert subscribe == f"  stompbroker subscribe{options} /topic/greetings"
     assert publish == f'  stompbroker publish{options} /topic/greetings "Hello, world"'
+
+
+@pytest.mark.parametrize(
+    ("listen", "has_login", "options"),
+    [
+        (["stomp://0.0.0.0:61613"], True, " --url stomp://NAME@127.0.0.1:61613"),
+        (["stomp+tls://192.0.2.1:7000"], False, " --url stomp+tls://192.0.2.1:7000"),
+        (["stomp+tls://[::]:61612"], True, " --url stomp+tls://NAME@[::1]:61612"),
+        (["unix:///run/broker.sock"], False, " --url unix:///run/broker.sock"),
+        (["unix:///run/broker.sock"], True, " --url unix://NAME@/run/broker.sock"),
+        (["ws://127.0.0.1:80/stomp", "unix:///s", "stomp+tls://h:1", "stomp://h:2"], False, " --host h --port 2"),
+        (["stomp://h:1?proxy=10.0.0.0/8", "stomp+tls://h:2"], True, " --url stomp+tls://NAME@h:2"),
+        (["wss://127.0.0.1:443/stomp"], True, None),
+    ],
+)
+def test_the_examples_fit_what_is_served(
+    capsys: pytest.CaptureFixture[str], listen: list[str], has_login: bool, options: str | None
+) -> None:
+    endpoints = [Endpoint.parse(text) for text in listen]
+
+    announce(endpoints, Settings(data=Path("data")), has_login=has_login)
+
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert f" is ready at {endpoints[0]} (data in data)" in first
+    assert rest[: len(listen) - 1] == [f"and at {endpoint}" for endpoint in endpoints[1:]]
+    examples = [line for line in rest if "greetings" in line]
+    assert [line.removeprefix("  stompbroker subscribe") for line in examples[:1]] == (
+        [] if options is None else [f"{options} /topic/greetings"]
+    )
+    assert ("Try it, each in a terminal of its own:" in rest) == (options is not None)
+
+
+def test_the_examples_trust_the_certificate_that_the_command_makes(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings(data=Path("my data"), tls_certificate="my data/certificate.pem")
+
+    announce([Endpoint.parse("stomp+tls://127.0.0.1:61612")], settings)
+
+    assert " --url stomp+tls://127.0.0.1:61612 --ca 'my data/certificate.pem' /topic" in capsys.readouterr().out
+
+
+def test_it_listens_wherever_it_is_told_to(program: Program) -> None:
+    path = program.directory / "broker.sock"
+    listen = ["--listen", "stomp://127.0.0.1:0", "--listen", f"unix://{path}"]
+    with program.start("serve", "--http-port", "0", *listen) as process:
+        assert process.stdout is not None
+        first, second = process.stdout.readline(), process.stdout.readline()
+
+        assert re.search(r" is ready at stomp://127\.0\.0\.1:\d+ \(data in data\)$", first)
+        assert second == f"and at unix://{path}\n"
+        assert program.run("publish", "--url", f"unix://{path}", "t", "x").returncode == 0
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HARD_TIMEOUT_S) == 0
+
+
+def test_an_address_that_others_reach_needs_login_or_the_word_that_this_is_meant(program: Program) -> None:
+    refused = program.run("serve", "--host", "0.0.0.0", "--port", "0")
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    (sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("stompbroker: ")]
+    assert "stomp://0.0.0.0:0 can be reached from elsewhere, and there is no login" in sentence
+    assert "Add a user: stompbroker users add NAME --data data" in sentence
+    assert sentence.endswith("say that this is meant: --set anonymous=true")
+
+    for reason in (["--set", "anonymous=true"], []):
+        if not reason:
+            add_user(program.directory / "data" / "users.toml", "alice")
+        with program.start("serve", "--host", "0.0.0.0", "--port", "0", "--http-port", "0", *reason) as process:
+            assert process.stdout is not None
+            assert "is ready at stomp://0.0.0.0:" in process.stdout.readline()
+
+
+def test_behind_a_proxy_nobody_can_be_anonymous(program: Program) -> None:
+    done = program.run("serve", "--listen", "stomp://127.0.0.1:0?proxy=127.0.0.1", "--set", "anonymous=true")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is behind a proxy" in done.stderr
+    assert "users add NAME" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -69,7 +150,7 @@ def test_the_examples_reach_the_broker_wherever_it_listens(
 def test_a_database_that_is_not_the_default_is_named(
     capsys: pytest.CaptureFixture[str], database: str, words: str
 ) -> None:
-    announce(ENDPOINT, Path("data"), database=database)
+    announce([ENDPOINT], Settings(data=Path("data"), database=database))
 
     assert capsys.readouterr().out.splitlines()[0].endswith(words)
 
@@ -167,9 +248,9 @@ def test_the_examples_name_the_program_as_it_was_called(
     program.touch(mode=0o755)
     monkeypatch.setattr("sys.argv", [str(program)])
 
-    announce(ENDPOINT, Path("data"))
+    announce([ENDPOINT], Settings(data=Path("data")))
     monkeypatch.setenv("PATH", str(tmp_path))
-    announce(ENDPOINT, Path("data"))
+    announce([ENDPOINT], Settings(data=Path("data")))
 
     out = capsys.readouterr().out
     assert f"  {program} subscribe /topic/greetings\n" in out

@@ -10,7 +10,9 @@ import trio
 import trio.testing
 
 from stompbroker.cli.outcome import CommandFailed
-from stompbroker.cli.stomp_client import CONNECT_TIMEOUT_S, HEART_BEAT_MARGIN, HEART_BEAT_MS, connect
+from stompbroker.cli.stomp_client import HEART_BEAT_MARGIN, HEART_BEAT_MS, connect
+from stompbroker.cli.stream import CONNECT_TIMEOUT_S
+from tests.cli.scripted_peer import target_at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +39,7 @@ async def test_connect_offers_1_2_and_heart_beats(peer: Peer) -> None:
         async def answer() -> None:
             said.append(await peer.greet())
 
-        async with connect("127.0.0.1", peer.port):
+        async with connect(peer.target):
             pass
 
     command, *headers = said[0].decode().split("\n")
@@ -49,7 +51,7 @@ async def test_an_error_frame_is_shown_with_its_details(peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet)
         async with failing_with(r"The broker refused: no such topic\n  use another$"):
-            async with connect("127.0.0.1", peer.port) as client:
+            async with connect(peer.target) as client:
                 await peer.say(b"ERROR\nmessage:no such topic\n\nuse another\n\0")
                 await client.receive()
 
@@ -58,7 +60,7 @@ async def test_an_error_instead_of_connected_is_shown(peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet, b"ERROR\nmessage:too many connections\n\n\0")
         async with failing_with("The broker refused: too many connections$"):
-            async with connect("127.0.0.1", peer.port):
+            async with connect(peer.target):
                 pytest.fail("not connected")
 
 
@@ -66,7 +68,7 @@ async def test_messages_that_came_before_an_error_are_not_lost(peer: Peer) -> No
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet)
         async with failing_with("The broker refused: over"):
-            async with connect("127.0.0.1", peer.port) as client:
+            async with connect(peer.target) as client:
                 await peer.say(b"MESSAGE\n\none\0MESSAGE\n\ntwo\0ERROR\nmessage:over\n\n\0")
 
                 assert [frame.body for frame in await client.receive()] == [b"one", b"two"]
@@ -78,7 +80,7 @@ async def test_the_last_words_of_the_broker_are_heard_although_it_no_longer_list
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet)
         async with failing_with("The broker refused: go away"):
-            async with connect("127.0.0.1", peer.port) as client:
+            async with connect(peer.target) as client:
                 await peer.say(b"ERROR\nmessage:go away\n\n\0")
                 await peer.stream.aclose()
                 for _ in range(3):
@@ -91,7 +93,7 @@ async def test_somebody_who_does_not_speak_stomp_is_noticed(peer: Peer, answer: 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet, answer)
         async with failing_with("does not speak STOMP"):
-            async with connect("127.0.0.1", peer.port):
+            async with connect(peer.target):
                 pytest.fail("not connected")
 
 
@@ -99,7 +101,7 @@ async def test_a_closed_connection_is_noticed(peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet)
         async with failing_with("closed the connection"):
-            async with connect("127.0.0.1", peer.port) as client:
+            async with connect(peer.target) as client:
                 await peer.stream.aclose()
                 await client.receive()
 
@@ -110,7 +112,7 @@ async def test_a_peer_that_accepts_and_says_nothing_is_given_up(peer: Peer, mock
         @nursery.start_soon
         async def attempt() -> None:
             async with failing_with("nothing for 10 seconds; is it a STOMP broker"):
-                async with connect("127.0.0.1", peer.port):
+                async with connect(peer.target):
                     pytest.fail("not connected")
 
         await peer.greet(b"")
@@ -121,7 +123,7 @@ async def test_a_peer_that_accepts_and_says_nothing_is_given_up(peer: Peer, mock
 async def test_heart_beats_are_sent_while_nothing_else_is(peer: Peer, mock_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet)
-        async with connect("127.0.0.1", peer.port):
+        async with connect(peer.target):
             for _ in range(3):
                 await trio.testing.wait_all_tasks_blocked()
                 mock_clock.jump(HEART_BEAT_S / 2)
@@ -131,7 +133,7 @@ async def test_heart_beats_are_sent_while_nothing_else_is(peer: Peer, mock_clock
 async def test_no_heart_beats_are_sent_to_a_broker_that_wants_none(peer: Peer, mock_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet, b"CONNECTED\nversion:1.2\nheart-beat:0,0\n\n\0")
-        async with connect("127.0.0.1", peer.port) as client:
+        async with connect(peer.target) as client:
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(1000 * HEART_BEAT_S)
             await client.send(b"SEND\ndestination:a\n\n\0")
@@ -143,7 +145,7 @@ async def test_a_silent_broker_is_lost_only_after_the_margin(peer: Peer, mock_cl
 
     async def listen(port: int) -> None:
         async with failing_with("nothing for 20 seconds; the broker or the network hangs"):
-            async with connect("127.0.0.1", port) as client:
+            async with connect(target_at(port)) as client:
                 while True:
                     heard.extend(frame.body for frame in await client.receive())
 
@@ -165,7 +167,7 @@ async def test_a_silent_broker_is_lost_only_after_the_margin(peer: Peer, mock_cl
 async def test_frames_that_come_before_a_receipt_are_kept(peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet)
-        async with connect("127.0.0.1", peer.port) as client:
+        async with connect(peer.target) as client:
             await peer.say(b"MESSAGE\n\none\0RECEIPT\nreceipt-id:other\n\n\0RECEIPT\nreceipt-id:mine\n\n\0")
 
             others = await client.wait_receipt("mine")
@@ -176,7 +178,7 @@ async def test_frames_that_come_before_a_receipt_are_kept(peer: Peer) -> None:
 async def test_disconnect_waits_for_its_receipt(peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.greet)
-        async with connect("127.0.0.1", peer.port) as client:
+        async with connect(peer.target) as client:
             async with trio.open_nursery() as inner:
                 inner.start_soon(client.disconnect)
                 assert await peer.read_frame() == b"DISCONNECT\nreceipt:disconnect\n\n"
@@ -191,11 +193,11 @@ async def test_nobody_listening_is_a_sentence_that_says_what_to_do() -> None:
     await listener.aclose()
 
     async with failing_with(rf'No broker listens on 127\.0\.0\.1:{port}\. Start a broker with "stompbroker serve"'):
-        async with connect("127.0.0.1", port):
+        async with connect(target_at(port)):
             pass
 
 
 async def test_an_unknown_host_is_named() -> None:
     async with failing_with('There is no host called "no-such-host.invalid"'):
-        async with connect("no-such-host.invalid", 61613):
+        async with connect(target_at(61613, "no-such-host.invalid")):
             pass

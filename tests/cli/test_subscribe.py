@@ -134,7 +134,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(broker: RunningBroker) -> None:
 
 
 def test_a_refusal_of_the_broker_is_shown_with_its_reason(broker: RunningBroker) -> None:
-    done = broker.run("subscribe", "/queue/a")
+    done = broker.run("subscribe", "/queue/*")
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("stompbroker: The broker refused: ")
@@ -169,6 +169,11 @@ def test_nobody_listening_is_a_sentence(program: Program) -> None:
         (["--durable", ""], "not empty"),
         (["--durable", "a", "--client-id", "a\nb:c"], "control characters"),
         (["--durable", "a", "-H", "activemq.subscriptionName:b"], "is set by --durable"),
+        (["--group", ""], "not empty"),
+        (["--group", "g", "--durable", "a"], "leave --durable or --group out"),
+        (["--group", "g", "-H", "group:h"], "is set by --group"),
+        (["--auto-delete"], "add --group NAME"),
+        (["--exclusive"], "add --group NAME"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(program: Program, arguments: list[str], words: str) -> None:
@@ -176,6 +181,50 @@ def test_arguments_that_make_no_sense_are_refused(program: Program, arguments: l
 
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_a_group_is_not_for_queues(program: Program) -> None:
+    done = program.run("subscribe", "/queue/jobs", "--group", "g")
+
+    assert done.returncode == 2
+    assert "share it anyway" in done.stderr
+
+
+# Groups and queues
+
+
+@pytest.mark.parametrize("arguments", [["/topic/orders", "--group", "billing"], ["/queue/jobs"]])
+def test_each_message_goes_to_one_of_several_and_is_kept_for_them(
+    own_broker: RunningBroker, arguments: list[str]
+) -> None:
+    more = ["--body-only", "--count", "3", "-H", "prefetch-count:3"]
+    with own_broker.subscriber(*arguments, *more) as one, own_broker.subscriber(*arguments, *more) as two:
+        own_broker.run("publish", arguments[0], "{n}", "--number", "--count", "6")
+
+        got = ended(one)[1].split() + ended(two)[1].split()
+
+    assert sorted(got) == ["1", "2", "3", "4", "5", "6"]
+    own_broker.run("publish", arguments[0], "later")
+    assert own_broker.run("subscribe", *arguments, "--body-only", "--count", "1").stdout == "later\n"
+
+
+def test_a_group_may_end_with_its_last_member(own_broker: RunningBroker) -> None:
+    with own_broker.subscriber("/topic/orders", "--group", "passing", "--auto-delete", "--count", "1"):
+        (here,) = own_broker.statistics()["subscriptions"]
+        own_broker.run("publish", "/topic/orders", "x")
+
+    assert (here["key"], here["durable"]) == ("group:passing @ orders", False)
+    while own_broker.statistics()["subscriptions"]:
+        pass
+
+
+def test_one_consumer_of_a_queue_may_have_all_of_it(own_broker: RunningBroker) -> None:
+    with own_broker.subscriber("/queue/jobs", "--exclusive", "--body-only", "--count", "4") as first:
+        with own_broker.subscriber("/queue/jobs", "--exclusive", "--body-only", "--count", "1") as second:
+            own_broker.run("publish", "/queue/jobs", "{n}", "--number", "--count", "5")
+
+            assert ended(first)[1].split() == ["1", "2", "3", "4"]
+            assert ended(second)[1].split() == ["5"]
 
 
 # Against a scripted peer: what is sent, frame by frame
@@ -239,6 +288,42 @@ async def test_a_durable_subscription_is_named_and_kept(
     named = [] if name is None else [f"activemq.subscriptionName:{name}"]
     assert [line for line in subscribe if line.startswith(("ack:", "activemq."))] == [f"ack:{ack}", *named]
     assert greeting.startswith("Subscribed to t; " if identity is None else f"Subscribed to t as {identity}; ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headers", "greeting"),
+    [
+        (
+            ["t", "--group", "g"],
+            ["ack:client-individual", "group:g", "auto-delete:false"],
+            "Subscribed to t in group g; Ctrl-C ends, the broker keeps what comes later.\n",
+        ),
+        (
+            ["t", "--group", "g", "--auto-delete", "--exclusive", "--ack", "auto"],
+            ["ack:auto", "group:g", "auto-delete:true", "exclusive:true"],
+            "Subscribed to t in group g; Ctrl-C ends.\n",
+        ),
+        (
+            ["/queue/jobs"],
+            ["ack:client-individual"],
+            "Subscribed to /queue/jobs; Ctrl-C ends, the broker keeps what comes later.\n",
+        ),
+    ],
+)
+async def test_a_group_is_named_and_what_is_kept_is_acknowledged(
+    peer: Peer, program: Program, arguments: list[str], headers: list[str], greeting: str
+) -> None:
+    with program.start("subscribe", "--host", "127.0.0.1", "--port", str(peer.port), *arguments) as subscriber:
+        await peer.greet()
+        subscribe = (await peer.read_frame()).decode().split("\n")
+        await peer.say(b"RECEIPT\nreceipt-id:subscribe\n\n\0")
+        assert subscriber.stderr is not None
+        assert subscriber.stderr.readline() == greeting
+        subscriber.send_signal(signal.SIGINT)
+        await peer.read_frame()
+        await peer.say(b"RECEIPT\nreceipt-id:disconnect\n\n\0")
+        assert ended(subscriber) == (0, "", "")
+    assert [line for line in subscribe if line.startswith(("ack:", "group:", "auto-", "excl"))] == headers
 
 
 async def test_what_could_not_be_written_is_not_acknowledged(peer: Peer, program: Program) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from stompbroker.cli.subscriptions import near, subscription_table
 from stompbroker.cli.terminal import print_uncut
 from tests.cli.conftest import running_broker
-from tests.cli.scripted_answers import addressed, named, scripted_subscriptions
+from tests.cli.scripted_answers import addressed, named, scripted_subscriptions, shared
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -46,6 +46,24 @@ def test_every_subscription_is_a_line(program: Program, data: Path) -> None:
         "name destination ack state backlog in flight waiting created",
         "audit @ [red]orders.> /topic/[red]orders.> client last seen 1 h ago 0 0 0 2029-12-31 23:59:59",
         "billing/invoices /topic/t individual connected (192.0.2.1:5000) 12,345 2 1 2029-12-31 23:59:59",
+    ]
+
+
+def test_groups_and_queues_have_members_and_no_peer(program: Program, data: Path) -> None:
+    group = shared("group:billing @ orders", 3, backlog=7)
+    exclusive = shared("group:one @ orders", 2, sharing="exclusive")
+    ending = shared("group:passing @ orders", 1, durable=False, created_at=None, last_seen_at=None)
+    queue = shared("/queue/jobs", 0, durable=False, created_at=None, last_seen_at=None)
+
+    with scripted_subscriptions(data, group, exclusive, ending, queue, named("c", "n", durable=False)):
+        done = program.run("subscriptions")
+
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[1:] == [
+        "/queue/jobs /queue/jobs individual no members 0 0 0",
+        "group:billing @ orders /topic/orders individual 3 members 7 0 0 2029-12-31 23:59:59",
+        "group:one @ orders /topic/orders individual 2 members, exclusive 0 0 0 2029-12-31 23:59:59",
+        "group:passing @ orders /topic/orders individual 1 member 0 0 0",
     ]
 
 
@@ -91,7 +109,7 @@ def test_more_than_one_answer_is_asked_for_until_all_are_there(program: Program,
 
     answer = json.loads(done.stdout)
     assert answer == {"total": 2500, "subscriptions": many}
-    assert [params.get("cursor") for params in control.asked] == [None, "1000", "2000"]
+    assert [params.get("cursor") for params in control.asked] == [None, "1000", "2000", None]
 
 
 def test_no_subscriptions_is_said_together_with_how_to_make_one(program: Program, data: Path) -> None:
@@ -99,8 +117,9 @@ def test_no_subscriptions_is_said_together_with_how_to_make_one(program: Program
         done = program.run("subscriptions")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("There are no durable subscriptions.")
+    assert done.stdout.startswith("There are no durable subscriptions, groups or queues.")
     assert "stompbroker subscribe /topic/orders --durable" in done.stdout
+    assert "stompbroker subscribe /queue/jobs" in done.stdout
 
 
 @pytest.mark.parametrize("command", [["subscriptions"], ["subscriptions", "rm", "c/n"]])
@@ -195,7 +214,7 @@ def test_a_key_that_is_not_there_is_answered_with_near_ones(program: Program, da
 
     assert (near.returncode, far.returncode) == (1, 1)
     assert near.stderr.splitlines() == [
-        'stompbroker: There is no durable subscription "biling/invoices". Did you mean:',
+        'stompbroker: There is no durable subscription, group or queue "biling/invoices". Did you mean:',
         "  billing/invoices",
     ]
     assert '"stompbroker subscriptions" lists all there are' in far.stderr
@@ -230,7 +249,23 @@ def test_a_durable_subscription_is_listed_resumed_and_deleted(own_broker: Runnin
     assert "has a backlog of 3 messages" in refused.stderr
     done = program.run("subscriptions", "rm", "billing/invoices", "--yes")
     assert done.stdout == "Deleted billing/invoices; 3 messages it had still to get given up.\n"
-    assert program.run("subscriptions").stdout.startswith("There are no durable subscriptions.")
+    assert program.run("subscriptions").stdout.startswith("There are no durable subscriptions")
+
+
+def test_groups_and_queues_are_listed_with_their_members_and_deleted(own_broker: RunningBroker) -> None:
+    program = own_broker.program
+    group = ["/topic/orders", "--group", "billing", "--body-only"]
+    with own_broker.subscriber(*group), own_broker.subscriber(*group), own_broker.subscriber("/queue/jobs"):
+        lines = program.run("subscriptions").stdout.splitlines()
+        assert [line.split()[0] for line in lines[1:]] == ["/queue/jobs", "group:billing"]
+        assert ["1 member " in lines[1], "2 members" in lines[2]] == [True, True]
+    own_broker.run("publish", "/queue/jobs", "work")
+
+    refused = program.run("subscriptions", "rm", "/queue/jobs")
+    assert "/queue/jobs has a backlog of 1 message" in refused.stderr
+    for key in ("/queue/jobs", "group:billing @ orders"):
+        assert program.run("subscriptions", "rm", key, "--yes").stdout.startswith(f"Deleted {key}; ")
+    assert program.run("subscriptions").stdout.startswith("There are no durable subscriptions")
 
 
 def test_a_durable_subscription_outlives_the_broker(program: Program) -> None:
@@ -251,4 +286,16 @@ def test_in_memory_a_durable_subscription_is_refused(program: Program) -> None:
 
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("stompbroker: The broker refused: ")
-        assert program.run("subscriptions").stdout.startswith("There are no durable subscriptions.")
+        assert program.run("subscriptions").stdout.startswith("There are no durable subscriptions")
+
+
+def test_in_memory_groups_and_queues_are_listed_all_the_same(program: Program) -> None:
+    with running_broker(program, "--database", "memory") as broker:
+        broker.run("publish", "/queue/jobs", "work")
+        with broker.subscriber("/topic/orders", "--group", "g", "--auto-delete", "--exclusive"):
+            lines = [" ".join(line.split()) for line in program.run("subscriptions").stdout.splitlines()]
+
+    assert lines[1:] == [
+        "/queue/jobs /queue/jobs individual no members 1 0 0",
+        "group:g @ orders /topic/orders individual 1 member, exclusive 0 0 0",
+    ]

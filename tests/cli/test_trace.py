@@ -38,7 +38,9 @@ def at(seconds: float, now: datetime = NOW) -> str:
 
 def progress(key: str, state: str = "not sent", **more: Any) -> dict[str, Any]:
     nothing = dict.fromkeys(("first_attempt_at", "last_attempt_at", "next_attempt_at", "reason"))
-    return {"subscription": key, "durable": True, "connected": True, "state": state, "attempts": 0} | nothing | more
+    members = int(more.get("connected", True))
+    about = {"subscription": key, "durable": True, "connected": True, "members": members}
+    return about | {"state": state, "attempts": 0} | nothing | more
 
 
 def found(*subscriptions: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -111,11 +111,12 @@ class CursorMachine(RuleBasedStateMachine):
             assert self.cursor.release(offset)
             self.model[offset] = State.FREE
 
-    @rule(limit=st.integers(0, 5))
-    def take_lowest_free(self, limit: int) -> None:
-        free = sorted(offset for offset, state in self.model.items() if state is State.FREE)[:limit]
-        assert self.cursor.lowest_free(limit) == free
-        self.cursor.take_lowest_free(len(free))
+    @rule(limit=st.integers(0, 5), skips=st.integers(0, 2))
+    def take_free(self, limit: int, skips: int) -> None:
+        free = sorted(offset for offset, state in self.model.items() if state is State.FREE)
+        assert self.cursor.lowest_free(limit) == free[:limit]
+        free = free[skips : skips + limit]
+        self.cursor.take_free(free)
         self.model.update(dict.fromkeys(free, State.IN_FLIGHT))
 
     @rule()

@@ -21,10 +21,10 @@ def test_what_follows_the_prefix_is_a_name_whatever_it_looks_like() -> None:
     assert parse_topic_name("/topic/jms.queue.a").name == "jms.queue.a"
 
 
-@pytest.mark.parametrize("prefix", ["queue", "temp-queue", "temp-topic", "reply-queue", "exchange", "amq"])
-def test_destinations_of_other_kinds_are_not_yet_supported(prefix: str) -> None:
+@pytest.mark.parametrize("prefix", ["temp-queue", "temp-topic", "reply-queue", "exchange"])
+def test_destinations_of_other_kinds_are_no_topics(prefix: str) -> None:
     for destination in (f"/{prefix}/a", f"/{prefix}/", f"/{prefix}"):
-        with pytest.raises(InvalidDestination, match="not supported yet"):
+        with pytest.raises(InvalidDestination, match=r"not supported yet|only one connection has"):
             parse_pattern(destination)
     # A word that merely begins like one, or stands elsewhere, is an ordinary name.
     assert parse_topic_name(f"/{prefix}ing/a").name == f"{prefix}ing.a"
@@ -39,8 +39,8 @@ def test_destinations_of_other_kinds_are_not_yet_supported(prefix: str) -> None:
         (["/TOPIC/a", "//topic/a", "/topic.a", "/topic:a", "jms.topic.a", "/jms/topic/a"], "use /topic/NAME"),
         (["dynamicTopics/a"], "use /topic/NAME"),
         (["/topic", "/topic/"], "names no topic; use /topic/NAME"),
-        (["queue/a", "queue://a", "queue:a", "/queues/a", "queues/a", "/queues", "/Queue/a"], "means a queue"),
-        (["//queue/a", "/queue.a", "jms.queue.a", "/jms.queue.a", "dynamicQueues/a", "amq/queue/a"], "means a queue"),
+        (["queue/a", "queue://a", "queue:a", "/queues/a", "queues/a", "/queues", "/Queue/a"], "use /queue/NAME"),
+        (["//queue/a", "/queue.a", "jms.queue.a", "/jms.queue.a", "dynamicQueues/a", "amq/queue/a"], "use /queue/NAME"),
         (["temp-queue/a", "temp-queue://a", "/temp-topic/a", "/remote-temp-queue/a", "reply-queue/a"], "temporary"),
         (["/topic/a,/topic/b", "/queue/a, /topic/b", "a,topic/b", "topic://a,topic://b"], "each of them for itself"),
         (["/topic/a?consumer.retroactive=true", "a?x=1"], "write them as headers"),
@@ -91,8 +91,9 @@ def test_a_long_destination_does_not_hide_what_to_write_instead() -> None:
 def test_an_operator_may_name_a_topic_as_it_is_shown() -> None:
     for name in ("topic.a", "jms.queue.a", "DLQ.topics.a"):
         assert parse_shown_topic(name).name == parse_shown_topic(f"/topic/{name}").name == name
-    with pytest.raises(InvalidDestination, match="means a queue"):
-        parse_shown_topic("/queue/a")
+    with pytest.raises(InvalidDestination, match="names no queue"):
+        parse_shown_topic("/queue/")
+    assert parse_shown_topic("/queue/a").kind is DestinationKind.QUEUE
 
 
 @pytest.mark.parametrize("destination", ["a", "/topic/jms.queue.a", "a.*.>", "DLQ.a"])

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from stompbroker.delivery import Identity, IdentityKind
 
 ODD_TEXT = st.text(alphabet="ab/ @%-\n\x1b2FD\u00a0", max_size=6)
-IDENTITIES = st.builds(Identity, st.just(""), st.sampled_from(IdentityKind), ODD_TEXT, ODD_TEXT)
+OWNED = st.sampled_from([IdentityKind.NAMED, IdentityKind.ADDRESSED])
+IDENTITIES = (
+    st.builds(Identity, st.just("") | ODD_TEXT, OWNED, ODD_TEXT, ODD_TEXT | ODD_TEXT.map("group:{}".format))
+    | st.builds(Identity, st.just(""), st.just(IdentityKind.GROUP), ODD_TEXT, ODD_TEXT)
+    | st.builds(Identity, st.just(""), st.just(IdentityKind.QUEUE), st.just(""), ODD_TEXT)
+)
 
 
 def named(client_id: str, name: str) -> Identity:
@@ -33,6 +38,9 @@ def addressed(pattern: str, name: str) -> Identity:
         (named("a", "\x1b[2J"), "a/%1B[2J"),
         (addressed("orders.>", "audit"), "audit @ orders.>"),
         (addressed("z", "x @ y"), "x%20@%20y @ z"),
+        (addressed("z", "group:x"), "%67roup:x @ z"),
+        (Identity("", IdentityKind.GROUP, "orders.>", "x"), "group:x @ orders.>"),
+        (Identity("", IdentityKind.QUEUE, "", "jobs.a"), "/queue/jobs.a"),
     ],
 )
 def test_a_key_is_what_the_client_chose_as_far_as_it_can_be_copied(identity: Identity, key: str) -> None:

@@ -237,7 +237,7 @@ class OwnersMachine(RuleBasedStateMachine):
     def take_again(self, owner: Owner, count: int) -> None:
         offsets = self.cursor.lowest_free(count)
         self.owners.expect(owner, self.cursor)
-        self.cursor.take_lowest_free(len(offsets))
+        self.cursor.take_free(offsets)
         for offset in offsets:
             self.owners.note(owner, offset, offset + 1)
             self.model[offset] = owner

@@ -17,6 +17,7 @@ from stompbroker.stomp import FrameReader, Limits, Version, render_frame
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
     from types import TracebackType
 
@@ -40,23 +41,42 @@ def frame(command: str, body: bytes = b"", **headers: str) -> bytes:
 
 @final
 class RawClient:
-    def __init__(self, address: Address, *, receive_buffer_bytes: int | None = None) -> None:
-        """Opens the connection and says nothing. A receive buffer has to be set before, to bound the TCP window."""
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    def __init__(
+        self, address: Address | str, *, receive_buffer_bytes: int | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Opens the connection and says nothing. A receive buffer has to be set before, to bound the TCP window.
+
+        A text is the path of a Unix socket."""
+        is_unix = isinstance(address, str)
+        self.socket = socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET, socket.SOCK_STREAM)
         self.socket.settimeout(HARD_TIMEOUT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not is_unix:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.connect(address)
+        try:
+            self.socket.connect(address)
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
+        except BaseException:
+            self.socket.close()
+            raise
         self._reader = FrameReader(Limits())
         self._frames: deque[Frame] = deque()
         #: Line feeds received between frames.
         self.heart_beats = 0
 
     @classmethod
-    def connected(cls, address: Address, *, receive_buffer_bytes: int | None = None, **headers: str) -> Self:
+    def connected(
+        cls,
+        address: Address | str,
+        *,
+        receive_buffer_bytes: int | None = None,
+        tls: ssl.SSLContext | None = None,
+        **headers: str,
+    ) -> Self:
         """A client that has seen CONNECTED."""
-        client = cls(address, receive_buffer_bytes=receive_buffer_bytes)
+        client = cls(address, receive_buffer_bytes=receive_buffer_bytes, tls=tls)
         try:
             client.connect(**headers)
         except BaseException:

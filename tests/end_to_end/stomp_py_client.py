@@ -6,8 +6,10 @@ differs between the versions in stomp.py's methods (how a delivery is named in A
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -132,21 +134,39 @@ class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py carries
 class StompPyClient:
     """One connection. `stomp` is stomp.py's own, for what is not wrapped here."""
 
-    def __init__(self, address: Address, version: str, heart_beats: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        version: str,
+        heart_beats: tuple[int, int],
+        *,
+        tls: dict[str, Any] | None = None,
+        websocket: dict[str, Any] | None = None,
+    ) -> None:
+        """`tls` is for stomp.py's `set_ssl`, `websocket` for its connection, which speaks 1.2 only."""
         options: dict[str, Any] = {}
         if version != "1.0":
             # Of itself it gives up half a heart-beat after one that is late, and a busy machine stops for longer.
             options = {"heartbeats": heart_beats, "heart_beat_receive_scale": PATIENCE}
         # Bodies as they came, not decoded.
-        self.stomp = _CONNECTIONS[version]([tuple(address)], auto_decode=False, reconnect_attempts_max=1, **options)
+        make = _CONNECTIONS[version] if websocket is None else stomp.WSConnection
+        options |= websocket or {}
+        self.stomp = make([tuple(address)], auto_decode=False, reconnect_attempts_max=1, **options)
+        if tls is not None:
+            self.stomp.set_ssl(for_hosts=[tuple(address)], **tls)
+        self._is_websocket = websocket is not None
         self.version = version
         self.inbox = Inbox()
         self.stomp.set_listener("inbox", self.inbox)
         self._receipt_numbers = count()
 
-    def connect(self) -> None:
-        self.stomp.connect()
+    def connect(self, login: tuple[str, str] | None = None) -> None:
+        self.start_connecting(login)
         self.inbox.wait_connected()
+
+    def start_connecting(self, login: tuple[str, str] | None = None) -> None:
+        """`login`: name and passcode. What the broker answers is in the inbox."""
+        self.stomp.connect(*(login or ()))
 
     def subscribe(self, destination: str, *, id: str = "0", ack: str = "auto", **headers: str) -> None:
         """Come back when the broker has confirmed it: nothing published later can be missed."""
@@ -177,6 +197,17 @@ class StompPyClient:
 
     def vanish(self) -> None:
         """Drop the connection without a word."""
+        # stomp.py only closes WebSockets and TLS, and its thread would go on waiting.
+        transport = self.stomp.transport
+        below = transport.socket.sock if self._is_websocket else transport.socket
+        is_tls = isinstance(below, ssl.SSLSocket) and not self._is_websocket
+        if is_tls:
+            # It takes the end of a connection for an empty chunk, and reads on.
+            transport.running = False
+        with suppress(OSError):
+            below.shutdown(socket.SHUT_RDWR)
+        if is_tls:
+            transport.io_thread.join(HARD_TIMEOUT_S)
         self.stomp.transport.disconnect_socket()
 
     def clean_up(self) -> None:
@@ -205,12 +236,17 @@ def with_dashes(headers: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def connected(
-    address: Address, version: str = "1.2", *, heart_beats: tuple[int, int] = (0, 0)
+    address: Address,
+    version: str = "1.2",
+    *,
+    heart_beats: tuple[int, int] = (0, 0),
+    login: tuple[str, str] | None = None,
+    **options: Any,
 ) -> Iterator[StompPyClient]:
     """A client that has seen CONNECTED; its connection is gone at the end of the block."""
-    client = StompPyClient(address, version, heart_beats)
+    client = StompPyClient(address, version, heart_beats, **options)
     try:
-        client.connect()
+        client.connect(login)
         yield client
     finally:
         client.clean_up()

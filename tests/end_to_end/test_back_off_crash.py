@@ -66,7 +66,7 @@ def known_of(broker: BrokerProcess, message: Frame) -> dict[str, Any]:
 
     (found,) = trio.run(ask)["found"]
     (known,) = found["subscriptions"]
-    return {name: value for name, value in known.items() if name != "connected"}
+    return {name: value for name, value in known.items() if name not in ("connected", "members")}
 
 
 def letters_up_to(broker: BrokerProcess, last: bytes) -> list[Frame]:

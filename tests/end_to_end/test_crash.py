@@ -12,6 +12,7 @@ import trio
 
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
 from soak.database import migrate
+from soak.queue_run import SETTINGS, run_queues
 from soak.verdict import Fault
 from soak.victim import BrokerVictim, DatabaseVictim
 from tests.support.broker_process import running_broker
@@ -68,6 +69,15 @@ def test_nothing_is_lost_and_nobody_notices_when_postgresql_is_killed(
         assert outcome.tally.sent_again == 0
 
 
+def test_one_member_settles_each_message_of_a_queue_and_a_group_when_the_broker_is_killed(tmp_path: Path) -> None:
+    with running_broker(tmp_path, **SETTINGS) as broker:
+        settings = CrashSettings(messages=MESSAGES, kills=KILLS, seed=6)
+        outcome = trio.run(lambda: run_queues(settings, broker, BrokerVictim(broker)))
+
+        check(outcome)
+        assert outcome.tally.delivered_again > 0
+
+
 def test_nothing_is_lost_when_kills_follow_each_other_so_closely_that_little_happens_between(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
         settings = CrashSettings(messages=50, kills=2, seed=4)
@@ -101,3 +111,11 @@ def test_a_store_that_forgets_is_found_out(tmp_path: Path) -> None:
         outcome = trio.run(lambda: run_crashes(settings, broker, ForgetfulVictim(broker)))
 
         assert Fault.LOST in {finding.fault for finding in outcome.findings}
+
+
+def test_a_store_that_forgets_a_queue_is_found_out(tmp_path: Path) -> None:
+    with running_broker(tmp_path, **SETTINGS) as broker:
+        settings = CrashSettings(messages=300, kills=6, seed=5, stall_s=3.0)
+        outcome = trio.run(lambda: run_queues(settings, broker, ForgetfulVictim(broker)))
+
+        assert {Fault.LOST, Fault.UNSETTLED} <= {finding.fault for finding in outcome.findings}

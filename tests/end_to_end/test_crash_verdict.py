@@ -10,6 +10,7 @@ import pytest
 from soak.body import body_of, publication_in
 from soak.history import AckConfirmed, Delivered, Publication, PublisherHistory, SubscriberHistory
 from soak.kill_plan import KillPlan, Moment, PlannedKill, plan_kills
+from soak.queue_run import Holdings
 from soak.stomp_client import Misbehaved
 from soak.verdict import Fault, Finding, Tally, findings, tally
 
@@ -165,6 +166,55 @@ def test_the_tally_tells_repeats_of_the_publisher_from_those_of_the_broker() -> 
     assert tally([publisher(copies=[2, 1])], [history]) == Tally(
         receipted=2, deliveries=4, confirmed_acks=1, sent_again=1, delivered_again=1
     )
+
+
+# Groups ---------------------------------------------------------------------------------------------------------------
+
+
+def held(*takes: tuple[str, int], life: int = 1, is_marked: bool = True) -> Holdings:
+    """Messages that members were sent, in this order."""
+    holdings = Holdings("s", frozenset({0}))
+    for member, number in takes:
+        holdings.take(member, Publication(0, number, 1), f"id-{number}", life=life, is_marked=is_marked)
+    return holdings
+
+
+def test_members_that_settle_each_message_once_make_no_fault_whatever_the_order() -> None:
+    holdings = held(("a", 2), ("b", 1))
+    holdings.let_go("b", [Publication(0, 1, 1)])
+    holdings.take("a", Publication(0, 1, 1), "id-1", life=1, is_marked=True)
+    for number in (1, 2):
+        holdings.acknowledge(Publication(0, number, 1))
+        holdings.confirm(Publication(0, number, 1))
+
+    publishers = [publisher(copies=[1, 1])]
+    assert findings(publishers, [holdings.history]) + holdings.findings(publishers) == []
+
+
+def test_what_two_members_have_at_once_is_found() -> None:
+    assert held(("a", 1), ("b", 1)).findings([]) == [finding(Fault.HELD_TWICE, 1)]
+
+
+def test_what_comes_again_in_one_life_of_the_broker_has_to_be_marked() -> None:
+    first, holdings = Publication(0, 1, 1), held(("a", 1), is_marked=False)
+    holdings.let_go("a", [first])
+    holdings.take("b", first, "id-1", life=2, is_marked=False)
+    holdings.let_go("b", [first])
+    holdings.take("a", first, "id-1", life=2, is_marked=False)
+
+    assert holdings.findings([]) == [finding(Fault.UNMARKED, 1)]
+
+
+def test_only_the_copy_with_the_receipt_settles_a_message_and_only_once() -> None:
+    holdings = held()
+    holdings.acknowledge(Publication(0, 1, 1))
+    for _ in range(2):
+        holdings.acknowledge(Publication(0, 2, 1))
+        holdings.confirm(Publication(0, 2, 1))
+
+    found = holdings.findings([publisher(copies=[2, 1])])
+
+    assert found == [finding(Fault.SETTLED_TWICE, 2), finding(Fault.UNSETTLED, 1)]
 
 
 # Bodies and plans -----------------------------------------------------------------------------------------------------

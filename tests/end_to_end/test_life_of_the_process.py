@@ -226,7 +226,7 @@ def test_one_connection_too_many_is_told_so_and_another_may_come_when_one_has_go
         with RawClient.connected(broker.address) as first, RawClient.connected(broker.address):
             with RawClient(broker.address) as third:
                 third.send("CONNECT", accept_version="1.2", host="test")
-                third.expect_error("too many connections", "2 at a time")
+                third.expect_error("too many connections", "2 are served at a time")
 
             first.close()
             wait_until(lambda: broker.statistics()["connections_total"] == 1, "the end of the first")

@@ -517,7 +517,7 @@ def test_a_mistake_is_answered_with_an_error_that_names_the_receipt(
 @pytest.mark.parametrize(
     ("destination", "headers", "said"),
     [
-        ("queue/a", {}, "means a queue"),
+        ("queue/a", {}, "use /queue/NAME"),
         ("/topics/a", {}, "use /topic/NAME"),
         ("/topic/a", {"selector": "price > 10"}, "unsupported header 'selector'"),
         ("/topic/a", {"browser": True}, "unsupported header 'browser'"),

@@ -22,6 +22,7 @@ from stompbroker.changes import (
     DeadLetters,
     PendingDeliveries,
     Purged,
+    Queues,
     Removed,
     SettledDeliveries,
     Unit,
@@ -240,7 +241,9 @@ class ModelledBroker:
         self.message_ids = MessageIds(self.store_name, self.starts)
         self.submitted: list[Unit] = []
         watched = cast("Journal", WatchedJournal(self.journal, self.submitted))
-        self.dead_letters = DeadLetters(self.registry, watched, self.message_ids, cast("Clock", self.clock))
+        self.dead_letters = DeadLetters(
+            self.registry, watched, Queues(self.registry, watched), self.message_ids, cast("Clock", self.clock)
+        )
         #: What the answers in transactions on their way mean.
         self.intents: dict[Unit, list[Intent]] = {}
         self.redrive: Unit | None = None

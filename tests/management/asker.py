@@ -19,13 +19,20 @@ from stompbroker.management.endpoints import ENDPOINTS
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator
+    from typing import TypeAlias
 
     from pydantic import BaseModel
 
+    from stompbroker.transport import Tls
     from tests.support.broker_under_test import BrokerUnderTest
 
+    Auth: TypeAlias = tuple[str, str] | None
+
 API = "/api/v1"
+#: How the audit log calls it.
+ENDPOINT = "http://127.0.0.1:8613"
 _ENDPOINTS = [
     (endpoint.method, re.compile(re.sub(r"{\w+}", "[^/]+", endpoint.path)), endpoint.answer) for endpoint in ENDPOINTS
 ]
@@ -90,28 +97,49 @@ def _as_text(value: Any) -> str:
 
 
 @asynccontextmanager
-async def asking(broker: BrokerUnderTest, *, host: str = "127.0.0.1", token: str | None = None) -> AsyncIterator[Asker]:
-    """Calls the application directly, without a server."""
-    application = make_application(broker.parts.control, Access(host, token))
+async def asking(
+    broker: BrokerUnderTest, *, host: str = "127.0.0.1", token: str | None = None, auth: Auth = None
+) -> AsyncIterator[Asker]:
+    """Calls the application directly, without a server. `auth`: a user's name and password."""
+    application = make_application(broker.parts.control, access_to(broker, host=host, token=token))
     transport = httpx.ASGITransport(application)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8613") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8613", auth=auth) as client:
         yield Asker(client)
 
 
+def access_to(broker: BrokerUnderTest, *, host: str = "127.0.0.1", token: str | None = None) -> Access:
+    parts = broker.parts
+    return Access(
+        host=host,
+        token=token,
+        authenticator=parts.authenticator,
+        audit=parts.audit,
+        clock=parts.clock,
+        endpoint=ENDPOINT,
+    )
+
+
 @asynccontextmanager
-async def served(broker: BrokerUnderTest, *, token: str | None = None) -> AsyncIterator[Asker]:
-    """The same through a real server on a real socket."""
+async def served(
+    broker: BrokerUnderTest,
+    *,
+    token: str | None = None,
+    auth: Auth = None,
+    tls: Tls | None = None,
+    trust: ssl.SSLContext | bool = True,
+) -> AsyncIterator[Asker]:
+    """The same through a real server on a real socket; with `tls`, `trust` says which certificates are good."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
     # The listener is closed also when a test fails: an open one would fail whichever test the collector runs in.
     async with listener, trio.open_nursery() as nursery:
         await nursery.start(
-            Management(broker.parts.control, Access("127.0.0.1", token), [listener], broker.parts.throttle).run
+            Management(broker.parts.control, access_to(broker, token=token), [listener], broker.parts.throttle, tls).run
         )
         limits = httpx.Limits(max_connections=None)
-        base_url = f"http://127.0.0.1:{port}"
+        base_url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
         async with httpx.AsyncClient(
-            base_url=base_url, limits=limits, timeout=HARD_TIMEOUT_S, trust_env=False
+            base_url=base_url, limits=limits, timeout=HARD_TIMEOUT_S, trust_env=False, auth=auth, verify=trust
         ) as client:
             yield Asker(client)
         nursery.cancel_scope.cancel()

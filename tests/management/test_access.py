@@ -15,10 +15,9 @@ from stompbroker import broker as broker_module
 from stompbroker.config import Settings, effective
 from stompbroker.control import METHODS
 from stompbroker.errors import OperatorError
-from stompbroker.management import Access
-from stompbroker.management.access import is_loopback
 from stompbroker.management.application import make_application
-from tests.management.asker import asking
+from stompbroker.transport import is_loopback
+from tests.management.asker import access_to, asking
 from tests.support.broker_process import BrokerProcess, wait_until
 from tests.support.broker_process import running_broker as running_process
 from tests.support.prepared_process import run_program
@@ -284,10 +283,10 @@ async def test_a_mistake_of_ours_is_one_answer_and_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def fail(_: object) -> None:
+    async def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    application = make_application(broker.parts.control, Access("127.0.0.1", None))
+    application = make_application(broker.parts.control, access_to(broker))
     monkeypatch.setattr(
         "stompbroker.control.control.METHODS", {**METHODS, "overview": METHODS["overview"]._replace(function=fail)}
     )
@@ -308,6 +307,7 @@ def test_without_a_token_serve_refuses_an_address_that_others_reach(tmp_path: Pa
     assert done.returncode == 2
     said = " ".join(done.stderr.split())
     assert "http_host (0.0.0.0) can be reached from elsewhere" in said
+    assert "users add NAME" in said
     assert "set http_token or http_token_file" in said
     assert "Traceback" not in done.stderr
 

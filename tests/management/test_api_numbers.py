@@ -91,6 +91,7 @@ async def test_the_overview(durable_broker: BrokerUnderTest) -> None:
     assert overview["now"] == {
         "connections": 3,
         "topics": 2,
+        "queues": 0,
         "subscriptions": 2,
         "durable_subscriptions": 1,
         "in_flight": 4,

@@ -17,6 +17,7 @@ from tests.end_to_end.raw_client import RawClient, send_frame
 from tests.management.browser import PHONE, page_address, visiting
 from tests.support.broker_process import BrokerProcess, running_broker, wait_until
 from tests.support.prepared_process import run_program
+from tests.support.users import PASSWORD, add_user, remove_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +100,12 @@ def tile(page: Page, label: str) -> Locator:
 
 def rows(page: Page) -> Locator:
     return page.locator("tbody tr")
+
+
+def log_in(page: Page, name: str, secret: str) -> None:
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password or token").fill(secret)
+    page.keyboard.press("Enter")
 
 
 def number(text: str | None) -> int:
@@ -188,12 +195,73 @@ def test_a_topic_says_who_reads_it_and_why_it_keeps_what_it_keeps(visit: Visit, 
     visit.provoked.append("404")
 
 
+def test_queues_have_a_tab_with_what_waits_who_takes_it_and_dead_letters(
+    visit: Visit, watched_broker: BrokerProcess
+) -> None:
+    page, name, address = visit.page, "tabbed.<b>50% é", watched_broker.address
+    publish(address, send_frame("/topic/tabbed.topic", b"x"), *[send_frame(f"/queue/{name}", b"x")] * 4)
+    visit.open()
+    page.get_by_role("navigation", name="Views").get_by_role("link", name="Queues").click()
+    page.get_by_role("searchbox").fill("tabbed")
+    expect(rows(page)).to_have_text([re.compile(r"50% éno members.*4")])
+    with RawClient.connected(address) as client:
+        client.subscribe(f"/queue/{name}", ack="client-individual", prefetch_count="2")
+        client.send("NACK", id=client.next_message().headers["ack"], requeue="false")
+        row = page.get_by_role("row", name=re.compile("^tabbed"))
+        for label, text in (("Backlog", "1"), ("In flight", "2"), ("Members", "1"), ("Dead letters", "1")):
+            expect(row.locator(f'[data-label="{label}"]')).to_have_text(text)
+
+        row.get_by_role("link", name=name).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"/queue/{name}")
+        expect(page.locator("#why")).to_contain_text("3 messages are kept, from offset 1 on, for its consumer")
+        expect(page.locator('#nav a[aria-current="page"]')).to_have_text("Queues")
+        page.locator(".panel", has_text="Offsets").get_by_role("link", name="1", exact=True).click()
+        page.get_by_role("button", name="Redrive all").click()
+        expect(page.get_by_role("dialog")).to_contain_text(f"To /queue/{name}, from where one consumer gets it")
+        page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+        expect(page.locator(".notice")).to_contain_text(f"1 letter is redriven to /queue/{name}.")
+    visit.open("/topics?q=tabbed")
+    expect(rows(page)).to_have_text([re.compile("tabbed.topic")])
+    visit.open("/queues/there.is.none")
+    expect(page.locator(".problem")).to_contain_text("there is no queue 'there.is.none'")
+    visit.provoked.append("404")
+
+
+def test_a_group_shows_its_members_with_what_each_has_in_flight(visit: Visit, watched_broker: BrokerProcess) -> None:
+    page, address = visit.page, watched_broker.address
+    with RawClient.connected(address) as one, RawClient.connected(address) as two:
+        for client, prefetch in ((one, "1"), (two, "2")):
+            client.subscribe("/topic/grouped", ack="client-individual", group="workers", prefetch_count=prefetch)
+        publish(address, send_frame("/topic/grouped", b"x") * 5)
+        visit.open("/subscriptions?q=grouped")
+        page.get_by_label("Shared or not").select_option("true")
+        expect(rows(page)).to_contain_text("2 members")
+        page.get_by_role("link", name="group:workers @ grouped").click()
+
+        members = page.locator(".panel", has_text="Members").locator("tbody tr")
+        expect(members).to_have_count(2)
+        for row, prefetch in ((members.nth(0), "1"), (members.nth(1), "2")):
+            for label in ("In flight", "Prefetch", "Delivered"):
+                expect(row.locator(f'[data-label="{label}"]')).to_have_text(prefetch)
+            expect(row.locator('[data-label="Delivered/s"]')).to_have_text(re.compile(r"[0-9]"))
+        expect(page.locator(".panel", has_text="About it")).not_to_contain_text("Connection")
+        page.get_by_role("button", name="Delete").click()
+        expect(page.get_by_role("dialog")).to_contain_text("Its 2 members are disconnected.")
+        page.keyboard.press("Escape")
+    expect(page.locator(".panel", has_text="Members")).to_contain_text(
+        "stompbroker subscribe /topic/grouped --group workers"
+    )
+
+
 def test_a_subscription_is_paused_and_resumed(visit: Visit, watched_broker: BrokerProcess) -> None:
     page = visit.page
     with durable(watched_broker.address, "pausing", "/topic/pausing") as client:
         visit.open("/subscriptions")
         page.get_by_role("searchbox").fill("pausing")
         page.get_by_label("Durable or not").select_option("true")
+        # The list is made anew, and a click in that moment would be lost.
+        page.wait_for_url(re.compile(r"q=pausing&durable=true"))
+        expect(page.get_by_role("link", name="tests/pausing")).to_have_count(1)
         page.get_by_role("link", name="tests/pausing").click()
         page.get_by_role("button", name="Pause").click()
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
@@ -405,20 +473,82 @@ def test_a_broker_with_a_token_asks_for_it_once(browser: Browser, tmp_path: Path
     with running_broker(tmp_path, http_token=TOKEN) as broker, visiting(browser, page_address(broker)) as visit:
         page = visit.page
         visit.open("/topics")
-        page.get_by_label("Token").fill("something-else-entirely")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("alert")).to_have_text("That was not it.")
+        log_in(page, "", "something-else-entirely")
+        expect(page.get_by_role("alert")).to_contain_text("Send the token of this broker")
 
-        page.get_by_label("Token").fill(TOKEN)
-        page.keyboard.press("Enter")
+        log_in(page, "", TOKEN)
 
         expect(page.locator(".empty")).to_contain_text("stompbroker publish /topic/greetings")
         page.reload()
         expect(page.locator(".empty")).to_contain_text("stompbroker publish /topic/greetings")
         assert not any(TOKEN in url for url in visit.requests)
-        page.get_by_role("button", name="Forget the token").click()
-        expect(page.get_by_label("Token")).to_be_focused()
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_label("Name")).to_be_focused()
         visit.provoked.append("401")
+
+
+def test_a_viewer_is_offered_nothing_that_it_may_not_do_and_refused_when_it_asks(
+    browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    users = tmp_path / "data" / "users.toml"
+    add_user(users, "app", read=[">", "DLQ.>"], write=[">"])
+    add_user(users, "vera", roles=["viewer"])
+    add_user(users, "olga", roles=["operator"])
+    with (
+        running_broker(tmp_path) as broker,
+        RawClient.connected(broker.address, login="app", passcode=PASSWORD, client_id="tests") as client,
+        visiting(browser, page_address(broker)) as visit,
+    ):
+        page = visit.page
+        visit.provoked += ["401", "403"]
+        client.subscribe("/topic/watched", ack="client-individual", durable_subscription_name="watched")
+        client.send_raw(send_frame("/topic/watched", b"x") * 2)
+        refuse_for_good(client, "no", of=2)
+
+        visit.open("/connections")
+        log_in(page, "vera", "not her password")
+        expect(page.get_by_role("alert")).to_contain_text("Wrong login or passcode")
+        log_in(page, "vera", PASSWORD)
+        expect(page.locator("#me")).to_contain_text("vera")
+        expect(page.locator("#me")).to_contain_text("viewer")
+        expect(rows(page)).to_contain_text(["app"])
+        views = ["/connections", "/dead-letters/watched", "/dead-letters/watched/0", "/topics/watched"]
+        visit.open("/subscriptions")
+        page.get_by_role("link", name="watched").click()
+        expect(tile(page, "Backlog")).to_have_text("0")
+        views.append(page.evaluate("location.hash.slice(1)"))
+        actions = page.get_by_role("button", name=re.compile("Close|Redrive|Purge|Collect|Pause|Move|Delete"))
+        offered_to_operator = {}
+        for user in ("vera", "olga"):
+            for view in views:
+                visit.open(view)
+                expect(page.locator("main")).not_to_contain_text("Loading")
+                expect(page.locator("main .panel, main .scroll").first).to_be_visible()
+                if user == "vera":
+                    expect(actions).to_have_count(0)
+                else:
+                    expect(actions.first).to_be_visible()
+                    offered_to_operator[view] = actions.count()
+            if user == "vera":
+                refused = page.evaluate(
+                    """async () => {
+                        const headers = { Authorization: sessionStorage.getItem("stompbroker login") };
+                        const answer = await fetch("/api/v1/collector/run", { method: "POST", headers });
+                        return [answer.status, (await answer.json()).detail];
+                    }"""
+                )
+                assert refused[0] == 403
+                assert "role operator" in refused[1]
+                page.get_by_role("button", name="Log out").click()
+                assert page.evaluate("sessionStorage.length") == 0
+                log_in(page, "olga", PASSWORD)
+                expect(page.locator("#me")).to_contain_text("operator")
+        assert all(offered_to_operator.values())
+        remove_user(users, "olga")
+        expect(page.get_by_label("Name")).to_be_focused()
+        assert page.context.cookies() == []
+        assert not any(PASSWORD in url for url in visit.requests)
 
 
 def test_every_view_fits_a_phone_in_the_dark(browser: Browser, watched_broker: BrokerProcess) -> None:
@@ -428,7 +558,7 @@ def test_every_view_fits_a_phone_in_the_dark(browser: Browser, watched_broker: B
         letter = send_frame(f"/topic/{long_topic}", b"x" * 1000, header="y" * 1000)
         publish(address, letter)
         refuse_for_good(client, "reason-without-blanks-" * 11)
-        publish(address, letter)
+        publish(address, letter, send_frame(f"/queue/{long_topic}", b"x"))
         with visiting(browser, page_address(watched_broker), size=PHONE, is_dark=True) as visit:
             page = visit.page
             letters = f"/dead-letters/{long_topic}"
@@ -436,6 +566,8 @@ def test_every_view_fits_a_phone_in_the_dark(browser: Browser, watched_broker: B
                 "/": "Published/s",
                 "/topics?q=rather": long_topic,
                 f"/topics/{long_topic}": "Why it keeps",
+                "/queues?q=rather": long_topic,
+                f"/queues/{long_topic}": "Why it keeps",
                 "/subscriptions?q=rather": name,
                 "/dead-letters": long_topic,
                 letters: "reason-without-blanks-",
@@ -446,6 +578,8 @@ def test_every_view_fits_a_phone_in_the_dark(browser: Browser, watched_broker: B
                 expect(page.locator("main")).to_contain_text(shows)
                 width = page.evaluate("document.documentElement.scrollWidth")
                 assert width <= PHONE[0], (view, width)
+                nav = page.locator("#nav").evaluate("nav => [nav.scrollWidth, nav.clientWidth]")
+                assert nav[0] <= nav[1], f"all tabs are seen: {nav}"
             visit.open("/subscriptions?q=rather")
             page.get_by_role("link", name=name).click()
             expect(tile(page, "In flight")).to_have_text("1")

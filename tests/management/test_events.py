@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from stompbroker.management import events
-from stompbroker.management.events import Events
+from stompbroker.management.events import Events, Wish
 from tests.management.asker import asking, hold_against_model, served
 from tests.support.broker_under_test import running_broker
 from tests.support.patience import HARD_TIMEOUT_S
@@ -33,14 +33,14 @@ EVENTS = "/api/v1/events"
 class Stream:
     """One client's events. By hand, since httpx leaves generators behind when an answer is not read to its end."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._http = h11.Connection(h11.CLIENT)
         self._received = b""
 
-    async def ask(self, query: dict[str, str]) -> h11.Response:
+    async def ask(self, query: dict[str, str], **headers: str) -> h11.Response:
         target = f"{EVENTS}?{urlencode(query)}" if query else EVENTS
-        request = h11.Request(method="GET", target=target, headers=[("Host", "localhost")])
+        request = h11.Request(method="GET", target=target, headers=[("Host", "localhost"), *headers.items()])
         await self._stream.send_all((self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b""))
         response = await self._next_event()
         assert isinstance(response, h11.Response)
@@ -55,6 +55,12 @@ class Stream:
         event, _, self._received = self._received.partition(b"\n\n")
         name, data = event.decode().split("\n")
         return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+    async def expect_end(self) -> None:
+        """The answer is complete, after whatever events."""
+        while isinstance(event := await self._next_event(), h11.Data):
+            pass
+        assert isinstance(event, h11.EndOfMessage), event
 
     async def _next_event(self) -> object:
         with trio.fail_after(HARD_TIMEOUT_S):
@@ -220,10 +226,10 @@ async def test_what_many_want_is_made_once(monkeypatch: pytest.MonkeyPatch) -> N
     made: list[str | None] = []
     make = Events._make
 
-    async def make_slowly(self: Events, resource: str | None) -> bytes:
-        made.append(resource)
+    async def make_slowly(self: Events, wish: Wish) -> bytes:
+        made.append(wish.resource)
         await trio.sleep(0.1)  # long enough for all others to come in between
-        return await make(self, resource)
+        return await make(self, wish)
 
     monkeypatch.setattr(Events, "_make", make_slowly)
     async with running_broker() as broker, served(broker) as ask:
@@ -245,9 +251,9 @@ async def test_whoever_reads_nothing_stops_nobody(monkeypatch: pytest.MonkeyPatc
     """Not even when what is sent to him does not fit into any buffer."""
     make = Events._make
 
-    async def make_large(self: Events, resource: str | None) -> bytes:
-        event = await make(self, resource)
-        return event if resource is None else b": " + b"x" * 10_000_000 + b"\n\n" + event
+    async def make_large(self: Events, wish: Wish) -> bytes:
+        event = await make(self, wish)
+        return event if wish.resource is None else b": " + b"x" * 10_000_000 + b"\n\n" + event
 
     monkeypatch.setattr(Events, "_make", make_large)
     async with running_broker() as broker, served(broker) as ask:

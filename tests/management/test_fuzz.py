@@ -26,6 +26,7 @@ from stompbroker.management.endpoints import ENDPOINTS
 from stompbroker.management.openapi import openapi_document
 from tests.management.asker import API, asking
 from tests.support.broker_under_test import running_broker
+from tests.support.users import PASSWORD, add_user
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -61,13 +62,23 @@ FUZZING = settings(
 
 
 @asynccontextmanager
-async def inhabited_broker(directory: Path) -> AsyncIterator[tuple[Asker, dict[str, str]]]:
-    """With a bit of everything, and what of that can be named in a path."""
-    async with running_broker(store_in=directory) as broker, asking(broker) as ask:
-        durable = await broker.durable_subscriber()
-        await broker.subscriber("/topic/b.*", ack="client")
-        await broker.store_messages(b"1", b"2", b"3")
-        await broker.store_messages(b"4", destination="/topic/b.c")
+async def inhabited_broker(directory: Path, role: str | None) -> AsyncIterator[tuple[Asker, dict[str, str]]]:
+    """With a bit of everything, and what of that can be named in a path; asked by somebody with this role, or without
+    login."""
+    auth: tuple[str, str] | None = None
+    login: dict[str, Any] = {}
+    if role is not None:
+        add_user(directory / "users.toml", role, roles=[role])
+        add_user(directory / "users.toml", "app", read=[">"], write=[">"])
+        auth, login = (role, PASSWORD), {"login": "app", "passcode": PASSWORD}
+    async with running_broker(store_in=directory) as broker, asking(broker, auth=auth) as ask:
+        durable = await broker.client(client_id="billing", **login)
+        await durable.subscribe(ack="client-individual", durable_subscription_name="orders")
+        await (await broker.client(**login)).subscribe("/topic/b.*", ack="client")
+        publisher = await broker.client(**login)
+        await publisher.publish(b"1", b"2", b"3")
+        await publisher.publish(b"4", destination="/topic/b.c")
+        await publisher.sync()
         first, second, _ = await durable.next_messages(3)
         await durable.send("NACK", id=first.headers["ack"], requeue="false", reason="no")
         await durable.send("NACK", id=second.headers["ack"], delay="3600000")
@@ -95,6 +106,8 @@ def can_be_wrong(endpoint: Endpoint) -> bool:
 async def ask_for(case: Case[Any], ask: Asker) -> httpx.Response:
     request = case.as_transport_kwargs(base_url=BASE_URL)
     request.pop("cookies", None)  # we have none
+    # Who asks is decided by the test; a generated login would be refused.
+    request["headers"] = {name: value for name, value in request["headers"].items() if name.lower() != "authorization"}
     if "data" in request and not isinstance(request["data"], dict):
         request["content"] = request.pop("data")
     return await ask.client.request(**request)
@@ -116,11 +129,15 @@ def fuzz(operation: APIOperation[Any, Any, Any, Any], mode: GenerationMode, ask:
     check()
 
 
+@pytest.mark.parametrize("role", [None, "viewer", "operator"])
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.call)
-async def test_whatever_is_asked_the_answer_is_in_the_document(endpoint: Endpoint, store_directory: Path) -> None:
+async def test_whatever_is_asked_the_answer_is_in_the_document(
+    endpoint: Endpoint, role: str | None, store_directory: Path
+) -> None:
     operation = SCHEMA[f"{API}{endpoint.path}"][endpoint.method]
-    async with inhabited_broker(store_directory) as (ask, known):
-        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+    async with inhabited_broker(store_directory, role) as (ask, known):
+        # What is wrong with a request is the same for everybody.
+        for mode in (GenerationMode.POSITIVE, *([GenerationMode.NEGATIVE] if role is None else [])):
             if mode.is_negative and not can_be_wrong(endpoint):
                 continue
             await trio.to_thread.run_sync(fuzz, operation, mode, ask, await known_in(endpoint, ask, known))
@@ -147,3 +164,5 @@ def test_the_document_is_complete_and_has_no_loose_ends() -> None:
     assert len(operations) == len(ENDPOINTS)
     assert len({operation["operationId"] for operation in operations}) == len(ENDPOINTS)
     assert all(operation["summary"] and operation["tags"] != [""] for operation in operations)
+    assert {scheme["scheme"] for scheme in document["components"]["securitySchemes"].values()} == {"basic", "bearer"}
+    assert all({"401", "403"} <= operation["responses"].keys() for operation in operations)

@@ -1,13 +1,16 @@
 """Everything that `docker-compose.yml` names exists: commands, options, settings, paths, ports, build targets.
 
-Law: nothing is started, because a container cannot be on every machine; the file is compared with the program, the
-settings, the Dockerfile and Spark's own classes.
+Law: no container is started, because there cannot be one on every machine; the file is compared with the program, the
+settings, the Dockerfile and Spark's own classes. What prepares the first start is run as it stands.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 import zipfile
 from itertools import pairwise
@@ -18,8 +21,14 @@ import pytest
 import typer.main
 import yaml
 
+from stompbroker.access import AccessSettings, Authenticator, Credentials, LoginRefused, Right
 from stompbroker.cli import _application
+from stompbroker.clock import Clock
 from stompbroker.config import ENVIRONMENT_PREFIX, Settings, load
+from stompbroker.config.exposure import refuse_exposure
+from stompbroker.delivery import parse_pattern
+from stompbroker.errors import OperatorError
+from stompbroker.transport import Endpoint, Tls
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -31,13 +40,23 @@ OURS = {name: service for name, service in SERVICES.items() if "build" in servic
 UsageError = typer.BadParameter.__bases__[0]
 
 #: What is given to `${…}`, and nowhere else.
-SUBSTITUTED = {"STOMPBROKER_DATABASE_PASSWORD", "STOMPBROKER_HTTP_TOKEN"}
+SUBSTITUTED = {
+    *("STOMPBROKER_DATABASE_PASSWORD", "STOMPBROKER_HTTP_TOKEN", "STOMPBROKER_USER"),
+    "STOMPBROKER_PASSWORD",  # empty by default: one of chance is made
+}
 
 #: Modules that are started in place of the program, and what of Spark reads the options that they pass on.
 SPARK_ARGUMENTS = {
     "org.apache.spark.deploy.master.Master": "org/apache/spark/deploy/master/MasterArguments.class",
     "org.apache.spark.deploy.worker.Worker": "org/apache/spark/deploy/worker/WorkerArguments.class",
 }
+
+
+def prepare_script() -> str:
+    """As the shell gets it: Compose makes one dollar of two."""
+    (script,) = SERVICES["prepare"]["command"]
+    assert "$" not in script.replace("$$", "")
+    return str(script).replace("$$", "$")
 
 
 def stages() -> dict[str, str]:
@@ -53,6 +72,7 @@ def stages() -> dict[str, str]:
 def command_lines() -> list[list[str]]:
     """Each command of ours that is run in a container, without the name of the program."""
     lines = [service["command"] for service in OURS.values() if "command" in service and "entrypoint" not in service]
+    lines += [shlex.split(line) for line in re.findall(r"stompbroker (.*)", prepare_script().replace("\\\n", ""))]
     checks = [service["healthcheck"]["test"] for service in OURS.values() if "healthcheck" in service]
     lines += [words[2:] for words in checks if words[:2] == ["CMD", "stompbroker"]]
     for found in re.findall(r"(?m)^(?:HEALTHCHECK .*)?CMD (\[.*\])$", DOCKERFILE):
@@ -65,7 +85,8 @@ def documented_lines() -> list[list[str]]:
     text = (ROOT / "docker-compose.yml").read_text().partition("services:")[0]
     inside = re.findall(r"docker compose exec \S+ stompbroker (.*)", text)
     inside += re.findall(r"docker compose run --rm report (.*)", text)
-    return [line.split() for line in inside]
+    inside += re.findall(r"#   stompbroker (.*)", text)
+    return [shlex.split(line) for line in inside]
 
 
 def parse(words: list[str]) -> None:
@@ -74,6 +95,8 @@ def parse(words: list[str]) -> None:
     program: Any = typer.main.get_command(_application())
     with program.make_context("stompbroker", list(words)) as context:
         name, command, rest = program.resolve_command(context, list(words))
+        if hasattr(command, "resolve_command") and not rest[0].startswith("-"):
+            name, command, rest = command.resolve_command(context, rest)
         command.make_context(name, rest, parent=context)
 
 
@@ -83,13 +106,13 @@ def test_every_command_and_option_exists(words: list[str]) -> None:
 
 
 def test_commands_in_the_comments_exist() -> None:
-    assert len(documented_lines()) == 3
+    assert len(documented_lines()) == 6
     for words in documented_lines():
         parse(words)
 
 
 def test_a_command_that_does_not_exist_would_be_found() -> None:
-    for words in (["reprot"], ["report", "--nigthly"], ["serve", "--data"]):
+    for words in (["reprot"], ["report", "--nigthly"], ["serve", "--data"], ["users", "ad"], ["users", "rm", "--al"]):
         with pytest.raises(UsageError):
             parse(words)
 
@@ -97,6 +120,8 @@ def test_a_command_that_does_not_exist_would_be_found() -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_every_variable_is_a_setting_with_an_allowed_value(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     variables: dict[str, str] = OURS[name].get("environment", {})
+    if name == "prepare":  # these are the script's
+        variables = {}
     for variable, text in variables.items():
         assert variable.removeprefix(ENVIRONMENT_PREFIX).lower() in Settings.model_fields, variable
         monkeypatch.setenv(variable, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
@@ -109,8 +134,8 @@ def test_every_variable_is_a_setting_with_an_allowed_value(name: str, monkeypatc
 def test_every_substituted_variable_has_a_default_and_is_known() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
 
-    assert set(re.findall(r"\$\{(\w+):-[^}]+\}", text)) == SUBSTITUTED
-    assert len(re.findall(r"\$\{", text)) == len(re.findall(r"\$\{\w+:-[^}]+\}", text))
+    assert set(re.findall(r"\$\{(\w+):-[^}]*\}", text)) == SUBSTITUTED
+    assert len(re.findall(r"\$\{", text)) == len(re.findall(r"\$\{\w+:-[^}]*\}", text))
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -144,7 +169,7 @@ def test_every_dependency_is_a_service_that_can_get_into_that_state() -> None:
 
 def test_every_port_is_listened_on_and_open_to_this_machine_alone() -> None:
     listened = {
-        "broker": {str(Settings.model_fields["port"].default), str(Settings.model_fields["http_port"].default)},
+        "broker": {str(broker_endpoint().port), str(Settings.model_fields["http_port"].default)},
         "spark-master": {option(SERVICES["spark-master"]["command"], "--webui-port")},
     }
 
@@ -160,7 +185,9 @@ def test_every_port_is_listened_on_and_open_to_this_machine_alone() -> None:
             address, outside, inside = port.split(":")
             assert address == "127.0.0.1"
             assert outside == inside
-    assert set(re.search(r"(?m)^EXPOSE (.*)$", DOCKERFILE)[1].split()) == listened["broker"]  # type: ignore[index]
+    # The image's own command has no TLS.
+    exposed = listened["broker"] | {str(Settings.model_fields["port"].default)}
+    assert set(re.search(r"(?m)^EXPOSE (.*)$", DOCKERFILE)[1].split()) == exposed  # type: ignore[index]
 
 
 def test_the_broker_the_report_and_the_workers_share_what_they_must() -> None:
@@ -186,7 +213,7 @@ def test_the_master_is_where_workers_and_report_look_for_it() -> None:
     assert SERVICES["spark-worker"]["deploy"]["replicas"] == 2
 
 
-@pytest.mark.parametrize("name", [name for name, service in OURS.items() if "entrypoint" in service])
+@pytest.mark.parametrize("name", ["spark-master", "spark-worker"])
 def test_spark_has_these_programs_and_they_these_options(name: str) -> None:
     python, dash, module = OURS[name]["entrypoint"]
     spark_class, *words = OURS[name]["command"]
@@ -227,9 +254,86 @@ def test_the_last_stage_is_the_broker() -> None:
 def test_extras_that_stages_install_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
-    installed = re.findall(r'\.whl\)\[(\w+)\]"', DOCKERFILE)
+    installed = re.findall(r'\.whl\)\[([\w,]+)\]"', DOCKERFILE)
     assert installed
-    assert set(installed) <= set(extras)
+    assert {name for names in installed for name in names.split(",")} <= set(extras)
+
+
+# The first start
+
+
+def prepare(directory: Path, **given: str) -> None:
+    """Run what `prepare` runs, with `directory` in place of /data."""
+    programs = directory.parent / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, arguments in {"stompbroker": "-m stompbroker", "python": ""}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments} "$@"\n')
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "FIRST_USER": "admin"}
+    # Hashing takes the least that is allowed.
+    environment |= {"STOMPBROKER_PASSWORD_MEMORY": "8 MiB", "STOMPBROKER_PASSWORD_PASSES": "1", "FIRST_PASSWORD": ""}
+    script = prepare_script().replace("/data", str(directory))
+    subprocess.run([*SERVICES["prepare"]["entrypoint"], script], env=environment | given, check=True)
+
+
+def broker_endpoint() -> Endpoint:
+    (listen,) = SERVICES["broker"]["environment"]["STOMPBROKER_LISTEN"].split()
+    return Endpoint.parse(listen)
+
+
+async def is_admin(directory: Path, password: str) -> bool:
+    authenticator = Authenticator(AccessSettings(users_path=directory / "users.toml"), Clock())
+    try:
+        grant = await authenticator.check(Credentials(login="admin", passcode=password, address="127.0.0.1"))
+    except LoginRefused:
+        return False
+    return "operator" in grant.roles and grant.allows(Right.WRITE, parse_pattern(">"))
+
+
+async def test_the_first_start_makes_an_operator_with_a_password_of_chance_and_later_ones_nothing(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+
+    prepare(data)
+    first = {path.name: path.read_bytes() for path in data.iterdir()}
+    prepare(data, FIRST_PASSWORD="another one")
+
+    assert {path.name: path.read_bytes() for path in data.iterdir()} == first
+    assert {path.name for path in data.iterdir() if path.stat().st_mode & 0o077} == {"certificate.pem"}
+    assert await is_admin(data, first["password.txt"].decode().strip())
+
+
+async def test_the_password_can_be_given(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+
+    prepare(data, FIRST_PASSWORD="correct horse")
+
+    assert not (data / "password.txt").exists()
+    assert await is_admin(data, "correct horse")
+
+
+def test_the_broker_serves_with_what_was_prepared(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    prepare(data)
+    environment = SERVICES["broker"]["environment"]
+    files = {key: environment[f"STOMPBROKER_{key.upper()}"] for key in ("tls_certificate", "tls_key")}
+    settings = Settings(
+        data=data,
+        listen=(environment["STOMPBROKER_LISTEN"],),
+        **{key: path.replace("/data", str(data)) for key, path in files.items()},
+    )
+
+    tls = settings.tls_files()
+
+    assert tls is not None
+    Tls(tls)
+    refuse_exposure(settings, has_login=True)
+    with pytest.raises(OperatorError, match="there is no login"):
+        refuse_exposure(settings, has_login=False)
 
 
 def option(words: list[str], name: str) -> str:

@@ -351,8 +351,9 @@ def ours() -> Counter[str]:
 
 
 def grown(before: Counter[str]) -> list[str]:
-    """The classes that there are more objects of; one more may be what an actor has in hand while it waits."""
-    return [name for name, count in (ours() - before).items() if count > 1]
+    """The classes that there are more objects of. An actor may have one connection in hand while it waits, with what
+    belongs to it: three signals, one of anything else."""
+    return [name for name, count in (ours() - before).items() if count > (3 if name.endswith(".Signal") else 1)]
 
 
 def unreachable() -> Counter[str]:
@@ -379,11 +380,11 @@ async def test_whoever_ends_leaves_nothing(
             for number in range(WARM_UP, WARM_UP + LIVES):
                 await life(world, number)
             await world.settle()
-            with trio.move_on_after(HARD_TIMEOUT_S):
+            with trio.move_on_after(HARD_TIMEOUT_S / 4):  # so that it can still say what is left
                 while grown(before):  # the tasks of the last connections may still be ending
                     await wait_all_tasks_blocked()
 
-            assert not grown(before)
+            assert not grown(before), grown(before)
             found = unreachable()
             assert not [name for name in found if name.startswith("stompbroker.")]
             assert found.total() <= MAX_UNREACHABLE, found

@@ -70,6 +70,8 @@ def outcome(receiver: FrameReader | Connection, chunks: Iterable[bytes]) -> Outc
     try:
         for chunk in chunks:
             frames += flattened(receiver.receive(chunk))
+            if isinstance(receiver, Connection):
+                receiver.admit()
             while receiver.has_more:
                 frames += flattened(receiver.receive(b""))
     except PeerViolation as violation:

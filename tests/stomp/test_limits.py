@@ -412,4 +412,4 @@ async def test_connections(tmp_path: Path) -> None:
             running.stop.set()
 
     assert answered.startswith(b"ERROR\nmessage:too many connections - ")
-    assert b"serves 2 at a time" in answered
+    assert b"2 are served at a time" in answered

@@ -204,7 +204,8 @@ def test_receipts_are_read_back(receipts: list[str], version: Version) -> None:
 @bounded
 @given(headers=st.dictionaries(NAMES, TEXT, max_size=6), body=BODIES, version=VERSIONS)
 def test_what_a_message_passes_through_is_read_back(headers: dict[str, str], body: bytes, version: Version) -> None:
-    own = {"transaction", "message-id", "subscription", "ack", "redelivered", "delivery-count"}
+    own = {"transaction", "report", "mandatory", "returned", "message-id", "subscription", "ack", "redelivered"}
+    own |= {"delivery-count"}
     passed = [(name, value) for name, value in headers.items() if name not in own]
 
     sent = b"MESSAGE\n" + message_tail(b"m-1", render_passed_through(headers, version), body)

@@ -15,6 +15,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, final
+from urllib.parse import urlsplit
 
 import psutil
 import trio
@@ -145,6 +146,17 @@ class BrokerProcess:
         """The log's entries of this name."""
         entries = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
         return [entry for entry in entries if entry["event"] == name]
+
+    def endpoint(self, scheme: str, path: str = "") -> str:
+        """The first address at which it listens for this, with the actual port."""
+        endpoints: list[str] = self.events("broker is starting")[-1]["listening"]
+        return next(each for each in endpoints if each.startswith(f"{scheme}://") and each.endswith(path))
+
+    def address_of(self, scheme: str) -> Address:
+        found = urlsplit(self.endpoint(scheme))
+        assert found.hostname is not None
+        assert found.port is not None
+        return Address(found.hostname, found.port)
 
     def wait_logged(self, name: str) -> dict[str, Any]:
         """The first entry of this name."""

@@ -7,6 +7,7 @@ clock leaps while a thread works: then time is real, or a `MockClock` that the t
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import deque
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -23,6 +24,7 @@ from stompbroker.journal import StoreJournal
 from stompbroker.stomp import Frame, FrameReader, Limits, Version, render_frame
 from stompbroker.storage import StoreFailing
 from stompbroker.transport import StreamTransport
+from tests.support.carriers import plain
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from stompbroker.sessions import Session
     from stompbroker.storage import Batch, Store
+    from tests.support.carriers import Carrier
 
 #: Nothing in these tests takes that long, not even on the mock clock.
 PATIENCE_S = 3600.0
@@ -166,6 +169,9 @@ class Client:
 class BrokerUnderTest:
     """The broker's parts, and connections to it."""
 
+    #: What is put on top of both ends of a connection.
+    carrier: Carrier = staticmethod(plain)
+
     def __init__(self, broker: Broker, nursery: trio.Nursery) -> None:
         self.parts = broker
         self.registry = broker.registry
@@ -182,12 +188,13 @@ class BrokerUnderTest:
         """A connection on which nothing has been said."""
         ours, theirs = memory_stream_pair()
         before = set(self.parts.sessions)
-        transport = StreamTransport(theirs, f"memory:{self.parts.totals.connections_opened}")
+        plainly = StreamTransport(theirs, f"memory:{self.parts.totals.connections_opened}")
+        client, transport = await self.carrier(ours, plainly)
         self._nursery.start_soon(self.parts.serve_connection, transport)
         await wait_all_tasks_blocked()
         (new,) = set(self.parts.sessions) - before
         patience_s = PATIENCE_S if self.parts.opened is None else HARD_TIMEOUT_S
-        return Client(ours, self.parts.sessions[new], patience_s=patience_s)
+        return Client(client, self.parts.sessions[new], patience_s=patience_s)
 
     async def client(self, version: Version = Version.V1_2, **headers: str) -> Client:
         """A connected client."""
@@ -321,7 +328,8 @@ async def running_broker(
 
     Its invariants are checked at the end, and that it gave back all memory; unless it was killed.
     """
-    where = {"database": MEMORY} if store_in is None else {"data": store_in}
+    # Without a directory of its own, it must not find users in somebody's data directory.
+    where = {"database": MEMORY, "users_file": os.devnull} if store_in is None else {"data": store_in}
     all_settings = Settings(**(where | settings))
     async with opened_store(all_settings, writing) as opened, trio.open_nursery() as nursery:
         broker = Broker(all_settings, opened)

@@ -7,20 +7,20 @@ import resource
 import socket
 import struct
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 from trio.testing import open_stream_to_socket_listener
 
+from stompbroker.access import Usage
 from stompbroker.actors import listener as listener_actor
 from stompbroker.errors import OperatorError
 from stompbroker.log_throttle import LogThrottle
 from stompbroker.transport import (
     Endpoint,
+    Listener,
     Scheme,
-    TcpListener,
     TcpTransport,
     Transport,
     open_listeners,
@@ -51,7 +51,7 @@ async def sockets() -> AsyncIterator[trio.SocketListener]:
 async def connection_to(sockets: trio.SocketListener) -> tuple[trio.SocketStream, TcpTransport]:
     """The client's end of a new connection, and ours."""
     client = await open_stream_to_socket_listener(sockets)
-    return client, await TcpListener(sockets).accept(LogThrottle())
+    return client, await Listener(sockets, on_loopback()).accept(LogThrottle())
 
 
 async def receive_all(stream: trio.SocketStream) -> bytes:
@@ -111,8 +111,17 @@ async def test_accepted_sockets_are_set_up(sockets: trio.SocketListener) -> None
     send_accepted, receive_accepted = trio.open_memory_channel[Transport](1)
     with trio.fail_after(HARD_TIMEOUT_S):
         async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
-            run = partial(listener_actor.run, max_connections=1, after_frame=b"")
-            accepting.start_soon(run, TcpListener(sockets), connections, send_accepted.send, LogThrottle())
+            reception = listener_actor.Reception(
+                connections=connections,
+                serve=send_accepted.send,
+                max_connections=1,
+                is_unwelcome=lambda host: False,
+                usage=Usage(),
+                establish_s=1.0,
+                after_frame=b"",
+                throttle=LogThrottle(),
+            )
+            accepting.start_soon(listener_actor.run, Listener(sockets, on_loopback()), reception)
             async with await open_stream_to_socket_listener(sockets) as client:
                 accepted = await receive_accepted.receive()
                 assert isinstance(accepted, TcpTransport)
@@ -139,7 +148,7 @@ async def test_a_client_that_was_gone_before_it_was_accepted_keeps_nobody_else_o
     await trio.aclose_forcefully(gone)
     with trio.fail_after(HARD_TIMEOUT_S):
         async with await open_stream_to_socket_listener(sockets) as client:
-            accepted = await TcpListener(sockets).accept(LogThrottle())
+            accepted = await Listener(sockets, on_loopback()).accept(LogThrottle())
 
             assert accepted.peer == "{}:{}".format(*client.socket.getsockname())
             await accepted.close()

@@ -12,18 +12,19 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from stompbroker.log_throttle import LogThrottle
 from stompbroker.transport import Endpoint, Scheme, StreamTransport, open_listeners
 from stompbroker.transport.transport import LINGER_S
+from tests.support.carriers import WebSocketStream, both, over_both, over_tls, over_websocket, plain
 from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from trio.testing import MockClock
 
-    from stompbroker.transport import Transport
+    from tests.support.carriers import Ends
+    from tests.support.certificates import Certificates
 
-    #: The client's end of a connection, and ours.
-    Ends = tuple[trio.abc.HalfCloseableStream, Transport]
 
 LAST_WORDS = b"ERROR\nmessage:last words\n\n\0"
 #: Fits into the kernel's buffers, so that the client can send it although nobody reads.
@@ -33,9 +34,13 @@ MUCH = bytes(range(256)) * 40_000
 
 
 @asynccontextmanager
-async def over_tcp() -> AsyncIterator[Ends]:
-    (listener,) = await open_listeners([Endpoint(Scheme.STOMP, "127.0.0.1", 0)])
-    async with await trio.open_tcp_stream(listener.endpoint.host, listener.endpoint.port) as client:
+async def by_socket(endpoint: Endpoint) -> AsyncIterator[Ends]:
+    (listener,) = await open_listeners([endpoint])
+    where = listener.endpoint
+    client = (
+        await trio.open_unix_socket(where.path) if where.path else await trio.open_tcp_stream(where.host, where.port)
+    )
+    async with client:
         ours = await listener.accept(LogThrottle())
         await listener.aclose()
         yield client, ours
@@ -43,43 +48,75 @@ async def over_tcp() -> AsyncIterator[Ends]:
 
 
 @asynccontextmanager
-async def over_memory() -> AsyncIterator[Ends]:
+async def by_memory() -> AsyncIterator[Ends]:
     client, theirs = memory_stream_pair()
     async with client:
         yield client, StreamTransport(theirs, "memory")
 
 
-@pytest.fixture(params=[over_tcp, over_memory])
-async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
-    connect: Callable[[], AbstractAsyncContextManager[Ends]] = request.param
+@pytest.fixture(params=["tcp", "memory", "unix", "tls", "websocket", "websocket text", "websocket over tls"])
+async def ends(request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path) -> AsyncIterator[Ends]:
+    carriers = {
+        "tls": over_tls(certificates),
+        "websocket": over_websocket(prefers_text=False),
+        "websocket text": over_websocket(prefers_text=True),
+        "websocket over tls": over_both(certificates),
+    }
+    opened: AbstractAsyncContextManager[Ends] = by_socket(Endpoint(Scheme.STOMP, "127.0.0.1", 0))
+    if request.param == "memory":
+        opened = by_memory()
+    if request.param == "unix":
+        opened = by_socket(Endpoint(Scheme.UNIX, path=str(tmp_path / "s")))
     with trio.fail_after(HARD_TIMEOUT_S):
-        async with connect() as ends:
-            yield ends
+        async with opened as ends:
+            yield await carriers.get(request.param, plain)(*ends)
+
+
+async def end_sending(client: trio.abc.Stream) -> None:
+    """As each kind of client says that it has nothing more to send."""
+    match client:
+        case trio.SSLStream():
+            with suppress(trio.BrokenResourceError):
+                await client.unwrap()
+        case WebSocketStream() | trio.abc.HalfCloseableStream():
+            await client.send_eof()
 
 
 async def received_by(client: trio.abc.ReceiveStream) -> bytes:
     return b"".join([bytes(chunk) async for chunk in client])
 
 
+#: TLS hands on whole records.
+MAX_MORE_BYTES = 16 * 1024
+
+
 async def test_it_receives_what_the_client_sends_and_then_its_end(ends: Ends) -> None:
     client, ours = ends
-    await client.send_all(b"abcdef")
-    await client.send_eof()
+    received = b""
 
-    assert await ours.receive_some(4) == b"abcd"
-    received = await ours.receive_some(4)
+    async def send() -> None:
+        await client.send_all(b"abcdef")
+        await end_sending(client)
 
-    assert received == b"ef"
-    assert type(received) is bytes
-    assert await ours.receive_some(4) == b""
+    async def receive() -> None:
+        nonlocal received
+        while chunk := await ours.receive_some(4):
+            assert type(chunk) is bytes
+            assert len(chunk) <= 4 + MAX_MORE_BYTES
+            received += chunk
+        assert await ours.receive_some(4) == b""
+        await ours.finish()
+
+    await both(send, receive)
+
+    assert received == b"abcdef"
 
 
 async def test_what_does_not_go_now_goes_by_waiting_and_nothing_is_sent_twice(ends: Ends) -> None:
     client, ours = ends
     sent_bytes = 0
     with suppress(OSError):
-        while sent_bytes < len(MUCH) and (more_bytes := ours.send_now(MUCH[sent_bytes:])):
-            sent_bytes += more_bytes
+        sent_bytes = ours.send_now(MUCH)
     assert sent_bytes < len(MUCH)
 
     async def send_the_rest() -> None:
@@ -174,7 +211,7 @@ async def test_finishing_what_is_closed_does_nothing(ends: Ends) -> None:
 
 
 async def test_finishing_waits_for_nobody_for_ever(autojump_clock: MockClock) -> None:
-    async with over_memory() as (client, ours):
+    async with by_memory() as (client, ours):
         began_at = trio.current_time()
 
         await ours.finish()
@@ -184,7 +221,7 @@ async def test_finishing_waits_for_nobody_for_ever(autojump_clock: MockClock) ->
 
 
 async def test_finishing_does_not_wait_longer_for_one_that_goes_on_sending(autojump_clock: MockClock) -> None:
-    async with over_memory() as (client, ours), trio.open_nursery() as nursery:
+    async with by_memory() as (client, ours), trio.open_nursery() as nursery:
 
         async def chatter() -> None:
             while True:

@@ -4,7 +4,7 @@
  * view of a single thing requests it whenever an overview comes, one request at a time.
  */
 
-import { forgetToken, hasToken, keepToken, Problem, Watch } from "./broker.js";
+import { forgetLogin, get, hasLogin, keepLogin, Problem, Watch } from "./broker.js";
 import { secondsSince, setClock } from "./clock.js";
 import { connectionsKind } from "./connections.js";
 import { deadLetterView } from "./dead_letter.js";
@@ -13,9 +13,9 @@ import { make, renew } from "./elements.js";
 import { age, several } from "./format.js";
 import { listView } from "./list.js";
 import { overviewView, remember } from "./overview.js";
-import { button, empty, link } from "./parts.js";
+import { button, chip, empty, link } from "./parts.js";
 import { subscriptionsKind, subscriptionView } from "./subscriptions.js";
-import { topicsKind, topicView } from "./topics.js";
+import { queuesKind, queueView, topicsKind, topicView } from "./topics.js";
 
 const list = (kind) => (context, route) => listView(kind, context, route);
 
@@ -24,6 +24,8 @@ const VIEWS = [
   ["/", overviewView],
   ["/topics", list(topicsKind)],
   ["/topics/*", topicView],
+  ["/queues", list(queuesKind)],
+  ["/queues/*", queueView],
   ["/subscriptions", list(subscriptionsKind)],
   ["/subscriptions/*", subscriptionView],
   ["/dead-letters", deadLetterTopicsView],
@@ -31,6 +33,9 @@ const VIEWS = [
   ["/dead-letters/*/*", deadLetterView],
   ["/connections", list(connectionsKind)],
 ];
+
+/** How the broker calls whoever has its token. */
+const TOKEN_HOLDER = ":token";
 
 const place = (id) => document.getElementById(id);
 const main = place("main");
@@ -40,16 +45,19 @@ const page = {
   path: null,
   address: null,
   overview: null,
+  /** Who is logged in, and what that user may do; null until the broker has said so. */
+  me: null,
   /** The problem that is shown instead of content. */
   problem: null,
   isLost: false,
   whyLost: null,
   isHeld: false,
-  isAskingForToken: false,
+  isAskingForLogin: false,
   isTicking: false,
 };
 
 const watch = new Watch({
+  opened: learnWhoIAm,
   event(name, value) {
     page.isLost = false;
     if (name === "overview") takeOverview(value);
@@ -63,11 +71,23 @@ const watch = new Watch({
     showAround();
   },
   refused(problem) {
-    if (problem.status === 401) askForToken();
+    if (problem.status === 401) askForLogin(problem.message);
     else takeProblem({ status: problem.status, detail: problem.message });
     showEverything();
   },
 });
+
+/** Ask anew with every stream: the broker ends one when what its user may do has changed. */
+async function learnWhoIAm() {
+  try {
+    page.me = await get("/me");
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (error.status === 401) askForLogin(error.message);
+    return;
+  }
+  showEverything();
+}
 
 function takeOverview(overview) {
   page.overview = overview;
@@ -91,7 +111,7 @@ async function tick(overview) {
     if (view === page.view) page.problem = null;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    if (error.status === 401) askForToken();
+    if (error.status === 401) askForLogin(error.message);
     else if (view === page.view && error.status !== 0) page.problem = error.message;
   } finally {
     page.isTicking = false;
@@ -108,7 +128,7 @@ function showEverything() {
 }
 
 function showView() {
-  if (page.isAskingForToken || (page.view.isWaiting?.() && main.dataset.path === page.path)) return;
+  if (page.isAskingForLogin || (page.view.isWaiting?.() && main.dataset.path === page.path)) return;
   main.dataset.path = page.path;
   document.title = `${page.view.title} – stompbroker`;
   if (page.problem) {
@@ -122,7 +142,7 @@ function showView() {
 
 /** Everything around the view. It stays live while the view is held. */
 function showAround() {
-  const words = page.isAskingForToken
+  const words = page.isAskingForLogin
     ? "Closed"
     : page.isLost
       ? "Lost"
@@ -137,6 +157,9 @@ function showAround() {
   document.body.classList.toggle("stale", page.isLost);
   renew(place("banners"), banners());
   renew(place("foot"), foot());
+  renew(place("me"), me());
+  place("hold").hidden = page.isAskingForLogin;
+  document.querySelector('#nav a[href="#/connections"]').hidden = Boolean(page.me?.is_restricted);
 }
 
 function banners() {
@@ -156,7 +179,7 @@ function banners() {
     );
   }
   // Numbers of an earlier connection may be out of date.
-  if (overview == null || page.isLost || page.isAskingForToken) return found;
+  if (overview == null || page.isLost || page.isAskingForLogin) return found;
   const { store, now, broker } = overview;
   if (broker.state === "stopping") found.push(banner("stopping", "warn", "The broker is stopping."));
   if (store.state !== "ok") {
@@ -191,62 +214,78 @@ function foot() {
     page.overview &&
       make("span", {}, `stompbroker ${page.overview.broker.version}, up ${age(page.overview.broker.uptime_s)}`),
     make("a", { href: "/api/docs" }, "API"),
-    hasToken() &&
-      button("Forget the token", () => {
-        forgetToken();
-        askForToken();
-      }),
   ];
 }
 
-// The token ----------------------------------------------------------------------------------------------------------
+/** Who is logged in, and the way out. */
+function me() {
+  if (!hasLogin() || page.isAskingForLogin) return [];
+  const { user, is_operator: isOperator, is_restricted: isRestricted } = page.me ?? {};
+  const role = isOperator ? "operator" : "viewer";
+  const reach = isRestricted ? "what its patterns allow" : "the whole broker";
+  return [
+    user && make("span", { class: "user" }, user === TOKEN_HOLDER ? "Token" : user),
+    user && chip("", role, `${isOperator ? "May see and change" : "May see"} ${reach}`),
+    button("Log out", () => askForLogin(null)),
+  ];
+}
 
-function askForToken() {
-  const wasGiven = hasToken();
+// The login ----------------------------------------------------------------------------------------------------------
+
+/** `why` is what the broker said to the login before, if there was one. */
+function askForLogin(why) {
+  const wasGiven = hasLogin();
   watch.close();
-  forgetToken();
-  page.isAskingForToken = true;
-  page.overview = null;
-  const field = make("input", {
+  forgetLogin();
+  page.isAskingForLogin = true;
+  page.overview = page.me = null;
+  const name = make("input", { name: "name", id: "name", autocomplete: "username", spellcheck: "false" });
+  const secret = make("input", {
     type: "password",
-    name: "token",
-    id: "token",
+    name: "secret",
+    id: "secret",
     autocomplete: "current-password",
     required: true,
-    pattern: "[!-~]+",
-    title: "Letters, digits and signs, no blanks",
+    oninput: () => secret.setCustomValidity(""),
   });
   main.replaceChildren(
     make(
       "form",
       {
-        class: "token panel",
+        class: "login panel",
         onsubmit: (event) => {
           event.preventDefault();
-          keepToken(field.value);
-          page.isAskingForToken = false;
+          if (!name.value && !/^[!-~]+$/.test(secret.value)) {
+            secret.setCustomValidity("A token has letters, digits and signs, no blanks. A password needs a name.");
+            secret.reportValidity();
+            return;
+          }
+          keepLogin(name.value, secret.value);
+          page.isAskingForLogin = false;
           delete main.dataset.path;
           main.replaceChildren();
           showAddress(true);
         },
       },
-      make("h1", {}, "This broker asks for a token"),
+      make("h1", {}, "This broker asks for a login"),
       make(
         "p",
         {},
-        "It is what the settings ",
+        "Give the name and password of a user; or no name and a token: a JSON Web Token, or what the settings ",
         make("code", {}, "http_token"),
         " or ",
         make("code", {}, "http_token_file"),
-        " say. It is kept until you close this tab.",
+        " say. It is kept until you log out or close this tab.",
       ),
-      wasGiven && make("p", { class: "problem", role: "alert" }, "That was not it."),
-      make("label", { for: "token" }, "Token"),
-      field,
-      make("div", { class: "buttons" }, make("button", { type: "submit", class: "primary" }, "Continue")),
+      wasGiven && why && make("p", { class: "problem", role: "alert" }, `${why[0].toUpperCase()}${why.slice(1)}.`),
+      make("label", { for: "name" }, "Name"),
+      name,
+      make("label", { for: "secret" }, "Password or token"),
+      secret,
+      make("div", { class: "buttons" }, make("button", { type: "submit", class: "primary" }, "Log in")),
     ),
   );
-  field.focus();
+  name.focus();
   showAround();
 }
 
@@ -254,6 +293,9 @@ function askForToken() {
 
 const context = {
   overview: () => page.overview,
+  /** Whether the user sees the whole broker, and whether it may change what concerns all of it. */
+  seesAll: () => page.me != null && !page.me.is_restricted,
+  changesAll: () => page.me != null && !page.me.is_restricted && page.me.is_operator,
   /** The view that the address names now. */
   query: () => readAddress().query,
   refresh: showView,
@@ -278,7 +320,7 @@ function showAddress(isAnew = false) {
   page.view?.leave?.();
   page.view = makeView(path, query);
   showWhereWeAre(path);
-  if (page.isAskingForToken) return;
+  if (page.isAskingForLogin) return;
   hold(false);
   if (hasMoved) {
     main.replaceChildren();

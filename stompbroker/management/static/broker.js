@@ -1,11 +1,12 @@
 /* Talking to the broker.
  *
- * Law: only this module sends requests and knows the token. One stream of events is open at a time; a lost stream is
- * opened again, with a growing delay, until it is closed or the broker asks for a token.
+ * Law: only this module sends requests and knows the login, which goes with each request and is kept for this tab
+ * alone. One stream of events is open at a time; a lost stream is opened again, with a growing delay, until it is closed
+ * or the broker asks for a login.
  */
 
 const API = "/api/v1";
-const TOKEN = "stompbroker token";
+const LOGIN = "stompbroker login";
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 10_000;
 /** An event comes every second; after this much silence the broker is gone. */
@@ -18,11 +19,17 @@ export class Problem extends Error {
   }
 }
 
-// The token ----------------------------------------------------------------------------------------------------------
+// The login ----------------------------------------------------------------------------------------------------------
 
-export const hasToken = () => sessionStorage.getItem(TOKEN) != null;
-export const keepToken = (token) => sessionStorage.setItem(TOKEN, token);
-export const forgetToken = () => sessionStorage.removeItem(TOKEN);
+export const hasLogin = () => sessionStorage.getItem(LOGIN) != null;
+export const forgetLogin = () => sessionStorage.removeItem(LOGIN);
+
+/** Without a name, the secret is a token. */
+export function keepLogin(name, secret) {
+  const octets = new TextEncoder().encode(`${name}:${secret}`);
+  const basic = btoa(Array.from(octets, (octet) => String.fromCharCode(octet)).join(""));
+  sessionStorage.setItem(LOGIN, name ? `Basic ${basic}` : `Bearer ${secret}`);
+}
 
 // Asking -------------------------------------------------------------------------------------------------------------
 
@@ -53,8 +60,8 @@ async function ask(method, resource, fields) {
 }
 
 function send(address, options) {
-  const token = sessionStorage.getItem(TOKEN);
-  const headers = { ...options.headers, ...(token != null && { Authorization: `Bearer ${token}` }) };
+  const login = sessionStorage.getItem(LOGIN);
+  const headers = { ...options.headers, ...(login != null && { Authorization: login }) };
   return fetch(address, { ...options, headers, cache: "no-store" });
 }
 
@@ -66,7 +73,7 @@ async function problemOf(response) {
 // Watching -----------------------------------------------------------------------------------------------------------
 
 export class Watch {
-  /** `listener` has `event(name, value)`, `lost()` and `refused(problem)`. */
+  /** `listener` has `opened()`, `event(name, value)`, `lost()` and `refused(problem)`. */
   constructor(listener) {
     this.listener = listener;
     this.resource = null;
@@ -106,6 +113,7 @@ export class Watch {
       const wanted = query({ resource: this.resource });
       const response = await send(`${API}/events${wanted}`, { signal: current.signal });
       if (!response.ok) throw await problemOf(response);
+      if (this.current === current) this.listener.opened();
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {

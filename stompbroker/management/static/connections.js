@@ -26,6 +26,8 @@ const columns = [
     ],
   },
   { label: "#", title: "Number", sort: "id", isNumber: true, cell: (one) => String(one.id) },
+  { label: "User", cell: (one) => one.user ?? "–" },
+  { label: "Endpoint", cell: (one) => one.endpoint || "–" },
   { label: "Publishes to", isWide: true, cell: (one) => publishing(one.publishing_to) },
   { label: "Subscriptions", isNumber: true, cell: (one) => count(one.subscriptions) },
   { label: "In flight", isNumber: true, cell: (one) => count(one.in_flight) },
@@ -40,6 +42,7 @@ const columns = [
   {
     label: "Action",
     isCorner: true,
+    isAction: true,
     cell: (one) => button("Close…", () => close(one), { "aria-label": `Close ${one.peer}` }),
   },
 ];
@@ -52,7 +55,7 @@ export const connectionsKind = {
   sort: "id",
   columns,
   key: (one) => String(one.id),
-  placeholder: "Part of a peer or client id",
+  placeholder: "Part of a peer, client id or user",
   nothing: () => [
     make("p", {}, "Nobody is connected. Any STOMP client will do, or:"),
     command("stompbroker subscribe /topic/greetings"),

@@ -8,7 +8,7 @@ import { when } from "./clock.js";
 import { ask, say } from "./dialogs.js";
 import { make } from "./elements.js";
 import { bytes, count } from "./format.js";
-import { button, chip, facts, link, panel, topicLink } from "./parts.js";
+import { button, chip, facts, isQueue, link, panel, topicLink } from "./parts.js";
 
 /** Characters of a body's base64: 48 KiB of the body are shown. */
 const SHOWN_BASE64 = 64 * 1024;
@@ -16,8 +16,19 @@ const SHOWN_BASE64 = 64 * 1024;
 /** The address of a topic's letters, or of one letter. */
 export const address = (topic, ...more) => `#/dead-letters${path(topic, ...more)}`;
 
-/** The choice of where to redrive to. */
-export const toWhom = (value, text, checked = false) =>
+/** The choice of where to redrive to: `one` says who failed, and `many` what all get. A queue is all there is. */
+export const toWhom = (topic, one, many, isOne = true) =>
+  isQueue(topic)
+    ? make("p", {}, `To ${topic}, from where one consumer gets it.`)
+    : make(
+        "fieldset",
+        {},
+        make("legend", {}, "To"),
+        choice("subscriber", one, isOne),
+        choice("topic", many, !isOne),
+      );
+
+const choice = (value, text, checked) =>
   make(
     "label",
     { class: "choice" },
@@ -45,12 +56,11 @@ export function deadLetterView(context, route) {
     ask({
       title: "Redrive this letter?",
       content: [
-        make(
-          "fieldset",
-          {},
-          make("legend", {}, "To"),
-          toWhom("subscriber", `the subscriber that failed (${letter.subscription})`, letter.is_durable),
-          toWhom("topic", "the topic: every subscriber gets it again", !letter.is_durable),
+        toWhom(
+          topic,
+          `the subscriber that failed (${letter.subscription})`,
+          "the topic: every subscriber gets it again",
+          letter.is_durable,
         ),
       ],
       yes: "Redrive",
@@ -82,8 +92,8 @@ export function deadLetterView(context, route) {
           make(
             "div",
             { class: "buttons" },
-            button("Redrive…", redrive, { class: "primary" }),
-            button("Purge…", purge, { class: "danger" }),
+            letter.can_redrive && button("Redrive…", redrive, { class: "primary" }),
+            letter.can_purge && button("Purge…", purge, { class: "danger" }),
           ),
       );
       if (letter == null) return [back, heading, make("p", { class: "muted" }, "Loading…")];
@@ -103,7 +113,7 @@ const story = (letter, topic) =>
     facts([
       ["Reason", letter.reason || "–"],
       ["Cause", letter.cause],
-      ["Subscription", letter.subscription, " ", !letter.is_durable && chip("", "transient")],
+      ["Subscription", letter.subscription, " ", !letter.is_durable && !isQueue(topic) && chip("", "transient")],
       ["Attempts", count(letter.attempts)],
       ["Published", when(letter.published_at), " to ", topicLink(topic)],
       ["First attempt", when(letter.first_attempt_at)],

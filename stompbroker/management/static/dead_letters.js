@@ -10,7 +10,7 @@ import { address, toWhom } from "./dead_letter.js";
 import { ask, attempt, say } from "./dialogs.js";
 import { make } from "./elements.js";
 import { bytes, count, several } from "./format.js";
-import { button, chip, empty, link, table } from "./parts.js";
+import { button, chip, empty, isQueue, link, table } from "./parts.js";
 
 const LISTED = 100;
 const AT_ONCE = 100;
@@ -19,7 +19,7 @@ const TYPING_MS = 300;
 // Topics that have some -----------------------------------------------------------------------------------------------
 
 const topicColumns = [
-  { label: "Topic", isMain: true, cell: (one) => link(address(one.topic), one.topic) },
+  { label: "From", isMain: true, cell: (one) => link(address(one.topic), one.topic) },
   { label: "Letters", isNumber: true, cell: (one) => count(one.letters) },
   { label: "Bytes", isNumber: true, cell: (one) => bytes(one.bytes) },
   { label: "Oldest died", isNumber: true, cell: (one) => when(one.oldest_died_at) },
@@ -68,6 +68,9 @@ export function deadLettersView(context, route) {
   let letters = null;
   let after = -1;
   let isComplete = true;
+  /** What the user may do with them. */
+  let canRedrive = false;
+  let canPurge = false;
   /** The total as of the last second, and as of the list. */
   let total = null;
   let listedTotal = null;
@@ -76,7 +79,7 @@ export function deadLettersView(context, route) {
   async function load() {
     const answer = await get(resource + query({ ...wanted, limit: LISTED })).catch(noneIfGone);
     letters = answer.letters;
-    ({ after, is_complete: isComplete } = answer);
+    ({ after, is_complete: isComplete, can_redrive: canRedrive, can_purge: canPurge } = answer);
     listedTotal = total;
     const listed = new Set(letters.map((letter) => letter.offset));
     for (const offset of chosen) if (!listed.has(offset)) chosen.delete(offset);
@@ -110,7 +113,7 @@ export function deadLettersView(context, route) {
       ? ` ${several(done.skipped.length, "letter was", "letters were")} not, and stay:`
       : "";
     say(
-      `${several(done.redriven, "letter is", "letters are")} redriven to ${to === "topic" ? `the topic ${topic}` : "the subscriber that failed"}.${kept}`,
+      `${several(done.redriven, "letter is", "letters are")} redriven to ${target(topic, to)}.${kept}`,
       { isProblem: !done.redriven && done.skipped.length > 0, more: reasons(done.skipped) },
     );
     chosen.clear();
@@ -177,16 +180,14 @@ export function deadLettersView(context, route) {
       title: `Redrive ${which}?`,
       content: [
         make("p", {}, "What they are about is published once more, and the letters go."),
-        make(
-          "fieldset",
-          {},
-          make("legend", {}, "To"),
-          toWhom("subscriber", "the subscriber that failed, and nobody else", true),
-          toWhom("topic", "the topic: every subscriber gets them again"),
+        toWhom(
+          topic,
+          "the subscriber that failed, and nobody else",
+          "the topic: every subscriber gets them again",
         ),
       ],
       yes: "Redrive",
-      act: (form) => redrive(offsets, form.get("to")),
+      act: (form) => redrive(offsets, form.get("to") ?? "subscriber"),
     });
 
   const askPurge = (offsets, which) =>
@@ -210,22 +211,26 @@ export function deadLettersView(context, route) {
     return make(
       "div",
       { class: "buttons" },
-      button(selected.length ? `Redrive ${some}…` : "Redrive selected…", () => askRedrive(selected, some), {
-        disabled: !selected.length,
-        class: "primary",
-        "data-key": "redrive",
-      }),
-      button("Redrive all…", () => askAll(askRedrive), { disabled: !letters.length, "data-key": "redrive all" }),
-      button(selected.length ? `Purge ${some}…` : "Purge selected…", () => askPurge(selected, some), {
-        disabled: !selected.length,
-        class: "danger",
-        "data-key": "purge",
-      }),
-      button("Purge all…", () => askAll(askPurge), {
-        disabled: !letters.length,
-        class: "danger",
-        "data-key": "purge all",
-      }),
+      canRedrive && [
+        button(selected.length ? `Redrive ${some}…` : "Redrive selected…", () => askRedrive(selected, some), {
+          disabled: !selected.length,
+          class: "primary",
+          "data-key": "redrive",
+        }),
+        button("Redrive all…", () => askAll(askRedrive), { disabled: !letters.length, "data-key": "redrive all" }),
+      ],
+      canPurge && [
+        button(selected.length ? `Purge ${some}…` : "Purge selected…", () => askPurge(selected, some), {
+          disabled: !selected.length,
+          class: "danger",
+          "data-key": "purge",
+        }),
+        button("Purge all…", () => askAll(askPurge), {
+          disabled: !letters.length,
+          class: "danger",
+          "data-key": "purge all",
+        }),
+      ],
     );
   }
 
@@ -237,8 +242,8 @@ export function deadLettersView(context, route) {
     context.refresh();
   }
 
-  const columns = [
-    {
+  const columns = () => [
+    (canRedrive || canPurge) && {
       label: "Select",
       isCorner: true,
       cell: (one) =>
@@ -258,7 +263,9 @@ export function deadLettersView(context, route) {
           "span",
           { class: "line" },
           one.subscription,
-          !one.is_durable && chip("", "transient", "It was not durable: redrive it to the topic"),
+          !one.is_durable &&
+            !isQueue(topic) &&
+            chip("", "transient", "It was not durable: redrive it to the topic"),
         ),
     },
     { label: "Attempts", isNumber: true, cell: (one) => count(one.attempts) },
@@ -300,22 +307,23 @@ export function deadLettersView(context, route) {
       ];
     if (!letters.length && isComplete)
       return [
-        empty(make("p", {}, `There are no dead letters of ${topic} any more.`), link("#/dead-letters", "Other topics")),
+        empty(make("p", {}, `There are no dead letters of ${topic} any more.`), link("#/dead-letters", "Others")),
       ];
     const offsets = letters.map((letter) => letter.offset);
     const areAllChosen = offsets.length > 0 && offsets.every((offset) => chosen.has(offset));
     return [
-      make(
-        "label",
-        { class: "choice all" },
-        make("input", {
-          type: "checkbox",
-          checked: areAllChosen,
-          onchange: (event) => select(offsets, event.currentTarget.checked),
-        }),
-        make("span", {}, `Select all ${count(letters.length)} listed`),
-      ),
-      table({ caption: `Dead letters of ${topic}`, columns, rows: letters, key: (one) => String(one.offset) }),
+      (canRedrive || canPurge) &&
+        make(
+          "label",
+          { class: "choice all" },
+          make("input", {
+            type: "checkbox",
+            checked: areAllChosen,
+            onchange: (event) => select(offsets, event.currentTarget.checked),
+          }),
+          make("span", {}, `Select all ${count(letters.length)} listed`),
+        ),
+      table({ caption: `Dead letters of ${topic}`, columns: columns().filter(Boolean), rows: letters, key: (one) => String(one.offset) }),
       !isComplete &&
         make(
           "p",
@@ -347,7 +355,7 @@ export function deadLettersView(context, route) {
         ),
         filters(),
       ),
-      letters != null && actions(),
+      letters != null && (canRedrive || canPurge) && actions(),
       ...list(),
     ],
     isWaiting: () => letters == null,
@@ -355,10 +363,16 @@ export function deadLettersView(context, route) {
   };
 }
 
+/** Where letters went, in words. */
+function target(topic, to) {
+  if (isQueue(topic)) return topic;
+  return to === "topic" ? `the topic ${topic}` : "the subscriber that failed";
+}
+
 /** To the broker, a topic without letters is not found. */
 function noneIfGone(problem) {
   if (problem.status !== 404) throw problem;
-  return { letters: [], after: -1, is_complete: true };
+  return { letters: [], after: -1, is_complete: true, can_redrive: false, can_purge: false };
 }
 
 /** Each reason once, with the number of letters that were skipped for it. */

@@ -14,12 +14,13 @@ const ROWS = 50;
 const TYPING_MS = 200;
 
 /**
- * `kind`: title, one (how one entry is called), path and entries (its name in the API), sort (the first), columns, key,
- * nothing (what to say when there is nothing), choices (further filters: name, label, options), and narrowings (filters
- * that links set: name, says).
+ * `kind`: title, one (how one entry is called), path and entries (its name in the API), sort (the first), columns
+ * (those with `isAction` are for users who may change the whole broker), key, nothing (what to say when there is
+ * nothing), choices (further filters: name, label, options), and narrowings (filters that links set: name, says). If the
+ * list is a part of one in the API: `source`, its path there, and `only`, the query that says which part.
  */
 export function listView(kind, context, route) {
-  const { title, one, columns, choices = [], narrowings = [] } = kind;
+  const { title, one, choices = [], narrowings = [] } = kind;
   const asked = { q: route.query.get("q") ?? "", sort: route.query.get("sort") ?? kind.sort };
   for (const choice of [...choices, ...narrowings]) asked[choice.name] = route.query.get(choice.name) ?? "";
   const cursors = route.state?.cursors ?? [];
@@ -92,6 +93,7 @@ export function listView(kind, context, route) {
       ];
     }
     if (!rows.length && !cursors.length) return [empty(...kind.nothing())];
+    const columns = kind.columns.filter((column) => !column.isAction || context.changesAll());
     return [
       table({ caption: title, columns, rows, key: kind.key, sort: asked.sort, onSort: (sort) => change({ sort }) }),
       pages(rows),
@@ -114,7 +116,7 @@ export function listView(kind, context, route) {
 
   return {
     title,
-    resource: kind.path + query({ ...asked, limit: ROWS, cursor: cursors.at(-1) }),
+    resource: (kind.source ?? kind.path) + query({ ...kind.only, ...asked, limit: ROWS, cursor: cursors.at(-1) }),
     page(value) {
       page = value;
       problem = null;

@@ -53,7 +53,7 @@ export function overviewView(context) {
       if (overview == null) return [heading, make("p", { class: "muted" }, "Loading…")];
       return [
         heading,
-        make("div", { class: "tiles ten" }, ...flow(overview), ...waiting(overview), ...people(overview)),
+        make("div", { class: "tiles ten" }, ...flow(overview), ...waiting(overview), ...people(overview, context.seesAll())),
         make("div", { class: "charts" }, published.picture(), delivered.picture(), unsettled.picture()),
         make("div", { class: "columns" }, slow(behind), health(overview)),
       ];
@@ -80,11 +80,11 @@ function waiting({ now }) {
   ];
 }
 
-function people({ now }) {
+function people({ now }, seesAll) {
   return [
-    tile("Connections", count(now.connections), { note: "open", hash: "#/connections" }),
-    tile("Topics", count(now.topics), {
-      note: now.blocked_topics ? `${count(now.blocked_topics)} blocked` : "none blocked",
+    tile("Connections", count(now.connections), { note: "open", hash: seesAll && "#/connections" }),
+    tile("Topics", count(now.topics - now.queues), {
+      note: now.blocked_topics ? `${count(now.blocked_topics)} blocked` : `and ${several(now.queues, "queue")}`,
       hash: "#/topics",
       kind: now.blocked_topics ? "bad" : "",
     }),
@@ -115,7 +115,7 @@ function slow(subscriptions) {
   );
 }
 
-function health({ broker, memory, store, ledger, event_loop: loop }) {
+function health({ broker, listening, memory, store, ledger, event_loop: loop }) {
   const used = memory.limit_bytes ? memory.used_bytes / memory.limit_bytes : 0;
   const kind = used > 0.9 ? "bad" : used > 0.7 ? "warn" : "";
   const share = `${used > 0 && used < 0.01 ? "<1" : Math.round(used * 100)} % of ${bytes(memory.limit_bytes)}`;
@@ -147,6 +147,7 @@ function health({ broker, memory, store, ledger, event_loop: loop }) {
           `longest stretch ${milliseconds(loop.longest_stretch_ms)}${loop.longest_stretch_actor ? ` (${loop.longest_stretch_actor})` : ""}`,
         ),
       ),
+      listening.length > 0 && fact("Listens on", ...listening.map((url) => make("span", {}, url))),
       fact("Running", make("span", {}, `for ${age(broker.uptime_s)}`), muted(`stompbroker ${broker.version}`)),
     ),
   );

@@ -2,9 +2,21 @@
 
 import { make } from "./elements.js";
 
+/** How the keys of queues begin. */
+export const QUEUE = "/queue/";
+
 export const link = (hash, ...text) => make("a", { href: hash }, ...text);
 
-export const topicLink = (name) => link(`#/topics/${encodeURIComponent(name)}`, name);
+/** How the API names a topic or queue: `orders` or `/queue/jobs`. */
+export const keyOf = (topic) => (topic.kind === "queue" ? topic.destination : topic.name);
+
+export const isQueue = (key) => key.startsWith(QUEUE);
+
+/** To a topic or queue, by its key. A queue is shown below the tab for queues, by its name. */
+export function topicLink(key, text = key) {
+  const [tab, name] = isQueue(key) ? ["queues", key.slice(QUEUE.length)] : ["topics", key];
+  return link(`#/${tab}/${encodeURIComponent(name)}`, text);
+}
 
 export const chip = (kind, text, title) => make("span", { class: `chip ${kind}`, title }, text);
 
@@ -36,6 +48,9 @@ export const panel = (title, ...content) =>
 export const empty = (...content) => make("div", { class: "empty" }, ...content);
 
 export const command = (text) => make("pre", { class: "command" }, make("code", {}, text));
+
+/** Quoted for a shell, as one word. */
+export const inShell = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 export const button = (text, onclick, properties = {}) =>
   make("button", { type: "button", onclick, ...properties }, text);

@@ -9,7 +9,7 @@ import { due, when } from "./clock.js";
 import { ask, attempt, say } from "./dialogs.js";
 import { make } from "./elements.js";
 import { age, count, rate, several } from "./format.js";
-import { button, chip, command, empty, facts, link, panel, table, tile, topicLink } from "./parts.js";
+import { button, chip, command, empty, facts, inShell, link, panel, table, tile, topicLink } from "./parts.js";
 
 const address = (one) => `#/subscriptions/${encodeURIComponent(one.id)}`;
 
@@ -17,7 +17,12 @@ const chips = (one) => [
   one.paused && chip("warn", "paused"),
   one.durable && chip("", "durable"),
   one.ordered && chip("", "ordered", "One message at a time, in order"),
-  one.connected ? chip("good", "connected") : chip("warn", "away", "Nobody is attached to it"),
+  one.sharing === "exclusive" && chip("", "exclusive", "One member gets everything, the others stand by"),
+  !one.connected
+    ? chip("warn", "away", "Nobody is attached to it")
+    : one.sharing === "none"
+      ? chip("good", "connected")
+      : chip("good", several(one.members, "member"), "Each message goes to one of them"),
 ];
 
 const nameColumn = {
@@ -26,7 +31,7 @@ const nameColumn = {
   isMain: true,
   cell: (one) => [
     make("span", { class: "line" }, link(address(one), one.key), chips(one)),
-    make("span", { class: "muted line" }, one.destination),
+    one.destination !== one.key && make("span", { class: "muted line" }, one.destination),
   ],
 };
 const number = (label, field, write = count, sort = null) => ({
@@ -67,6 +72,15 @@ export const subscriptionsKind = {
   placeholder: "Part of a name or destination",
   choices: [
     {
+      name: "shared",
+      label: "Shared or not",
+      options: [
+        ["", "Shared or not"],
+        ["true", "Groups and queues only"],
+        ["false", "Others only"],
+      ],
+    },
+    {
       name: "durable",
       label: "Durable or not",
       options: [
@@ -81,8 +95,32 @@ export const subscriptionsKind = {
     make("p", {}, "Nobody subscribes yet. Try one of these:"),
     command("stompbroker subscribe /topic/greetings"),
     command("stompbroker subscribe /topic/orders --durable invoices"),
+    command("stompbroker subscribe /topic/orders --group billing"),
+    command("stompbroker subscribe /queue/jobs"),
   ],
 };
+
+const memberColumns = (seesAll) => [
+  {
+    label: "Member",
+    isMain: true,
+    cell: (one) =>
+      make(
+        "span",
+        { class: "line" },
+        !seesAll || one.peer == null
+          ? (one.id ?? "–")
+          : [link(`#/connections?q=${encodeURIComponent(one.connection)}`, one.peer), ` #${one.connection}`],
+        !one.active && chip("", "stands by", "Another member gets everything"),
+      ),
+  },
+  number("In flight", "in_flight"),
+  number("Prefetch", "prefetch"),
+  number("Delivered/s", "rate", rate),
+  number("Delivered", "delivered"),
+  { label: "Acknowledges", cell: (one) => one.ack },
+  { label: "Id", cell: (one) => one.id ?? "–" },
+];
 
 // One subscription ---------------------------------------------------------------------------------------------------
 
@@ -221,7 +259,7 @@ export function subscriptionView(context, route) {
           make("h1", { tabindex: "-1" }, shown?.key ?? id),
           shown && make("span", { class: "chips" }, chips(shown)),
         ),
-        shown && actions(),
+        shown?.can_change && actions(),
       );
       if (shown == null) return [back, heading, make("p", { class: "muted" }, "Loading…")];
       return [
@@ -229,7 +267,8 @@ export function subscriptionView(context, route) {
         heading,
         tiles(shown),
         make("div", { class: "charts two" }, flow.picture(), behind.picture()),
-        make("div", { class: "columns even" }, counts(shown), about(shown)),
+        shown.sharing !== "none" && members(shown, context.seesAll()),
+        make("div", { class: "columns even" }, counts(shown), about(shown, context.seesAll())),
         positions(shown),
         unsettled(shown),
       ];
@@ -237,8 +276,11 @@ export function subscriptionView(context, route) {
   };
 }
 
-const attached = (one) =>
-  one.connected ? `Whoever is attached to it (${one.peer}) is disconnected.` : "Nobody is attached to it.";
+function attached(one) {
+  if (!one.connected) return "Nobody is attached to it.";
+  if (one.sharing !== "none") return `Its ${several(one.members, "member is", "members are")} disconnected.`;
+  return `Whoever is attached to it${one.peer == null ? "" : ` (${one.peer})`} is disconnected.`;
+}
 
 const place = (value, text, properties = {}, field = null) =>
   make(
@@ -261,6 +303,31 @@ const tiles = (one) =>
     tile("Drains in", age(one.drain_s), { note: "at this rate" }),
   );
 
+const members = (one, seesAll) =>
+  panel(
+    "Members",
+    one.consumers.length
+      ? [
+          table({
+            caption: "Members",
+            columns: memberColumns(seesAll),
+            // Not by connection, which is not told to everybody.
+            rows: one.consumers.map((each, place) => ({ ...each, place })),
+            key: (each) => String(each.place),
+          }),
+          one.members > one.consumers.length &&
+            make("p", { class: "muted" }, `The first ${count(one.consumers.length)} of ${count(one.members)}.`),
+        ]
+      : empty(make("p", {}, "Nobody is attached. What comes is kept."), joining(one)),
+  );
+
+/** How to become a member of a queue or a group. */
+function joining(one) {
+  if (one.kind !== "queue" && !one.key.startsWith("group:")) return null;
+  const words = [one.destination, ...(one.kind === "queue" ? [] : ["--group", one.durable_name])];
+  return command(`stompbroker subscribe ${words.map(inShell).join(" ")}`);
+}
+
 const counts = (one) =>
   panel(
     "What became of its messages",
@@ -278,25 +345,26 @@ const counts = (one) =>
     ]),
   );
 
-const about = (one) =>
+const about = (one, seesAll) =>
   panel(
     "About it",
     facts([
       ["Destination", one.destination],
-      [
-        "Connection",
-        one.connected
-          ? [link(`#/connections?q=${encodeURIComponent(one.peer)}`, one.peer), ` #${one.connection}`]
-          : "nobody is attached",
-      ],
-      ["Acknowledges", one.ack],
-      ["Prefetch", count(one.prefetch)],
+      one.sharing === "none" && ["Connection", one.connected ? connection(one, seesAll) : "nobody is attached"],
+      // The members of a group differ in these.
+      one.sharing === "none" && ["Acknowledges", one.ack],
+      one.sharing === "none" && ["Prefetch", count(one.prefetch)],
       one.durable && ["Created", when(one.created_at)],
       one.durable && ["Last seen", one.connected ? "now" : when(one.last_seen_at)],
       ["Oldest unanswered", when(one.oldest_unacknowledged_at)],
       ["Id", one.id],
     ]),
   );
+
+const connection = (one, seesAll) =>
+  seesAll && one.peer != null
+    ? [link(`#/connections?q=${encodeURIComponent(one.peer)}`, one.peer), ` #${one.connection}`]
+    : "somebody";
 
 const positions = (one) =>
   panel(

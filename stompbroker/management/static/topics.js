@@ -1,4 +1,4 @@
-/* Topics, and one of them: what flows through it, who reads it, and why it keeps what it keeps.
+/* Topics and queues, and one of them: what flows through it, who reads it, and why it keeps what it keeps.
  *
  * Law: changes nothing, except that it can have the collector look now.
  */
@@ -9,7 +9,21 @@ import { when } from "./clock.js";
 import { attempt, say } from "./dialogs.js";
 import { make } from "./elements.js";
 import { bytes, count, rate, several, span } from "./format.js";
-import { button, chip, command, empty, facts, link, panel, table, tile, topicLink } from "./parts.js";
+import {
+  QUEUE,
+  button,
+  chip,
+  command,
+  empty,
+  facts,
+  inShell,
+  keyOf,
+  link,
+  panel,
+  table,
+  tile,
+  topicLink,
+} from "./parts.js";
 
 const columns = [
   { label: "Topic", sort: "name", isMain: true, cell: (topic) => [topicLink(topic.name), chips(topic)] },
@@ -31,6 +45,7 @@ export const topicsKind = {
   title: "Topics",
   one: "topic",
   path: "/topics",
+  only: { kind: "topic" },
   entries: "topics",
   sort: "-rate",
   columns,
@@ -42,8 +57,48 @@ export const topicsKind = {
   ],
 };
 
+const queueColumns = [
+  { label: "Queue", sort: "name", isMain: true, cell: (queue) => [topicLink(keyOf(queue), queue.name), chips(queue)] },
+  { label: "Backlog", sort: "backlog", isNumber: true, cell: (queue) => count(queue.backlog) },
+  { label: "In flight", sort: "in_flight", isNumber: true, cell: (queue) => count(queue.in_flight) },
+  { label: "Members", sort: "members", isNumber: true, cell: (queue) => count(queue.members) },
+  { label: "Rate/s", sort: "rate", isNumber: true, cell: (queue) => rate(queue.rate) },
+  { label: "Published", sort: "published", isNumber: true, cell: (queue) => count(queue.published) },
+  { label: "Dead letters", isNumber: true, cell: (queue) => letterLink(queue) },
+];
+
+export const queuesKind = {
+  title: "Queues",
+  one: "queue",
+  path: "/queues",
+  source: "/topics",
+  only: { kind: "queue" },
+  entries: "topics",
+  sort: "-backlog",
+  columns: queueColumns,
+  key: keyOf,
+  placeholder: "Part of a name",
+  nothing: () => [
+    make("p", {}, "There are no queues yet. The first message makes one, and is kept until a consumer acknowledges it:"),
+    command('stompbroker publish /queue/jobs "Do this"'),
+    command("stompbroker subscribe /queue/jobs"),
+  ],
+};
+
+function letterLink(topic) {
+  const letters = count(topic.dead_letters);
+  return topic.dead_letters ? link(`#/dead-letters${path(keyOf(topic))}`, letters) : letters;
+}
+
+/** Dead letters wait for an operator. */
+const isForsaken = (queue) => queue.backlog > 0 && !queue.members && !queue.is_of_dead_letters;
+
 const chips = (topic) => [
-  topic.blocked && chip("bad", "blocked", "A subscriber does not keep up; publishers are held back"),
+  topic.blocked &&
+    (topic.kind === "queue"
+      ? chip("bad", "full", "Its consumers do not keep up; publishers are held back")
+      : chip("bad", "blocked", "A subscriber does not keep up; publishers are held back")),
+  isForsaken(topic) && chip("warn", "no members", "Nobody takes what waits in it"),
   topic.is_of_dead_letters && chip("warn", "dead letters"),
   topic.retains && chip("", "retains", "Messages are kept for later subscribers"),
 ];
@@ -56,6 +111,7 @@ const readerColumns = [
     isMain: true,
     cell: (one) => [link(`#/subscriptions/${one.id}`, one.key), one.durable && chip("", "durable")],
   },
+  { label: "Members", isNumber: true, cell: (one) => count(one.members) },
   { label: "Acked up to", isNumber: true, cell: (one) => count(one.ack_floor) },
   { label: "Next", isNumber: true, cell: (one) => count(one.next_offset) },
   { label: "Backlog", isNumber: true, cell: (one) => count(one.backlog) },
@@ -67,7 +123,14 @@ const pinningColumns = [
   {
     label: "Kept for",
     isMain: true,
-    cell: (one) => [one.subscription, one.connected ? chip("good", "connected") : chip("warn", "away")],
+    cell: (one) => [
+      one.subscription,
+      one.members > 1
+        ? chip("good", several(one.members, "member"))
+        : one.connected
+          ? chip("good", "connected")
+          : chip("warn", "away"),
+    ],
   },
   { label: "Not settled", isNumber: true, cell: (one) => count(one.unsettled) },
   { label: "From offset", isNumber: true, cell: (one) => count(one.lowest_unsettled) },
@@ -75,8 +138,12 @@ const pinningColumns = [
   { label: "Last seen", isNumber: true, cell: (one) => (one.connected ? "now" : when(one.last_seen_at)) },
 ];
 
-export function topicView(context, route) {
-  const name = route.parts[0];
+export const topicView = (context, route) => viewOf(context, route.parts[0], link("#/topics", "Topics"));
+
+export const queueView = (context, route) => viewOf(context, QUEUE + route.parts[0], link("#/queues", "Queues"));
+
+/** `name` is its key. */
+function viewOf(context, name, all) {
   const flow = new Chart("Published per second", [["published", "blue"]], rate);
   let topic = null;
   let kept = null;
@@ -96,34 +163,47 @@ export function topicView(context, route) {
         { class: "heading" },
         make("div", {}, make("h1", { tabindex: "-1" }, name), topic && make("span", { class: "chips" }, chips(topic))),
       );
-      const back = make("p", { class: "back" }, link("#/topics", "Topics"));
+      const back = make("p", { class: "back" }, all);
       if (topic == null) return [back, heading, make("p", { class: "muted" }, "Loading…")];
       return [
         back,
         heading,
-        tiles(topic),
+        tiles(topic, context.seesAll()),
         make("div", { class: "columns" }, flow.picture(), offsets(topic)),
         readers(topic),
-        make("div", { class: "columns" }, kept && why(kept), policy(topic.policy)),
+        make("div", { class: "columns" }, kept && why(kept, context.changesAll()), policy(topic.policy)),
       ];
     },
   };
 }
 
-const tiles = (topic) =>
+/** How many wait, and who takes them. */
+const queueTiles = (queue) => [
+  tile("Backlog", count(queue.backlog), { note: "still to be sent" }),
+  tile("In flight", count(queue.in_flight), { note: "sent, not answered" }),
+  tile("Members", count(queue.members), {
+    note: queue.members ? "take from it" : "nobody is attached",
+    hash: queue.subscriptions.length > 0 && `#/subscriptions/${queue.subscriptions[0].id}`,
+    kind: isForsaken(queue) ? "warn" : "",
+  }),
+];
+
+const tiles = (topic, seesAll) =>
   make(
     "div",
     { class: "tiles" },
+    topic.kind === "queue" && queueTiles(topic),
     tile("Published/s", rate(topic.rate), { note: `${bytes(topic.byte_rate)}/s` }),
     tile("Published", count(topic.published), { note: bytes(topic.published_bytes) }),
     tile("Publishers", count(topic.publishers), {
       note: topic.publisher_connections.length ? "connections" : "nobody now",
-      hash: "#/connections",
+      hash: seesAll && "#/connections",
     }),
-    tile("Subscribers", count(topic.subscribers), {
-      note: "read it",
-      hash: `#/subscriptions${query({ topic: topic.name })}`,
-    }),
+    topic.kind !== "queue" &&
+      tile("Subscribers", count(topic.subscribers), {
+        note: "read it",
+        hash: `#/subscriptions${query({ topic: topic.name })}`,
+      }),
     tile("In memory", count(topic.kept_messages), { note: bytes(topic.kept_bytes) }),
     tile("Stored", topic.stored ? count(topic.stored_messages) : "–", {
       note: topic.stored ? bytes(topic.stored_bytes) : "not through the store",
@@ -149,8 +229,9 @@ const offsets = (topic) =>
       ],
       topic.is_of_dead_letters && [
         "Letters",
-        link(`#/dead-letters/${encodeURIComponent(topic.name.replace(/^DLQ\./, ""))}`, "show them"),
+        link(`#/dead-letters${path(keyOf(topic).replace(/^(\/queue\/)?DLQ\./, "$1"))}`, "show them"),
       ],
+      topic.dead_letters > 0 && ["Dead letters", letterLink(topic)],
     ]),
   );
 
@@ -162,7 +243,7 @@ const readers = (topic) =>
       : empty(make("p", {}, "Nobody. Subscribe with:"), command(`stompbroker subscribe ${inShell(topic.destination)}`)),
   );
 
-function why(kept) {
+function why(kept, canCollect) {
   return panel(
     "Why it keeps what it keeps",
     make("p", { id: "why" }, `${kept.why[0].toUpperCase()}${kept.why.slice(1)}.`),
@@ -174,16 +255,17 @@ function why(kept) {
       kept.retention && ["Retained", `${several(kept.retention.messages, "message")}, ${bytes(kept.retention.bytes)}`],
       ["Could go now", several(kept.collectable.messages, "message")],
     ]),
-    make(
-      "p",
-      { class: "buttons" },
-      button("Collect now", () =>
-        attempt(async () => {
-          await post("/collector/run");
-          say("The collector looks at all topics now.");
-        }),
+    canCollect &&
+      make(
+        "p",
+        { class: "buttons" },
+        button("Collect now", () =>
+          attempt(async () => {
+            await post("/collector/run");
+            say("The collector looks at all topics now.");
+          }),
+        ),
       ),
-    ),
   );
 }
 
@@ -218,6 +300,3 @@ function retains({ age_s: ageS, max_bytes: maxBytes, max_messages: maxMessages }
   ].filter(Boolean);
   return bounds.length ? bounds.join(", ") : "nothing for later subscribers";
 }
-
-/** Quoted for a shell, as one word. */
-const inShell = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

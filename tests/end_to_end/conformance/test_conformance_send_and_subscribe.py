@@ -28,7 +28,7 @@ async def test_item_37_send_needs_a_destination(
 
 
 @every_version
-@pytest.mark.parametrize("destination", ["", "/topic/", "/topic/*", "/topic/a.>", "/queue/a", "/topic/" + "x" * 256])
+@pytest.mark.parametrize("destination", ["", "/topic/", "/topic/*", "/topic/a.>", "/exchange/a", "/topic/" + "x" * 256])
 async def test_item_37_a_send_that_fails_ends_the_connection(
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version, destination: str
 ) -> None:
@@ -143,9 +143,9 @@ async def test_item_39_a_subscribe_that_fails_ends_the_connection(
 ) -> None:
     client = await broker.client(version)
 
-    await client.send("SUBSCRIBE", id="0", destination="/queue/a", receipt="r")
+    await client.send("SUBSCRIBE", id="0", destination="/exchange/a", receipt="r")
 
-    error = await client.expect_error("invalid destination", "/queue/")
+    error = await client.expect_error("invalid destination", "/exchange/")
     assert error.headers["receipt-id"] == "r"
     assert not broker.registry.subscriptions
 
