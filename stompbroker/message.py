@@ -29,11 +29,14 @@ class Origin:
     __slots__ = (
         "can_expire",
         "expires_at_ns",
+        "group_key",
         "is_for_all_and_ever",
+        "is_ordinary",
         "is_persistent",
         "is_plain",
         "lifetime_ns",
         "only_for",
+        "outcome_to",
         "publisher",
     )
 
@@ -46,6 +49,8 @@ class Origin:
         lifetime_ns: int | None = None,
         expires_at_ns: int | None = None,
         only_for: int | None = None,
+        group_key: str | None = None,
+        outcome_to: str | None = None,
     ) -> None:
         #: The name of the publishing connection: its `client-id`, or one that no other connection ever has.
         self.publisher = publisher
@@ -58,9 +63,15 @@ class Origin:
         self.expires_at_ns = expires_at_ns
         #: The store's number of the one durable subscription that it is for; None means for everybody.
         self.only_for = only_for
+        #: Consumers of a queue or group get messages with one key one after the other.
+        self.group_key = group_key
+        #: The key of the destination where its publisher wants to be told what became of it; None means nowhere.
+        self.outcome_to = outcome_to
         self.can_expire = lifetime_ns is not None or expires_at_ns is not None
         #: Whether every subscription gets it, whenever it reads.
         self.is_for_all_and_ever = only_for is None and not self.can_expire
+        #: Whether the store can leave out all that most messages do not have.
+        self.is_ordinary = self.is_for_all_and_ever and group_key is None and outcome_to is None
 
 
 @final

@@ -98,17 +98,16 @@ class BatchWriter:
 def message_insertion(dialect: Dialect) -> Run:
     """Messages by INSERT of many rows.
 
-    Messages for all and ever, the usual ones, leave out two columns: Python's SQLite takes 0.4 µs to bind a None, and
-    1.5 for the rest of a row.
+    Ordinary messages leave out four columns: SQLite takes 0.4 µs to bind a None, and 1.5 for the rest of a row.
     """
-    plain_rows = insertion(messages, dialect, left_out=("expires_at_ns", "only_for"))
+    plain_rows = insertion(messages, dialect, left_out=("expires_at_ns", "only_for", "group_key", "outcome_to"))
     limited_rows = insertion(messages, dialect)
 
     def write(cursor: DBAPICursor, runs: Sequence[MessageRun]) -> None:
         values: list[Any] = []
         limited: list[Any] = []
         for run in runs:
-            if all(message.origin.is_for_all_and_ever for message in run.messages):
+            if all(message.origin.is_ordinary for message in run.messages):
                 values += _plain_values(run)
             else:
                 limited += chain.from_iterable(message_rows([run]))
@@ -121,7 +120,7 @@ def message_insertion(dialect: Dialect) -> Run:
 
 
 def _plain_values(run: MessageRun) -> list[Any]:
-    """The values of all rows, without the two columns that messages for all and ever leave out.
+    """The values of all rows, without the four columns that ordinary messages leave out.
 
     Hot path: 0.76 µs a message, 0.58 of it for the checksum; `message_rows` would take 1.01.
     """
@@ -146,8 +145,8 @@ def message_rows(runs: Iterable[MessageRun]) -> Iterator[Row]:
         for offset, message in enumerate(run, first_offset):
             if message.origin is not origin:
                 origin = message.origin
-                publisher, only_for = origin.publisher, origin.only_for
-                begins_with = origin_checksum(publisher, only_for)
+                publisher, only_for, asked = origin.publisher, origin.only_for, (origin.group_key, origin.outcome_to)
+                begins_with = origin_checksum(publisher, only_for, *asked)
             published_at_ns, body_bytes, tail = message.published_at_ns, message.body_bytes, message.tail
             expires_at_ns = message.expires_at_ns if origin.can_expire else None
             yield (
@@ -160,6 +159,7 @@ def message_rows(runs: Iterable[MessageRun]) -> Iterator[Row]:
                 expires_at_ns,
                 only_for,
                 message_checksum(begins_with, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail),
+                *asked,
             )
 
 

@@ -41,8 +41,9 @@ class PageLimits(NamedTuple):
 
 
 class Rows(NamedTuple):
-    #: Offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for, checksum; by rising offset.
-    rows: Iterable[tuple[int, int, str, int, bytes, int | None, int | None, int | None]]
+    #: Offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for, checksum, group_key, outcome_to;
+    #: by rising offset.
+    rows: Iterable[tuple[Any, ...]]
     #: Whether a limit was reached, so that there may be more.
     is_cut: bool
 
@@ -61,12 +62,12 @@ def _page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, li
     log = Log(Offset(start))
     absent: list[tuple[int, int]] = []
     #: Checksums of messages from one source begin alike, and neighbours mostly have one source.
-    source: tuple[str, int | None] | None = None
+    source: tuple[Any, ...] | None = None
     begins_with = 0
-    origins: dict[tuple[str, bool, int | None, int | None], Origin] = {}
+    origins: dict[tuple[Any, ...], Origin] = {}
     run: list[Message] = []
     expected = start
-    for offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for, written in found.rows:
+    for offset, published_at_ns, publisher, body_bytes, tail, expires_at_ns, only_for, written, *asked in found.rows:
         if offset != expected:
             if run:
                 log.append(run)
@@ -75,9 +76,9 @@ def _page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, li
             log.skip(offset - expected)
         expected = offset + 1
         if written is not None:
-            if source != (publisher, only_for):
-                source = publisher, only_for
-                begins_with = origin_checksum(publisher, only_for)
+            if source != (publisher, only_for, *asked):
+                source = publisher, only_for, *asked
+                begins_with = origin_checksum(*source)
             if written != message_checksum(
                 begins_with, topic_id, offset, published_at_ns, body_bytes, expires_at_ns, tail
             ):
@@ -85,10 +86,18 @@ def _page_of(found: Rows, topic_id: int, start: int, stop: int) -> tuple[Log, li
         # The two characters \r stand for a carriage return in a header, which STOMP 1.1 cannot escape.
         is_plain = tail.find(b"\\r", 0, -1 - body_bytes) < 0
         lifetime_ns = None if expires_at_ns is None else expires_at_ns - published_at_ns
-        key = publisher, is_plain, lifetime_ns, only_for
+        key = publisher, is_plain, lifetime_ns, only_for, *asked
         origin = origins.get(key)
         if origin is None:
-            origin = origins[key] = Origin(publisher, is_plain=is_plain, lifetime_ns=lifetime_ns, only_for=only_for)
+            group_key, outcome_to = asked
+            origin = origins[key] = Origin(
+                publisher,
+                is_plain=is_plain,
+                lifetime_ns=lifetime_ns,
+                only_for=only_for,
+                group_key=group_key,
+                outcome_to=outcome_to,
+            )
         run.append(Message(body_bytes, tail, origin, published_at_ns))
     if run:
         log.append(run)

@@ -182,7 +182,7 @@ def _lock_holder(connection: Connection) -> str:
 # The store -----------------------------------------------------------------------------------------------------------
 
 #: Of the columns of `messages`, in their order; binary COPY converts nothing.
-_COPIED_TYPES: Final = ("int8", "int8", "int8", "text", "int8", "bytea", "int8", "int8", "int8")
+_COPIED_TYPES: Final = ("int8", "int8", "int8", "text", "int8", "bytea", "int8", "int8", "int8", "text", "text")
 
 
 @final

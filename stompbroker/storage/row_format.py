@@ -42,9 +42,14 @@ def checked(table: str, rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         yield row
 
 
-def origin_checksum(publisher: str, only_for: int | None) -> int:
-    """The beginning of the checksums of all messages with this publisher and reader."""
-    return checksum((publisher, only_for))
+def origin_checksum(
+    publisher: str, only_for: int | None, group_key: str | None = None, outcome_to: str | None = None
+) -> int:
+    """The beginning of the checksums of all messages that have this in common. The last two, which were added later,
+    count only if one is there."""
+    if group_key is None and outcome_to is None:
+        return checksum((publisher, only_for))
+    return checksum((publisher, only_for, group_key, outcome_to))
 
 
 def message_checksum(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Constraint
 
 #: The last step of `migrations/`, as a test checks. Written here so that a start need not import Alembic.
-REVISION: Final = "0005"
+REVISION: Final = "0006"
 
 #: A migration can only drop constraints whose names it knows.
 NAMING_CONVENTION: Final = {
@@ -123,6 +123,9 @@ messages = Table(
     #: A durable subscription; NULL: for everybody.
     Column("only_for", BigInteger),
     _checksum(),
+    #: Its order in a queue or group, and where its publisher is told of its end; NULL: none. The checksum covers them.
+    Column("group_key", Text),
+    Column("outcome_to", Text),
     #: For the search for expired messages.
     Index(None, "expires_at_ns", "topic_id", "offset", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
 )

@@ -153,7 +153,7 @@ def _expired(row: Row[Any]) -> Expired:
     message = None
     with suppress(TypeError, ValueError, struct.error):  # an altered value may have any type and any length
         expected = message_checksum(
-            origin_checksum(row.publisher, row.only_for),
+            origin_checksum(row.publisher, row.only_for, row.group_key, row.outcome_to),
             row.topic_id,
             row.offset,
             row.published_at_ns,
@@ -162,7 +162,14 @@ def _expired(row: Row[Any]) -> Expired:
             row.tail,
         )
         if row.checksum is None or row.checksum == expected:
-            origin = Origin(row.publisher, is_plain=True, expires_at_ns=row.expires_at_ns, only_for=row.only_for)
+            origin = Origin(
+                row.publisher,
+                is_plain=True,
+                expires_at_ns=row.expires_at_ns,
+                only_for=row.only_for,
+                group_key=row.group_key,
+                outcome_to=row.outcome_to,
+            )
             first_line = bytes(row.tail[: row.tail.index(b"\n") + 1])
             message = Message(row.body_bytes, first_line, origin, row.published_at_ns)
     return Expired(row.expires_at_ns, row.topic_id, Offset(row.offset), message)

@@ -180,10 +180,23 @@ def export(
 
 
 def expiring(
-    body: bytes = b"body", *, published_at_ns: int = 0, lifetime_ns: int | None = None, only_for: int | None = None
+    body: bytes = b"body",
+    *,
+    published_at_ns: int = 0,
+    lifetime_ns: int | None = None,
+    only_for: int | None = None,
+    group_key: str | None = None,
+    outcome_to: str | None = None,
 ) -> Message:
-    """A message that is not for everybody, or not for ever."""
-    origin = Origin("publisher", is_plain=True, lifetime_ns=lifetime_ns, only_for=only_for)
+    """A message that is not for everybody, or not for ever; or with a key, or whose publisher asks for its outcome."""
+    origin = Origin(
+        "publisher",
+        is_plain=True,
+        lifetime_ns=lifetime_ns,
+        only_for=only_for,
+        group_key=group_key,
+        outcome_to=outcome_to,
+    )
     return Message(len(body), make_message(body).tail, origin, published_at_ns)
 
 

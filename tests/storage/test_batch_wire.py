@@ -46,6 +46,8 @@ ORIGINS = st.builds(
     lifetime_ns=st.none() | NUMBERS,
     expires_at_ns=st.none() | NUMBERS,
     only_for=st.none() | NUMBERS,
+    group_key=st.none() | TEXTS,
+    outcome_to=st.none() | TEXTS,
 )
 MESSAGES = st.builds(Message, NUMBERS, st.binary(max_size=20), ORIGINS, NUMBERS)
 SETTLED = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=3).map(tuple)
@@ -119,10 +121,20 @@ def test_no_part_of_a_batch_is_forgotten() -> None:
 
 def test_every_field_of_an_origin_is_carried() -> None:
     """What is derived from others is made anew; a field that is added must be one of either."""
-    derived = {"can_expire", "is_for_all_and_ever"}
-    origin = Origin("me", is_plain=False, is_persistent=False, lifetime_ns=1, expires_at_ns=2, only_for=3)
+    derived = {"can_expire", "is_for_all_and_ever", "is_ordinary"}
+    origin = Origin(
+        "me",
+        is_plain=False,
+        is_persistent=False,
+        lifetime_ns=1,
+        expires_at_ns=2,
+        only_for=3,
+        group_key="a key",
+        outcome_to="/queue/outcomes",
+    )
     assert set(Origin.__slots__) - derived == {
-        "publisher", "is_plain", "is_persistent", "lifetime_ns", "expires_at_ns", "only_for"
+        "publisher", "is_plain", "is_persistent", "lifetime_ns", "expires_at_ns", "only_for", "group_key",
+        "outcome_to",
     }  # fmt: skip
 
     batch = publication(1, [Message(1, b"x\0", origin, 4)])

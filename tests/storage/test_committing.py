@@ -86,6 +86,19 @@ def test_when_a_message_expires_and_whom_it_is_for_comes_back(store: Store, size
     assert [message.tail for message in found] == [message.tail for message in messages]
 
 
+@pytest.mark.parametrize("size_bytes", [3, 20_000])
+def test_keys_and_who_wants_to_be_told_come_back(store: Store, size_bytes: int) -> None:
+    asked = [(None, None), ("a", None), ("a", None), (None, "/queue/told"), ("ключ", "told"), (None, None)]
+    messages = [expiring(b"x" * size_bytes, group_key=key, outcome_to=outcome_to) for key, outcome_to in asked]
+    store.commit(publication(1, messages))
+
+    found = [message.origin for _, message in store.read_page(1, 0, 10)]
+
+    assert [(origin.group_key, origin.outcome_to) for origin in found] == asked
+    assert [origin.is_ordinary for origin in found] == [True, False, False, False, False, True]
+    assert all(origin.is_for_all_and_ever for origin in found)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 511, 512, 513, 1535])
 def test_batches_of_any_size_are_written_whole_and_in_order(store: Store, count: int) -> None:
     messages = [make_message(b"%d" % number, number=number) for number in range(count)]

@@ -49,7 +49,9 @@ def test_what_is_behind_the_end_of_a_topic_is_no_damage(store: Store) -> None:
     assert store.read_page(1, 99, 100).end_offset == 100
 
 
-@pytest.mark.parametrize("column", ["published_at_ns", "body_bytes", "expires_at_ns", "only_for"])
+@pytest.mark.parametrize(
+    "column", ["published_at_ns", "body_bytes", "expires_at_ns", "only_for", "group_key", "outcome_to"]
+)
 def test_a_page_ends_before_an_altered_message_which_is_damage_itself(store: Store, place: Place, column: str) -> None:
     place.query(f'UPDATE messages SET {column} = 3 WHERE "offset" = 7')
 

@@ -36,7 +36,9 @@ _origin_of: Final = attrgetter("origin")
 _tail_of: Final = attrgetter("tail")
 _body_bytes_of: Final = attrgetter("body_bytes")
 _published_at_ns_of: Final = attrgetter("published_at_ns")
-_ORIGIN: Final = ("is_plain", "is_persistent", "lifetime_ns", "expires_at_ns", "only_for")
+_ORIGIN: Final = (
+    "is_plain", "is_persistent", "lifetime_ns", "expires_at_ns", "only_for", "group_key", "outcome_to"
+)  # fmt: skip
 
 
 def encode(batch: Batch) -> tuple[bytes, list[bytes]]:

@@ -65,10 +65,11 @@ class SqliteStore(Store):
         listed = heads.limit(bindparam("rows")).offset(literal_column("0")).subquery()
         self._heads, names = text_of(select(*map(func.json_group_array, listed.columns)), dialect)
         assert names == ("topic_id", "start", "stop", "rows")
-        tails = _rows(columns.tail, columns.expires_at_ns, columns.only_for, columns.checksum)
-        tail, *numbers = tails.subquery().columns
+        behind = columns.expires_at_ns, columns.only_for, columns.checksum, columns.group_key, columns.outcome_to
+        tails = _rows(columns.tail, *behind)
+        tail, *others = tails.subquery().columns
         joined = cast(func.group_concat(tail, literal_column("''")), LargeBinary)
-        self._joined_tails, _ = text_of(select(joined, *map(func.json_group_array, numbers)), dialect)
+        self._joined_tails, _ = text_of(select(joined, *map(func.json_group_array, others)), dialect)
         self._single_tails, _ = text_of(tails, dialect)
 
     def _connect(self) -> Connection:
@@ -122,13 +123,13 @@ class SqliteStore(Store):
         return Rows(zip(offsets, published_at_ns, publishers, body_bytes, *tails, strict=False), is_cut)
 
     def _tails(self, connection: Connection, rows: tuple[int, int, int], ends: list[int]) -> Iterable[Iterable[Any]]:
-        """Tails, expires_at_ns, only_for and checksums of the rows; `ends` are those of the tails when joined."""
+        """Tails of the rows, and the columns behind them; `ends` are those of the tails when joined."""
         if ends[-1] < LONG_TAIL_BYTES * len(ends):
-            joined, *numbers = connection.exec_driver_sql(self._joined_tails, rows).one()
+            joined, *others = connection.exec_driver_sql(self._joined_tails, rows).one()
             # SQLite joins texts, and does not say what becomes of a NUL among them. Before 3.39 it was the end.
             if len(joined) == ends[-1]:
                 tails = [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-                return tails, *map(json.loads, numbers)
+                return tails, *map(json.loads, others)
         return zip(*connection.exec_driver_sql(self._single_tails, rows), strict=True)
 
 
