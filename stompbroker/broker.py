@@ -46,7 +46,7 @@ from stompbroker.actors import (
     user_watcher,
     worker,
 )
-from stompbroker.changes import DeadLetters, MemoryJournal, Queues
+from stompbroker.changes import DeadLetters, MemoryJournal, Producers, Queues
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
 from stompbroker.config.data_directory import hold
@@ -56,7 +56,7 @@ from stompbroker.counting import LoopGauge, Totals
 from stompbroker.delivery import Records, Registry
 from stompbroker.errors import OperatorError, PeerViolation
 from stompbroker.ids import ConnectionId
-from stompbroker.journal import OpenedStore, StoreJournal, own_store, restore
+from stompbroker.journal import OpenedStore, StoreJournal, own_store, restore, restore_producers
 from stompbroker.ledger import ExportOrder, Exports, Rounds
 from stompbroker.log_throttle import LogThrottle
 from stompbroker.management import open_management
@@ -107,6 +107,9 @@ class Broker:
         self.ledger = self._make_ledger(opened) if opened is not None and settings.ledger else None
         self.journal, self.message_ids = self._make_journal()
         self.queues = Queues(self.registry, self.journal)
+        self.producers = Producers(settings.max_producers, int(settings.producer_idle_s * NANOSECONDS))
+        if opened is not None:
+            restore_producers(opened.kept, self.producers)
         self.dead_letters = DeadLetters(self.registry, self.journal, self.queues, self.message_ids, self.clock)
         self.registry.bury = self.dead_letters.give_up
         self.control = Control(
@@ -178,6 +181,7 @@ class Broker:
             registry=self.registry,
             journal=self.journal,
             queues=self.queues,
+            producers=self.producers,
             budget=self.budget,
             flush_queue=flush_queue,
             clock=self.clock,
@@ -218,6 +222,7 @@ class Broker:
         start(
             partial(garbage_collector.run, topic_idle_ns=int(self.settings.topic_idle_s * NANOSECONDS)),
             registry,
+            self.producers,
             self.journal,
             clock,
             stretches,

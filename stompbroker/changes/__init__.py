@@ -25,6 +25,7 @@ from stompbroker.changes.journal import (
     Unit,
     Verdict,
 )
+from stompbroker.changes.producers import Forgotten, Introduced, Numbered, Producer, Producers
 from stompbroker.changes.queues import Queues
 
 __all__ = [
@@ -33,11 +34,16 @@ __all__ = [
     "Created",
     "DeadLetters",
     "Effect",
+    "Forgotten",
+    "Introduced",
     "Journal",
     "JournalStatistics",
     "Lane",
     "MemoryJournal",
+    "Numbered",
     "PendingDeliveries",
+    "Producer",
+    "Producers",
     "Provenance",
     "Purged",
     "Queues",

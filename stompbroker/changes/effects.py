@@ -57,7 +57,6 @@ class Effect:
         """The store has refused the unit."""
 
 
-@final
 @dataclass(slots=True, eq=False)
 class Appended(Effect):
     """These messages are published to a topic."""
@@ -89,7 +88,8 @@ class Appended(Effect):
 
     def apply(self, now_ns: int) -> None:
         self.topic.pending_units -= 1
-        appending.append(self.topic, self.messages, now_ns, reserved=self.first)
+        if self.messages:
+            appending.append(self.topic, self.messages, now_ns, reserved=self.first)
 
     def undo(self, now_ns: int, reason: str) -> None:
         self.topic.pending_units -= 1

@@ -6,7 +6,7 @@ process. Synchronous, except for waiting.
 
 from stompbroker.journal.batch_builder import Formed
 from stompbroker.journal.health import Health
-from stompbroker.journal.rows import restore
+from stompbroker.journal.rows import restore, restore_producers
 from stompbroker.journal.store_journal import StoreJournal
 from stompbroker.journal.store_writer import OpenedStore, StoreWriter, Written, own_store
 
@@ -19,4 +19,5 @@ __all__ = [
     "Written",
     "own_store",
     "restore",
+    "restore_producers",
 ]

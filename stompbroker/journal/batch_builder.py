@@ -11,8 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from stompbroker.changes import Appended, Created, PendingDeliveries, Purged, Removed, SetAside, SettledDeliveries
-from stompbroker.commitlog import Cursor
+from stompbroker.changes import (
+    Appended,
+    Created,
+    Forgotten,
+    Introduced,
+    Numbered,
+    PendingDeliveries,
+    Purged,
+    Removed,
+    SetAside,
+    SettledDeliveries,
+)
+from stompbroker.commitlog import Cursor, OffsetRanges
 from stompbroker.delivery import key_of
 from stompbroker.ids import Offset
 from stompbroker.journal.changes import add_moved_since
@@ -21,17 +32,18 @@ from stompbroker.journal.rows import (
     add_topic,
     cursor_row,
     ledger_rows,
+    producer_row,
     redelivery_key,
     redelivery_row,
     subscription_row,
 )
 from stompbroker.ledger.records import Account
-from stompbroker.storage import CursorRow, Deletion, Gap, MessageRun
+from stompbroker.storage import CursorRow, Deletion, Gap, MessageRun, ProducerKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from stompbroker.changes import Effect, Unit
+    from stompbroker.changes import Effect, Producer, Unit
     from stompbroker.delivery import Pattern, Reading, Registry, Subscription, Topic
     from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
 
@@ -106,7 +118,7 @@ class Formed:
 class _Proposal:
     """The effects of one batch, while they are being written down."""
 
-    __slots__ = ("_done_with", "_formed", "_next_offsets", "_refused", "_settled", "accounts", "batch")
+    __slots__ = ("_done_with", "_formed", "_next_offsets", "_refused", "_settled", "_taking", "accounts", "batch")
 
     def __init__(self, formed: Formed, batch: Batch, accounts: list[Account]) -> None:
         self._formed = formed
@@ -118,11 +130,21 @@ class _Proposal:
         #: Failures whose messages are settled with this batch, which may have them too.
         self._done_with: set[RedeliveryKey] = set()
         self._refused: list[RedeliveryRow] = []
+        #: The numbers that this batch takes.
+        self._taking: dict[Producer, OffsetRanges] = {}
 
     def add(self, effect: Effect) -> None:
         match effect:
             case Appended():
                 self._append(effect)
+                if isinstance(effect, Numbered) and effect.first is not None and effect.taking is not None:
+                    taking = self._taking.setdefault(effect.producer, OffsetRanges())
+                    for start, stop in effect.taking:
+                        taking.add(start, stop)
+            case Introduced(producer=producer):
+                self._taking.setdefault(producer, OffsetRanges())
+            case Forgotten(idle=idle):
+                self.batch.removed_producers += [ProducerKey(each.owner, each.name) for each, _ in idle]
             case PendingDeliveries():
                 self._decide(effect)
             case Purged(topic=topic) if topic.store_id is not None and not topic.is_removed:
@@ -146,6 +168,7 @@ class _Proposal:
             batch.redeliveries = [row for row in batch.redeliveries if row[:3] not in self._done_with]
             batch.settled_redeliveries += self._done_with
         batch.redeliveries += self._refused
+        batch.producers += [producer_row(producer, taking) for producer, taking in self._taking.items()]
         if batch.removed_subscriptions:
             # They may have moved just before, or have been created by an earlier unit of this very batch.
             removed = set(batch.removed_subscriptions)

@@ -9,7 +9,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stompbroker.commitlog import Cursor
+from stompbroker.commitlog import Cursor, OffsetRanges
 from stompbroker.delivery import (
     AckMode,
     DeliveryWishes,
@@ -28,11 +28,21 @@ from stompbroker.errors import OperatorError
 from stompbroker.ledger import Kind, Payload, day_of
 from stompbroker.ledger.drafts import draft
 from stompbroker.ledger.records import Account
-from stompbroker.storage import CursorRow, Gap, LedgerRow, RedeliveryKey, RedeliveryRow, SubscriptionRow, TopicRow
+from stompbroker.storage import (
+    CursorRow,
+    Gap,
+    LedgerRow,
+    ProducerRow,
+    RedeliveryKey,
+    RedeliveryRow,
+    SubscriptionRow,
+    TopicRow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stompbroker.changes import Producer, Producers
     from stompbroker.delivery import Reading, Registry, Topic
     from stompbroker.ids import Offset
     from stompbroker.ledger.records import Outcome
@@ -94,6 +104,14 @@ def cursor_row(reading: Reading, cursor: Cursor) -> CursorRow:
     return CursorRow(
         subscription_id, topic_id, cursor.ack_floor, settled, cursor.next_offset, generation=reading.generation
     )
+
+
+def producer_row(producer: Producer, taking: OffsetRanges) -> ProducerRow:
+    """With what a batch takes."""
+    taken = OffsetRanges()
+    for start, stop in (*producer.taken, *taking):
+        taken.add(start, stop)
+    return ProducerRow(producer.owner, producer.name, producer.epoch, tuple(taken), producer.used_at_ns)
 
 
 def redelivery_row(key: RedeliveryKey, failure: Failure) -> RedeliveryRow:
@@ -172,6 +190,11 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
         registry.begin(subscription, now_ns)
     for failed in kept.redeliveries:
         _restore_failure(failed, subscriptions, topics, registry)
+
+
+def restore_producers(kept: Kept, producers: Producers) -> None:
+    for row in kept.producers:
+        producers.restore(row.owner, row.name, epoch=row.epoch, taken=row.taken, used_at_ns=row.used_at_ns)
 
 
 def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:

@@ -20,7 +20,7 @@ from stompbroker.errors import PeerViolation
 from stompbroker.sessions.client import Consumers
 from stompbroker.sessions.gathering import Transactions, UnitBuilder
 from stompbroker.sessions.headers import read_refusal
-from stompbroker.sessions.publishing import Publishing
+from stompbroker.sessions.publishing import Publishing, check_number_in_transaction
 from stompbroker.sessions.reporting import Reporting
 from stompbroker.sessions.subscribe_headers import asks_for_durable
 from stompbroker.sessions.subscribing import Subscribing
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery import Consumer, Gate, Topic
     from stompbroker.sessions.client import Client, Named
     from stompbroker.sessions.outbox import Outbox
-    from stompbroker.sessions.publishing import Question
+    from stompbroker.sessions.publishing import Question, SendPlan
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import Frame
 
@@ -120,7 +120,7 @@ class Commands:
                     if plan.question is None:
                         self._publishing.gather(frame, self._unit, now_ns)
                     else:
-                        self._send_and_ask(frame, plan.question)
+                        self._send_and_ask(frame, plan, plan.question)
                     self.published += len(frame.bodies)
                 else:
                     self._apply_other(frame)
@@ -174,17 +174,19 @@ class Commands:
             violation.receipt = violation.receipt or frame.receipt
             raise
 
-    def _send_and_ask(self, run: SendRun, question: Question) -> None:
+    def _send_and_ask(self, run: SendRun, plan: SendPlan, question: Question) -> None:
         reply_to = question.reply_to and self._context.registry.topics.get(question.reply_to.key)
         if reply_to is not None:
             # What nobody gets goes there, and must not fill it either.
             self._check_not_held(reply_to)
         self._hand_over()
-        self._reporting.send(run, question, self._publishing, self._applied_at_ns)
+        self._reporting.send(run, plan, question, self._publishing, self._applied_at_ns)
 
     def _send_in_transaction(self, frame: Frame) -> None:
         # Planned now, so that a wrong destination is an error at once and COMMIT has less to do in its one step.
-        self._publishing.plan(frame.head, frame.receipt)
+        plan = self._publishing.plan(frame.head, frame.receipt)
+        if plan.question is not None:
+            check_number_in_transaction(frame, plan.question)
         if self._publishing.unread_replies:
             self._read_replies()
         # The receipt of a frame in a transaction says that it was received, and COMMIT's that it was done.
@@ -242,14 +244,21 @@ class Commands:
         self._hand_over()
         name = frame.headers["transaction"]
         frames = self.transactions.find(name).frames
-        topics = {self._publishing.plan(each.head, frame.receipt).topic for each in frames if each.command == "SEND"}
-        for topic in topics:
+        plans = {
+            each.head: self._publishing.plan(each.head, frame.receipt) for each in frames if each.command == "SEND"
+        }
+        for topic in {plan.topic for plan in plans.values()}:
             self._check_not_held(topic)
+        producers = self._publishing.producers_of(plans, frames, self._applied_at_ns)
         transaction = self.transactions.end(name)
         self.published += len(transaction.frames)
         deliveries = iter(transaction.deliveries)
         for each in transaction.frames:
-            if each.command == "SEND":
+            if each.head in producers:
+                messages = self._publishing.messages_of(plans[each.head], [each.body], self._applied_at_ns)
+                numbers = [int(each.sequence or 0)]
+                self._unit.number(plans[each.head].topic, messages, producers[each.head], numbers)
+            elif each.command == "SEND":
                 self._publishing.gather(SendRun(each.head, each.body, None), self._unit, self._applied_at_ns)
             else:
                 self._settle(each, next(deliveries))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from stompbroker.changes import Answer, Appended, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Numbered, Unit, Verdict
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import answering
 from stompbroker.errors import PeerViolation
@@ -19,7 +19,7 @@ from stompbroker.stomp import weight_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompbroker.changes import Lane
+    from stompbroker.changes import Effect, Lane, Producer
     from stompbroker.clock import Clock
     from stompbroker.delivery import Consumer, Gate, Refusal, Topic
     from stompbroker.memory_budget import MemoryBudget
@@ -273,6 +273,20 @@ class Transactions:
             assert len(transaction.frames) <= self._limits.max_transaction_frames
 
 
+class _Sent(NamedTuple):
+    """Messages to one topic, perhaps of a producer, which has numbered them."""
+
+    topic: Topic
+    messages: list[Message]
+    producer: Producer | None
+    numbers: list[int]
+
+    def effect(self) -> Appended:
+        if self.producer is None:
+            return Appended(self.topic, self.messages)
+        return Numbered(self.topic, self.messages, producer=self.producer, numbers=self.numbers)
+
+
 @final
 @dataclass(slots=True, eq=False)
 class UnitBuilder:
@@ -280,6 +294,8 @@ class UnitBuilder:
 
     #: Messages by topic, each in the order they were sent. Written by `Publishing.gather`.
     publications: dict[Topic, list[Message]] = field(default_factory=dict)
+    #: What was sent before those, in a transaction with messages of a producer.
+    _earlier: list[_Sent] = field(default_factory=list)
     receipts: list[str] = field(default_factory=list)
     _answers: list[Answer] = field(default_factory=list)
     #: The range of acknowledgements being gathered.
@@ -288,7 +304,21 @@ class UnitBuilder:
     _last: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.publications or self.receipts or self._answers or self._acknowledging)
+        return bool(self.publications or self._earlier or self.receipts or self._answers or self._acknowledging)
+
+    def number(self, topic: Topic, messages: list[Message], producer: Producer, numbers: list[int]) -> None:
+        """These messages of a producer are published if their numbers are not taken."""
+        self._close_publications()
+        last = self._earlier[-1] if self._earlier else None
+        if last is not None and last.topic is topic and last.producer is producer:
+            last.messages.extend(messages)
+            last.numbers.extend(numbers)
+        else:
+            self._earlier.append(_Sent(topic, messages, producer, numbers))
+
+    def _close_publications(self) -> None:
+        self._earlier += [_Sent(topic, messages, None, []) for topic, messages in self.publications.items()]
+        self.publications = {}
 
     def acknowledge(self, consumer: Consumer, first: int, last: int) -> None:
         """The deliveries numbered first..last are acknowledged."""
@@ -318,14 +348,17 @@ class UnitBuilder:
         """Everything gathered, as a unit; on completion `then` is called with the receipts to send."""
         self._close_range()
         receipts = self.receipts
+        effects: list[Effect] = [each.effect() for each in self._earlier] if self._earlier else []
+        effects += [Appended(topic, messages) for topic, messages in self.publications.items()]
         unit = Unit(
-            [Appended(topic, messages) for topic, messages in self.publications.items()],
+            effects,
             self._answers,
             then=lambda: then(receipts),
             lane=lane,
             owes_receipt=bool(receipts),
         )
         self.publications = {}
+        self._earlier = []
         self.receipts = []
         self._answers = []
         return unit

@@ -281,7 +281,8 @@ UNSUPPORTED_IN_SEND: Final[Mapping[str, _Unsupported]] = {
         "a topic keeps no last value; leave the header out, or have the operator set retain_messages for the topic",
     ),
     "_AMQ_DUPL_ID": _Unsupported(
-        _is_filled, "duplicates are not found; leave the header out, and have subscribers look for them"
+        _is_filled,
+        "duplicates are not found by an id; number your messages with producer, producer-epoch and producer-seq",
     ),
 }
 

@@ -13,6 +13,12 @@ after the year 2262 means never. It may also ask what becomes of it (see `report
     report:true       its RECEIPT says how many will get it
     mandatory:true    if nobody will, it goes to `reply-to` instead, or is an ERROR
 
+And it may number its messages, so that one it repeats is published once (see `changes/producers.py`):
+
+    producer          its name
+    producer-epoch    which process of that name it is
+    producer-seq      the number, from 1 on; 0 begins an epoch and asks which number was the last
+
 Hot path: `gather`, for all SENDs of one head at once. `make bench` (topic 1→1) and `tests/sessions/test_hot_path.py`
 guard it.
 """
@@ -23,10 +29,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.access import Right
+from stompbroker.changes import Appended, Numbered
 from stompbroker.delivery import parse_topic_name
 from stompbroker.errors import PeerViolation
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, refuse_unsupported, truth, whole_number
+from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, check_name, refuse_unsupported, truth, whole_number
 from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
@@ -34,18 +41,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from stompbroker.access import Grant
+    from stompbroker.changes import Producer
     from stompbroker.delivery import Pattern, Topic
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.gathering import UnitBuilder
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.sessions.temporaries import Temporaries
-    from stompbroker.stomp import Head, SendRun
+    from stompbroker.stomp import Frame, Head, SendRun
 
 _NS_PER_MS: Final = 1_000_000
 #: 16 digits: some people write "never" as the year 9999, or as one of Java's dates far beyond it.
 _MAX_MS: Final = 10**16 - 1
 #: Times are kept as nanoseconds since 1970 in 64 bits, which ends in the year 2262.
 _LAST_NS: Final = 2**63 - 1
+#: Numbers and epochs of producers: 18 digits, so that a step further still has 64 bits.
+MAX_NUMBER: Final = 10**18 - 1
 
 
 class Lifetime(NamedTuple):
@@ -57,13 +67,20 @@ class Lifetime(NamedTuple):
     expires_at_ns: int | None = None
 
 
+class Numbering(NamedTuple):
+    producer: str
+    #: None begins a new one.
+    epoch: int | None
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a SEND asks about itself."""
+    """What a SEND asks about itself, or that it is numbered."""
 
-    is_reported: bool
-    is_mandatory: bool
+    is_reported: bool = False
+    is_mandatory: bool = False
+    numbering: Numbering | None = None
     #: Where a mandatory message goes that nobody gets, and how its publisher wrote that.
     reply_to: Pattern | None = None
     reply_to_text: str = ""
@@ -128,8 +145,9 @@ class Publishing:
     def _read_question(self, headers: Mapping[str, str]) -> Question | None:
         """None if the SEND asks nothing. Raises PeerViolation."""
         asked = {name: truth(name, headers[name]) for name in ("report", "mandatory") if name in headers}
+        numbering = _read_numbering(headers)
         if not any(asked.values()):
-            return None
+            return None if numbering is None else Question(numbering=numbering)
         if "transaction" in headers:
             header = "report" if asked.get("report") else "mandatory"
             raise PeerViolation(
@@ -148,7 +166,11 @@ class Publishing:
                 raise PeerViolation("malformed header 'reply-to'", violation.detail) from None
             self._client.check_allowed(Right.WRITE, reply_to, text)
         return Question(
-            is_reported=asked.get("report", False), is_mandatory=is_mandatory, reply_to=reply_to, reply_to_text=text
+            is_reported=asked.get("report", False),
+            is_mandatory=is_mandatory,
+            numbering=numbering,
+            reply_to=reply_to,
+            reply_to_text=text,
         )
 
     def _find_topic(self, destination: str, now_ns: int) -> Topic:
@@ -173,20 +195,105 @@ class Publishing:
     def gather(self, run: SendRun, unit: UnitBuilder, now_ns: int) -> None:
         """Make each body a message on its topic's run."""
         plan = self.plan(run.head, run.receipt)
-        template, origin = plan.tail_template, plan.origin
-        message_ids = self._context.message_ids
-        first = message_ids.next_number
-        message_ids.next_number = first + len(run.bodies)
-        messages = [
-            Message(len(body), template % (number, len(body), body), origin, now_ns)
-            for number, body in enumerate(run.bodies, first)
-        ]
+        messages = self.messages_of(plan, run.bodies, now_ns)
         if plan.topic in unit.publications:
             unit.publications[plan.topic] += messages
         else:
             unit.publications[plan.topic] = messages
         if run.receipts:
             unit.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
+
+    def messages_of(self, plan: SendPlan, bodies: Sequence[bytes], now_ns: int) -> list[Message]:
+        template, origin = plan.tail_template, plan.origin
+        message_ids = self._context.message_ids
+        first = message_ids.next_number
+        message_ids.next_number = first + len(bodies)
+        return [
+            Message(len(body), template % (number, len(body), body), origin, now_ns)
+            for number, body in enumerate(bodies, first)
+        ]
+
+    def appended(
+        self, plan: SendPlan, bodies: Sequence[bytes], producer: Producer | None, numbers: list[int], now_ns: int
+    ) -> Appended:
+        """Raises PeerViolation if the producer has left out too many numbers."""
+        if producer is None:
+            return Appended(plan.topic, self.messages_of(plan, bodies, now_ns))
+        producer.offer(numbers)
+        return Numbered(plan.topic, self.messages_of(plan, bodies, now_ns), producer=producer, numbers=numbers)
+
+    def producer(self, numbering: Numbering, now_ns: int) -> Producer:
+        """Raises PeerViolation if it may not send any more."""
+        return self._context.producers.use(self._client.grant.user, numbering.producer, numbering.epoch, now_ns)
+
+    def producers_of(
+        self, plans: Mapping[Head, SendPlan], frames: Sequence[Frame], now_ns: int
+    ) -> dict[Head, Producer]:
+        """Who has numbered the SENDs of a transaction. Raises PeerViolation if one of them may not send them."""
+        producers: dict[Head, Producer] = {}
+        numbers: dict[Producer, list[int]] = {}
+        for head, plan in plans.items():
+            if plan.question is not None and plan.question.numbering is not None:
+                producers[head] = self.producer(plan.question.numbering, now_ns)
+        for frame in frames if producers else ():
+            if frame.head in producers:
+                numbers.setdefault(producers[frame.head], []).append(int(frame.sequence or 0))
+        for producer, found in numbers.items():
+            producer.offer(found)
+        return producers
+
+
+def check_number_in_transaction(frame: Frame, question: Question) -> None:
+    """Raise PeerViolation unless its number is one of a message."""
+    if question.numbering is None:
+        return
+    numbers, wrong = read_numbers([frame.sequence or ""], question.numbering)
+    if wrong is not None:
+        raise wrong
+    if numbers == [0]:
+        raise PeerViolation(
+            "producer-seq:0 in a transaction", "0 is no message, but begins an epoch: send it outside of transactions"
+        )
+
+
+def _read_numbering(headers: Mapping[str, str]) -> Numbering | None:
+    """None if the SEND is not numbered. Raises PeerViolation."""
+    given = [name for name in ("producer", "producer-epoch", "producer-seq") if name in headers]
+    if not given:
+        return None
+    for name in ("producer", "producer-seq"):
+        if name not in headers:
+            raise PeerViolation(
+                f"missing header {name!r}",
+                f"there is {given[0]!r}: a producer that numbers its messages gives producer, producer-epoch and "
+                "producer-seq; leave all of them out to send without numbers",
+            )
+    producer = check_name("producer", headers["producer"])
+    if "producer-epoch" not in headers:
+        return Numbering(producer, None)
+    return Numbering(producer, whole_number("producer-epoch", headers["producer-epoch"], 1, MAX_NUMBER))
+
+
+def read_numbers(sequences: Sequence[str], numbering: Numbering) -> tuple[list[int], PeerViolation | None]:
+    """The values of `producer-seq` up to the first that is wrong, and what is wrong with it."""
+    joined = "".join(sequences)
+    if numbering.epoch is not None and joined.isascii() and joined.isdigit() and max(map(len, sequences)) <= 18:
+        return list(map(int, sequences)), None  # as they all are, mostly
+    numbers: list[int] = []
+    try:
+        for sequence in sequences:
+            number = whole_number("producer-seq", sequence, 0, MAX_NUMBER)
+            if number and numbering.epoch is None:
+                raise PeerViolation(
+                    "missing header 'producer-epoch'",
+                    f"the message numbered {number} of the producer {numbering.producer!r} does not say which epoch it "
+                    "is of: begin one with producer-seq:0, whose RECEIPT names it, or choose 1 and one more at each "
+                    "start",
+                )
+            numbers.append(number)
+    except PeerViolation as violation:
+        return numbers, violation
+    return numbers, None
 
 
 def read_lifetime(headers: Mapping[str, str], now_ns: int, default_ms: int) -> Lifetime:

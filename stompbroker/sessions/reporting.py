@@ -1,9 +1,9 @@
-"""What publishers that ask are told: who will get a message, and that nobody will.
+"""What publishers that ask are told: who will get a message, that nobody will, and that it is there already.
 
-Law: SENDs in a row that ask are a unit of their own. Their receivers are counted in the step that appends them, so
-nobody comes or goes in between. A message that nobody gets is sent to its `reply-to` as a message of the broker: it
-asks nothing, so it is never returned itself, and `no-local` does not keep it from its publisher. The RECEIPT of its
-SEND follows when that is durable.
+Law: SENDs in a row that ask, or that a producer has numbered, are a unit of their own. Their receivers are counted in
+the step that appends them, so nobody comes or goes in between. A message that nobody gets is sent to its `reply-to` as
+a message of the broker: it asks nothing, so it is never returned itself, and `no-local` does not keep it from its
+publisher. The RECEIPT of its SEND follows when that is durable.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.changes import Appended, Unit
+from stompbroker.changes import Appended, Introduced, Numbered, Unit
 from stompbroker.delivery import appending
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId, Offset
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.gathering import UnitBuilder
-from stompbroker.sessions.publishing import read_lifetime
-from stompbroker.stomp import message_tail, render_frame, render_headers, tail_headers
+from stompbroker.sessions.publishing import read_lifetime, read_numbers
+from stompbroker.stomp import message_tail, render_frame, render_headers, render_receipts, tail_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stompbroker.changes import Lane
+    from stompbroker.changes import Lane, Producer
     from stompbroker.delivery import Pattern
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.outbox import Outbox
-    from stompbroker.sessions.publishing import Publishing, Question
+    from stompbroker.sessions.publishing import Publishing, Question, SendPlan
     from stompbroker.sessions.session_context import SessionContext
     from stompbroker.stomp import SendRun
 
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 _OWN: Final = frozenset({"message-id", "content-length", "destination"})
 #: No connection has this number: what the broker sends is nobody's own.
 _BROKER: Final = ConnectionId(0)
+#: What the RECEIPT of a message says whose number was taken.
+_DUPLICATE: Final = [("duplicate", "true")]
 
 
 @final
@@ -46,29 +47,62 @@ class Reporting:
     _outbox: Outbox
     _lane: Lane
 
-    def send(self, run: SendRun, question: Question, publishing: Publishing, now_ns: int) -> None:
-        """Publish what asks. Raises PeerViolation for a SEND that wants a report and no receipt; those before it have
-        been published by then."""
+    def send(self, run: SendRun, plan: SendPlan, question: Question, publishing: Publishing, now_ns: int) -> None:
+        """Raises PeerViolation for a SEND that wants a report and no receipt, or whose number is wrong; those before it
+        have been published by then."""
         receipts = run.receipts or [None] * len(run.bodies)
-        known = receipts.index(None) if question.is_reported and None in receipts else len(receipts)
-        is_wrong = known < len(receipts)
-        del run.bodies[known:], receipts[known:]
-        if run.bodies:
-            gathered = UnitBuilder()
-            publishing.gather(run, gathered, now_ns)
-            ((topic, messages),) = gathered.publications.items()
-            appended = Appended(topic, messages)
-            self._submit(Unit([appended], then=partial(self._tell, appended, question, receipts), lane=self._lane))
-        if is_wrong:
-            raise PeerViolation(
+        numbering, numbers, stop = question.numbering, [0] * 0, len(run.bodies)
+        wrong: PeerViolation | None = None
+        if numbering is not None:
+            numbers, wrong = read_numbers(run.sequences, numbering)
+            stop = len(numbers)
+        if question.is_reported and None in receipts[:stop]:
+            stop = receipts.index(None)
+            wrong = PeerViolation(
                 "report:true without receipt",
                 "the report comes with the RECEIPT: add a receipt header, or leave report out",
             )
+        start = 0
+        try:
+            while start < stop:
+                if numbering is not None and not numbers[start]:
+                    self._introduce(publishing.producer(numbering, now_ns), run.bodies[start], receipts[start])
+                    start += 1
+                    continue
+                end = numbers.index(0, start, stop) if 0 in numbers[start:stop] else stop
+                producer = None if numbering is None else publishing.producer(numbering, now_ns)
+                appended = publishing.appended(plan, run.bodies[start:end], producer, numbers[start:end], now_ns)
+                then = partial(self._tell, appended, question, receipts[start:end])
+                self._submit(Unit([appended], then=then, lane=self._lane))
+                start = end
+            if wrong is not None:
+                raise wrong
+        except PeerViolation as violation:
+            violation.receipt = violation.receipt or receipts[start]
+            raise
+
+    def _introduce(self, producer: Producer, body: bytes, receipt: str | None) -> None:
+        """It begins an epoch, and is told which of its numbers was the last once everything before is decided."""
+        if body:
+            raise PeerViolation(
+                "a body with producer-seq:0", "0 is no message: number messages from 1 on, or leave the body out"
+            )
+
+        def tell() -> None:
+            last = [("producer-epoch", str(producer.epoch)), ("producer-last", str(producer.last))]
+            if receipt is not None:
+                frame = render_frame("RECEIPT", [("receipt-id", receipt), *last], version=self._client.version)
+                self._outbox.put(frame + self._context.settings.after_frame)
+
+        self._submit(Unit([Introduced(producer)], then=tell, lane=self._lane))
 
     def _tell(self, appended: Appended, question: Question, receipts: Sequence[str | None]) -> None:
-        """The messages have just been appended."""
+        """The messages have just been appended, without those whose numbers were taken."""
         topic, messages = appended.topic, appended.messages
         first = Offset(topic.log.end_offset - len(messages))
+        if not messages or not (question.is_reported or question.is_mandatory):
+            self._give_receipts(appended, receipts, [], first)
+            return
         is_stored = appended.first is not None and messages[0].origin.is_persistent
         # They have one head and come together, so whoever gets the first gets all of them.
         audience = appending.audience(topic, first, messages[0], is_stored=is_stored)
@@ -79,7 +113,7 @@ class Reporting:
                 ("matched-transient", str(audience.transient)),
                 ("stored", "true" if is_stored else "false"),
             ]
-        give = partial(self._give_receipts, receipts, told, first)
+        give = partial(self._give_receipts, appended, receipts, told, first)
         if not question.is_mandatory or any(audience):
             give()
         elif question.reply_to is not None:
@@ -94,13 +128,23 @@ class Reporting:
                 )
             )
 
-    def _give_receipts(self, receipts: Sequence[str | None], told: list[tuple[str, str]], first: Offset) -> None:
+    def _give_receipts(
+        self, appended: Appended, receipts: Sequence[str | None], told: list[tuple[str, str]], first: Offset
+    ) -> None:
+        is_new = appended.is_new if isinstance(appended, Numbered) else [True] * len(receipts)
+        if not told and all(is_new):
+            owed = [receipt for receipt in receipts if receipt is not None]
+            if owed:
+                self._outbox.put(render_receipts(owed, self._client.version, self._context.settings.after_frame))
+            return
         version, after_frame = self._client.version, self._context.settings.after_frame
         frames: list[bytes] = []
-        for offset, receipt in enumerate(receipts, first):
+        offset = int(first)
+        for receipt, new in zip(receipts, is_new, strict=True):
             if receipt is not None:
-                report = [*told, ("offset", str(offset))] if told else []
-                frames += [render_frame("RECEIPT", [("receipt-id", receipt), *report], version=version), after_frame]
+                said = _DUPLICATE if not new else [*told, ("offset", str(offset))] if told else []
+                frames += [render_frame("RECEIPT", [("receipt-id", receipt), *said], version=version), after_frame]
+            offset += new
         if frames:
             self._outbox.put(b"".join(frames))
 

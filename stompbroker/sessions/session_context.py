@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from stompbroker.access import Audit, Authenticator, Usage
-    from stompbroker.changes import Journal, Queues
+    from stompbroker.changes import Journal, Producers, Queues
     from stompbroker.clock import Clock
     from stompbroker.delivery import Pattern, Registry
     from stompbroker.log_throttle import LogThrottle
@@ -244,6 +244,7 @@ class SessionContext:
     registry: Registry
     journal: Journal
     queues: Queues
+    producers: Producers
     budget: MemoryBudget
     flush_queue: FlushQueue
     clock: Clock

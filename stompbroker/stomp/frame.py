@@ -126,7 +126,7 @@ class Limits:
 class Head:
     """Command and headers of a frame: unescaped, the first of repeated headers winning, without `receipt`.
 
-    `receipt` is kept on the frame, because it is the one header that differs where all others repeat.
+    `receipt` and the value of `producer-seq` are kept on the frame, because they differ where all others repeat.
     """
 
     __slots__ = ("command", "content_length", "headers", "is_plain_send", "is_turning_point", "plan", "size_bytes")
@@ -156,6 +156,8 @@ class Frame:
     head: Head
     body: bytes
     receipt: str | None
+    #: The value of `producer-seq`; the head has the name alone.
+    sequence: str | None = None
 
     @property
     def command(self) -> str:
@@ -170,24 +172,29 @@ class Frame:
 class SendRun(Frame):
     """SEND frames in a row with one head and no transaction.
 
-    A publisher's frames differ only in bodies and receipts; an object for each would cost as much as finding it.
-    `body` and `receipt` are those of the first.
+    A publisher's frames differ only in bodies, receipts and numbers; an object for each would cost as much as finding
+    it. `body`, `receipt` and `sequence` are those of the first.
     """
 
-    __slots__ = ("bodies", "receipts")
+    __slots__ = ("bodies", "receipts", "sequences")
 
-    def __init__(self, head: Head, body: bytes, receipt: str | None) -> None:
-        super().__init__(head, body, receipt)
+    def __init__(self, head: Head, body: bytes, receipt: str | None, sequence: str | None = None) -> None:
+        super().__init__(head, body, receipt, sequence)
         self.bodies = [body]
         #: As many as bodies, or empty if no frame has one.
         self.receipts: list[str | None] = [] if receipt is None else [receipt]
+        #: As many as bodies, or empty: frames with one head are all numbered, or none is.
+        self.sequences: list[str] = [] if sequence is None else [sequence]
 
-    def append_with_receipt(self, body: bytes, receipt: str | None) -> None:
-        """For a run in which some frame has a receipt."""
-        if not self.receipts:
-            self.receipts.extend([None] * len(self.bodies))
+    def append(self, body: bytes, receipt: str | None, sequence: str | None) -> None:
+        """For a run in which frames have receipts or numbers."""
+        if receipt is not None or self.receipts:
+            if not self.receipts:
+                self.receipts.extend([None] * len(self.bodies))
+            self.receipts.append(receipt)
+        if sequence is not None:
+            self.sequences.append(sequence)
         self.bodies.append(body)
-        self.receipts.append(receipt)
 
 
 _ANSWER_HEADS: Final = {command: Head(command, {}, -1) for command in ("ACK", "NACK")}

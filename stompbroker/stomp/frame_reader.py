@@ -4,9 +4,9 @@ Law: one chunk in, all its frames out; any cut of the byte stream gives the same
 `check` it is given, called once per distinct head, decides which frames are allowed.
 
 Hot path, guarded by `make bench` (topic 1→1) and `tests/sessions/test_hot_path.py`. `_read_frames` does one search for
-the end of the headers, one look-up of the whole block in the memo, and one slice for the body. It cuts `receipt` out
-before the look-up, since with a receipt per SEND no block would ever repeat. Frames that repeat byte for byte up to
-their bodies are read by `_extend_run`, which does even less.
+the end of the headers, one look-up of the whole block in the memo, and one slice for the body. It cuts `receipt` and
+the value of `producer-seq` out before the look-up, since with one of them per SEND no block would ever repeat. Frames
+that repeat byte for byte up to their bodies are read by `_extend_run`, which does even less.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from stompbroker.stomp.heads import (
     LF_SEPARATOR,
     MAX_SEPARATOR_BYTES,
     RECEIPT,
+    SEQUENCE,
     HeadMemo,
     after_empty_lines,
     cut_receipt,
+    cut_sequence,
     find_head_end,
     parse_head,
     parse_value,
@@ -187,11 +189,11 @@ class FrameReader:
             head_end = find(separator, position)
             block = data[position:head_end] if head_end >= 0 else b""
             receipt_at = block.find(RECEIPT)
-            if receipt_at < 0:
+            receipt = sequence = None
+            if receipt_at < 0 and SEQUENCE not in block:
                 head = known.get(block)
-                receipt = None
             else:
-                head, receipt = self._look_up_with_receipt(block, receipt_at)
+                head, receipt, sequence = self._look_up_without_values(block)
             if head is not None:
                 body_at = head_end + len(separator)
             else:
@@ -204,26 +206,28 @@ class FrameReader:
                 found = self._read_unknown_head(data, position)
                 if found is None:
                     return position
-                head, receipt, body_at = found
+                head, receipt, sequence, body_at = found
                 separator = self._separator
             body_end = self._find_body_end(data, position, body_at, head, receipt)
             if body_end < 0:
                 return position
             body = data[body_at:body_end]
             if not head.is_plain_send:
-                frames.append(Frame(head, body, receipt))
+                frames.append(Frame(head, body, receipt, sequence))
                 position, run = body_end + 1, None
                 room = 0 if head.is_turning_point else room - OTHER_FRAME_WEIGHT
                 continue
             room -= 1
             if run is None or run.head is not head:
-                run = SendRun(head, body, receipt)
+                run = SendRun(head, body, receipt, sequence)
                 frames.append(run)
-            elif receipt is not None or run.receipts:
-                run.append_with_receipt(body, receipt)
+            elif receipt is not None or run.receipts or sequence is not None:
+                run.append(body, receipt, sequence)
             else:
                 run.bodies.append(body)
-            if receipt is None and not run.receipts and head.content_length >= 0:
+            if sequence is not None:
+                position = body_end + 1
+            elif receipt is None and not run.receipts and head.content_length >= 0:
                 position, room = self._extend_run(data, position, body_at, run, room)
             elif 0 <= receipt_at < body_at - position and head.content_length >= 0 and self._finds_runs:
                 value_at = position + receipt_at + len(RECEIPT)
@@ -314,15 +318,18 @@ class FrameReader:
             raise self._body_too_large(receipt)
         return body_end
 
-    def _look_up_with_receipt(self, block: bytes, receipt_at: int) -> tuple[Head | None, str | None]:
-        """The known head of a block without its receipt, and that receipt."""
-        rest, receipt = cut_receipt(block, receipt_at)
+    def _look_up_without_values(self, block: bytes) -> tuple[Head | None, str | None, str | None]:
+        """The known head of a block without its receipt and number, and these."""
+        rest, receipt, sequence = _cut(block)
         head = self._memo.known.get(rest)
-        return head, parse_value(receipt, self._version) if head is not None else None
+        return (None, None, None) if head is None else (head, self._parse(receipt), self._parse(sequence))
 
-    def _read_unknown_head(self, data: bytes, position: int) -> tuple[Head, str | None, int] | None:
-        """Find and parse a head that the memo does not know: (head, receipt, where its body begins), or None if the
-        empty line that ends it has not come yet."""
+    def _parse(self, value: bytes | None) -> str | None:
+        return None if value is None else parse_value(value, self._version)
+
+    def _read_unknown_head(self, data: bytes, position: int) -> tuple[Head, str | None, str | None, int] | None:
+        """Find and parse a head that the memo does not know: (head, receipt, sequence, where its body begins), or None
+        if the empty line that ends it has not come yet."""
         bound = position + self._limits.max_header_bytes + MAX_SEPARATOR_BYTES
         head_end, separator = find_head_end(data, position, bound, self._version, self._separator)
         if head_end < 0:
@@ -331,19 +338,16 @@ class FrameReader:
             return None
         if head_end - position > self._limits.max_header_bytes:
             raise self._head_too_large()
-        block = data[position:head_end]
-        receipt = None
-        receipt_at = block.find(RECEIPT)
-        if receipt_at >= 0:
-            block, raw_receipt = cut_receipt(block, receipt_at)
-            receipt = parse_value(raw_receipt, self._version)
+        block, raw_receipt, raw_sequence = _cut(data[position:head_end])
+        receipt = self._parse(raw_receipt)
         self._separator = separator
         head = self._memo.known.get(block)
         if head is not None:  # known, but with the other kind of line ends in its last place
-            return head, receipt, head_end + len(separator)
+            return head, receipt, self._parse(raw_sequence), head_end + len(separator)
         try:
             head = parse_head(block, self._version, self._limits, lines_cut=receipt is not None)
             self.check(head)
+            sequence = self._parse(raw_sequence)
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipt
             raise
@@ -351,7 +355,7 @@ class FrameReader:
         # with a receipt it would have too many, and lines of known blocks are not counted.
         if head.command == "SEND" and block.count(b"\n") < self._limits.max_header_count:
             self._memo.offer(block, head)
-        return head, receipt, head_end + len(separator)
+        return head, receipt, sequence, head_end + len(separator)
 
     def _await(self, what: _Awaits, frame_bound: int) -> None:
         self._awaits = what
@@ -376,3 +380,15 @@ class FrameReader:
         return PeerViolation(
             "body too large", f"at most {self._limits.max_body_bytes} bytes are allowed", receipt=receipt
         )
+
+
+def _cut(block: bytes) -> tuple[bytes, bytes | None, bytes | None]:
+    """The block without the values that differ where all others repeat; these are `receipt` and `producer-seq`."""
+    receipt = sequence = None
+    receipt_at = block.find(RECEIPT)
+    if receipt_at >= 0:
+        block, receipt = cut_receipt(block, receipt_at)
+    sequence_at = block.find(SEQUENCE)
+    if sequence_at >= 0:
+        block, sequence = cut_sequence(block, sequence_at)
+    return block, receipt, sequence

@@ -40,6 +40,9 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "missing-before",
         "returned",
         "returned-destination",
+        "producer",
+        "producer-epoch",
+        "producer-seq",
     }
 )
 #: Headers with this prefix do not either: they say where a dead letter comes from.

@@ -21,6 +21,7 @@ PADDING: Final = " \t\r"
 #: STOMP 1.2, "Value Encoding": these frames are not escaped, for the sake of 1.0 peers.
 UNESCAPED_COMMANDS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 RECEIPT: Final = b"\nreceipt:"
+SEQUENCE: Final = b"\nproducer-seq:"
 
 LF_SEPARATOR: Final = b"\n\n"
 _CRLF_SEPARATOR: Final = b"\n\r\n"
@@ -121,6 +122,16 @@ def cut_receipt(block: bytes, receipt_at: int) -> tuple[bytes, bytes]:
     return block[:receipt_at] + block[receipt_end:], block[receipt_at + len(RECEIPT) : receipt_end]
 
 
+def cut_sequence(block: bytes, sequence_at: int) -> tuple[bytes, bytes]:
+    """The block without the value of its `producer-seq` line, which begins at `sequence_at`, and that value. The name
+    stays, so that blocks with a number and without differ."""
+    value_at = sequence_at + len(SEQUENCE)
+    value_end = block.find(b"\n", value_at)
+    if value_end < 0:
+        value_end = len(block)
+    return block[:value_at] + block[value_end:], block[value_at:value_end]
+
+
 def parse_head(block: bytes, version: Version | None, limits: Limits, *, lines_cut: int = 0) -> Head:
     """Parse a block. `version` is None until CONNECT has been read, and then lines may end either way. `lines_cut`
     header lines were cut out of the block, and count all the same. Raises PeerViolation."""
@@ -156,7 +167,7 @@ def parse_head(block: bytes, version: Version | None, limits: Limits, *, lines_c
 
 
 def parse_value(raw: bytes, version: Version | None) -> str:
-    """One header value that was cut out of its block (the receipt's)."""
+    """One header value that was cut out of its block."""
     text = _decoded(raw)
     if "\r" in text:
         (text,) = _without_line_end_cr([text], version)

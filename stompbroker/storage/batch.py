@@ -104,6 +104,23 @@ class RedeliveryRow(NamedTuple):
     nacks: int = 0
 
 
+class ProducerRow(NamedTuple):
+    """A producer that numbers its messages."""
+
+    #: The user it belongs to; empty without login.
+    owner: str
+    name: str
+    epoch: int
+    #: The numbers of its published messages: sorted and disjoint ranges.
+    taken: tuple[tuple[int, int], ...]
+    used_at_ns: int
+
+
+class ProducerKey(NamedTuple):
+    owner: str
+    name: str
+
+
 class Deletion(NamedTuple):
     """Delete the messages of a topic at offsets start <= o < stop."""
 
@@ -185,6 +202,8 @@ class Batch:
     cursors: list[CursorRow] = field(default_factory=list)
     settled_redeliveries: list[RedeliveryKey] = field(default_factory=list)
     redeliveries: list[RedeliveryRow] = field(default_factory=list)
+    removed_producers: list[ProducerKey] = field(default_factory=list)
+    producers: list[ProducerRow] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
     #: Neighbours become one row. A deletion also deletes the gaps below `whole_from`.
     gaps: list[Gap] = field(default_factory=list)
@@ -217,6 +236,7 @@ class Kept:
     subscriptions: list[SubscriptionRow]
     cursors: list[CursorRow]
     redeliveries: list[RedeliveryRow]
+    producers: list[ProducerRow]
     exports: list[ExportRow]
     #: All batches of the ledger, in order.
     gathered: list[Gathered]

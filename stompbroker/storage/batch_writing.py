@@ -17,6 +17,7 @@ from stompbroker.storage.schema import (
     ledger_batches,
     ledger_exports,
     messages,
+    producers,
     redeliveries,
     subscriptions,
     topics,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Column, Dialect, Table
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-    from stompbroker.storage.batch import Batch, CursorRow, ExportRow, Gap, LedgerRow, MessageRun
+    from stompbroker.storage.batch import Batch, CursorRow, ExportRow, Gap, LedgerRow, MessageRun, ProducerRow
 
     Row = tuple[Any, ...]
     Run = Callable[[DBAPICursor, list[Any]], None]
@@ -73,6 +74,8 @@ class BatchWriter:
             ("cursors", *upserting(cursors, _packed)),
             ("settled_redeliveries", removing(*redeliveries.primary_key), _flat),
             ("redeliveries", *upserting(redeliveries)),
+            ("removed_producers", removing(*producers.primary_key), _flat),
+            ("producers", *upserting(producers, _packed)),
             ("deletions", deletion(messages, IN_RANGE, dialect).run, _flat),
             ("gaps", upsert(gaps, dialect).run, lambda rows: _flat(map(with_checksum, _merged(rows)))),
             ("ledger", insertion(ledger_batches, dialect).run, lambda rows: _flat(map(_with_payload, rows))),
@@ -179,8 +182,9 @@ def _merged(gaps: Iterable[Gap]) -> list[Gap]:
     return merged
 
 
-def _packed(row: CursorRow) -> Row:
-    return with_checksum((*row[:3], pack_ranges(row.settled), *row[4:]))
+def _packed(row: CursorRow | ProducerRow) -> Row:
+    """The fourth value of both is ranges."""
+    return with_checksum((*row[:3], pack_ranges(row[3]), *row[4:]))
 
 
 def _with_payload(row: LedgerRow) -> Row:

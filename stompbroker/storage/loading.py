@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import BigInteger, and_, cast, func, select
 
-from stompbroker.storage.batch import CursorRow, ExportRow, Gathered, Kept, RedeliveryRow, SubscriptionRow, TopicRow
+from stompbroker.storage.batch import (
+    CursorRow,
+    ExportRow,
+    Gathered,
+    Kept,
+    ProducerRow,
+    RedeliveryRow,
+    SubscriptionRow,
+    TopicRow,
+)
 from stompbroker.storage.failures import StoreDamaged
 from stompbroker.storage.row_format import checked, unpack_ranges
 from stompbroker.storage.schema import (
@@ -18,6 +27,7 @@ from stompbroker.storage.schema import (
     ledger_batches,
     ledger_exports,
     messages,
+    producers,
     redeliveries,
     subscriptions,
     topics,
@@ -36,15 +46,16 @@ def load(connection: Connection) -> Kept:
     """Raises StoreDamaged if a row is not as it was written, or rows contradict each other: with a cursor ahead of its
     topic, messages to come would count as settled."""
     if connection.dialect.name == "sqlite":
-        for table in (topics, subscriptions, cursors, redeliveries, ledger_exports):
+        for table in (topics, subscriptions, cursors, redeliveries, producers, ledger_exports):
             check_structure(connection, table.name)
     first_offset = select(func.min(messages.c.offset)).where(messages.c.topic_id == topics.c.id).scalar_subquery()
     first_offsets = {row[0]: row[1] for row in connection.execute(select(topics.c.id, first_offset))}
     kept = Kept(
         topics=[(TopicRow(*row), first_offsets.get(row[0])) for row in _rows(connection, topics)],
         subscriptions=[SubscriptionRow(*row) for row in _rows(connection, subscriptions)],
-        cursors=[CursorRow._make((*row[:3], unpack_ranges(row[3]), *row[4:])) for row in _rows(connection, cursors)],
+        cursors=[CursorRow._make(_unpacked(row)) for row in _rows(connection, cursors)],
         redeliveries=[RedeliveryRow(*row) for row in _rows(connection, redeliveries)],
+        producers=[ProducerRow._make(_unpacked(row)) for row in _rows(connection, producers)],
         exports=[ExportRow(*row) for row in _rows(connection, ledger_exports)],
         gathered=[Gathered(*row) for row in connection.execute(_gathered_batches())],
     )
@@ -61,6 +72,11 @@ def check_structure(connection: Connection, table: str) -> None:
 
 def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
     return checked(table.name, connection.execute(select(table).order_by(*table.primary_key.columns)))
+
+
+def _unpacked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As `batch_writing` packs it."""
+    return (*row[:3], unpack_ranges(row[3]), *row[4:])
 
 
 def _gathered_batches() -> Select[Any]:

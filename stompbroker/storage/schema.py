@@ -27,7 +27,16 @@ from sqlalchemy import (
 )
 
 from stompbroker.ids import Offset
-from stompbroker.storage.batch import CursorRow, ExportRow, Gap, LedgerRow, RedeliveryRow, SubscriptionRow, TopicRow
+from stompbroker.storage.batch import (
+    CursorRow,
+    ExportRow,
+    Gap,
+    LedgerRow,
+    ProducerRow,
+    RedeliveryRow,
+    SubscriptionRow,
+    TopicRow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +44,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Constraint
 
 #: The last step of `migrations/`, as a test checks. Written here so that a start need not import Alembic.
-REVISION: Final = "0006"
+REVISION: Final = "0007"
 
 #: A migration can only drop constraints whose names it knows.
 NAMING_CONVENTION: Final = {
@@ -48,7 +57,7 @@ NAMING_CONVENTION: Final = {
 #: SQLite needs no second tree for an INTEGER PRIMARY KEY. All of its integers have 64 bits.
 _Id: Final = BigInteger().with_variant(Integer(), "sqlite")
 
-#: The columns of the fields of these types. Others are packed: settled ranges by `row_format.pack_ranges`, records by
+#: The columns of the fields of these types. Others are packed: ranges by `row_format.pack_ranges`, records by
 #: `stompbroker.ledger`.
 _TYPES: Final[Mapping[Any, type[Any]]] = {int: BigInteger, Offset: BigInteger, str: Text, bool: Boolean}
 _ZERO: Final = text("0")
@@ -146,6 +155,8 @@ redeliveries = _table(
     keys=3,
     defaults={"first_attempt_at_ns": _ZERO, "last_attempt_at_ns": _ZERO, "is_final": false(), "nacks": _ZERO},
 )
+
+producers = _table("producers", ProducerRow, keys=2)
 
 #: Records of the ledger, from the transaction that settles their deliveries until they are in a file of the lake. The
 #: index is for the export of a day, in order.

@@ -25,7 +25,7 @@ REFUSED = [
     ("SEND", "destination-type", "ANYCAST", "/queue/NAME goes to one"),
     ("SEND", "retain", "set", "retain_messages"),
     ("SEND", "retain", "remove", "retain_messages"),
-    ("SEND", "_AMQ_DUPL_ID", "42", "have subscribers look for them"),
+    ("SEND", "_AMQ_DUPL_ID", "42", "number your messages"),
     ("SUBSCRIBE", "selector", "price > 10", "filter what you get"),
     ("SUBSCRIBE", "x-stream-filter", "eu", "filter what you get"),
     ("SUBSCRIBE", "browser", "true", "from:earliest"),

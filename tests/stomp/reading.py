@@ -39,8 +39,10 @@ def one_by_one(frames: Iterable[Frame]) -> Iterator[Frame]:
     """The frames as they stood on the wire, runs taken apart."""
     for frame in frames:
         if isinstance(frame, SendRun):
-            for body, receipt in zip(frame.bodies, frame.receipts or [None] * len(frame.bodies), strict=True):
-                yield Frame(frame.head, body, receipt)
+            nothing = [None] * len(frame.bodies)
+            each = zip(frame.bodies, frame.receipts or nothing, frame.sequences or nothing, strict=True)
+            for body, receipt, sequence in each:
+                yield Frame(frame.head, body, receipt, sequence)
         elif isinstance(frame, AnswerRun):
             for ordinal, number in frame.ids:
                 yield Frame(Head(frame.command, {"id": f"{ordinal.decode()}-{number.decode()}"}, -1), b"", None)
@@ -50,7 +52,8 @@ def one_by_one(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 def flattened(frames: Iterable[Frame]) -> Iterator[Seen]:
     for frame in one_by_one(frames):
-        yield Seen(frame.command, frame.headers, frame.body, frame.receipt)
+        numbered = {} if frame.sequence is None else {"producer-seq": frame.sequence}
+        yield Seen(frame.command, frame.headers | numbered, frame.body, frame.receipt)
 
 
 def reader(version: Version | None = None, limits: Limits = DEFAULT_LIMITS) -> FrameReader:

@@ -615,3 +615,20 @@ def test_a_violation_knows_the_receipt_wherever_the_frame_is_cut(frame: bytes) -
             receive_all(under_test, chunks)
 
         assert caught.value.receipt == "r", chunks
+
+
+def test_numbered_sends_share_a_head_and_keep_their_numbers() -> None:
+    numbered = [b"SEND\nproducer-seq:%d\nreceipt:r%d\nd:/topic/a\n\nx\0" % (number, number) for number in range(1, 6)]
+    found = reader(Version.V1_2).receive(b"".join(numbered))
+
+    runs = [frame for frame in found if isinstance(frame, SendRun)]
+    assert [sequence for run in runs for sequence in run.sequences] == ["1", "2", "3", "4", "5"]
+    assert [receipt for run in runs for receipt in run.receipts] == ["r1", "r2", "r3", "r4", "r5"]
+    assert len(runs) <= 3, "the first two are parsed, the others are known"
+
+
+def test_numbered_sends_that_repeat_byte_for_byte_keep_one_number_each() -> None:
+    (*_, last) = reader(Version.V1_2).receive(b"SEND\nproducer-seq:7\ncontent-length:1\n\nx\0" * 9)
+
+    assert isinstance(last, SendRun)
+    assert last.sequences == ["7"] * len(last.bodies)

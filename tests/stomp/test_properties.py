@@ -63,6 +63,8 @@ PIECES: Final = st.sampled_from(
         b"ACK\nid:",
         b"receipt:r\n",
         b"receipt:r\r\n",
+        b"producer-seq:1\n",
+        b"producer-seq:2\r\n",
         b"content-length:2\n",
         b"SEND\ncontent-length:2\n\nab\0",
         b"SEND\ncontent-length:2\n\n\0\0\0\n",
@@ -94,7 +96,19 @@ FRAMES: Final = st.builds(
             b"BEGIN\ntransaction:t\n",
         ]
     ),
-    st.lists(st.sampled_from([b"receipt:r\n", b"receipt:s\n", b"x:y\n", b"x:\\c\n", b"long:" + b"z" * 60 + b"\n"])),
+    st.lists(
+        st.sampled_from(
+            [
+                b"receipt:r\n",
+                b"receipt:s\n",
+                b"producer-seq:1\n",
+                b"producer-seq:2\n",
+                b"x:y\n",
+                b"x:\\c\n",
+                b"long:" + b"z" * 60 + b"\n",
+            ]
+        )
+    ),
     st.sampled_from([b"", b"body", b"\nbody", b"\r\n\r\n", b"a\n\nb"]),
     st.sampled_from([b"", b"\n", b"\n\n", b"\r\n"]),
 )

@@ -19,6 +19,8 @@ from stompbroker.storage import (
     Gap,
     LedgerRow,
     MessageRun,
+    ProducerKey,
+    ProducerRow,
     RedeliveryKey,
     RedeliveryRow,
     SubscriptionRow,
@@ -62,6 +64,8 @@ BATCHES = st.builds(
     cursors=rows(CursorRow, NUMBERS, NUMBERS, NUMBERS, SETTLED, NUMBERS, NUMBERS),
     settled_redeliveries=rows(RedeliveryKey, NUMBERS, NUMBERS, NUMBERS),
     redeliveries=rows(RedeliveryRow, *[NUMBERS] * 5, TEXTS, NUMBERS, NUMBERS, FLAGS, NUMBERS),
+    removed_producers=rows(ProducerKey, TEXTS, TEXTS),
+    producers=rows(ProducerRow, TEXTS, TEXTS, NUMBERS, SETTLED, NUMBERS),
     deletions=rows(Deletion, NUMBERS, NUMBERS, NUMBERS),
     gaps=rows(Gap, NUMBERS, NUMBERS, NUMBERS),
     ledger=rows(
@@ -108,6 +112,8 @@ def test_no_part_of_a_batch_is_forgotten() -> None:
     whole.cursors = [cursor(1, 1, ack_floor=3, settled=((4, 5), (7, 9)), sent_up_to=9, generation=2)]
     whole.settled_redeliveries = [RedeliveryKey(1, 1, Offset(2))]
     whole.redeliveries = [redelivery(1, 1, 2, nacks=1)]
+    whole.removed_producers = [ProducerKey("olga", "shop")]
+    whole.producers = [ProducerRow("", "shop", 2, ((1, 5), (7, 9)), 11)]
     whole.deletions = [Deletion(1, 0, 2)]
     whole.gaps = [Gap(1, 5, 3)]
     whole.ledger = [ledger(1)]

@@ -212,6 +212,7 @@ class BrokerUnderTest:
 
     def check_invariants(self) -> None:
         self.registry.check_invariants()
+        self.parts.producers.check_invariants()
         for session in self.parts.sessions.values():
             session.check_invariants()
         if isinstance(self.parts.journal, StoreJournal):
