@@ -139,9 +139,10 @@ def read_subscribe(
     durable: Mapping[Identity, Subscription],
     client: Client,
     temporary: Pattern | None = None,
+    is_browser: bool = False,
 ) -> SubscribeRequest:
     """Raises PeerViolation. `durable`: the existing durable subscriptions; the frame may name one of them. `temporary`:
-    what its destination means if that is a temporary one of the client's own."""
+    what its destination means if that is a temporary one of the client's own. A browser does not join its queue."""
     refuse_unsupported(headers, UNSUPPORTED_IN_SUBSCRIBE)
     destination = headers["destination"]
     identity: Identity | None
@@ -160,7 +161,7 @@ def read_subscribe(
         pattern = read_destination(destination, parse_pattern, is_bare_queue=settings.is_bare_queue)
         client.check_allowed(Right.READ, pattern, destination)
         if pattern.kind is DestinationKind.QUEUE:
-            identity = _read_queue(headers, pattern)
+            identity = None if is_browser else _read_queue(headers, pattern)
         elif _GROUP in headers:
             identity = _read_group(headers, pattern)
         else:
