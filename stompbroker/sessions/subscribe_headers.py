@@ -165,6 +165,7 @@ def read_subscribe(
         elif _GROUP in headers:
             identity = _read_group(headers, pattern)
         else:
+            _check_kept(headers)
             identity = read_identity(headers, pattern, client) if asks_for_durable(headers) else None
     is_transient = _GROUP in headers and truth("auto-delete", headers.get("auto-delete", "false"))
     is_shared = _is_shared(headers, identity)
@@ -177,7 +178,8 @@ def read_subscribe(
     ack_mode = _ack_mode(headers.get("ack", "auto"))
     credit, is_ordered = _credit(headers, settings, is_shared=is_shared), read_ordering(headers)
     if is_ordered:
-        _check_ordered(headers, ack_mode, is_durable=identity is not None and not is_transient)
+        is_durable = identity is not None and not is_transient
+        _check_ordered(headers, ack_mode, is_durable=is_durable, is_shared=is_shared)
         # One in flight, and nothing new while one waits to be sent again.
         credit = Credit(1, max_waiting=1)
     subscription = Subscription(
@@ -233,6 +235,15 @@ def _read_group(headers: Mapping[str, str], pattern: Pattern) -> Identity:
     return Identity("", IdentityKind.GROUP, pattern.key, name)
 
 
+def _check_kept(headers: Mapping[str, str]) -> None:
+    for header in _NAMES:
+        if header in headers and truth("auto-delete", headers.get("auto-delete", "false")):
+            raise PeerViolation(
+                f"auto-delete:true contradicts {header!r}",
+                "a durable subscription is kept until it is deleted; leave one of them out, or join a group:NAME",
+            )
+
+
 def _is_shared(headers: Mapping[str, str], identity: Identity | None) -> bool:
     """Whether several consumers may attach, each for a part of the messages. Raises PeerViolation."""
     if identity is not None and identity.kind is IdentityKind.QUEUE:
@@ -258,11 +269,16 @@ def _is_exclusive(headers: Mapping[str, str], *, is_shared: bool) -> bool:
     return False
 
 
-def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool) -> None:
+def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool, is_shared: bool) -> None:
     if not is_durable:
         raise PeerViolation(
             "ordering:strict needs a durable subscription", "its order must outlive its connection; add durable:true"
         )
+    for name in _EXCLUSIVE:
+        if is_shared and not truth(name, headers.get(name, "true")):
+            raise PeerViolation(
+                f"ordering:strict contradicts {name!r}", f"two members at once have no order; leave {name} out"
+            )
     if ack_mode is AckMode.AUTO:
         raise PeerViolation("ordering:strict needs acknowledgements", "use ack:client or ack:client-individual")
     for name in (*_MESSAGE_CREDIT, "credit"):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final, final
 
+import pytest
+
 from stompbroker.counting import Totals
 from stompbroker.delivery import (
     AckMode,
     Browsing,
     Consumer,
     Credit,
+    Durability,
     Registry,
     Subscription,
     TopicPolicies,
@@ -20,8 +23,10 @@ from stompbroker.delivery import (
     queue_identity,
     sending,
 )
+from stompbroker.ids import Offset
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message import Message, Origin
+from tests.support.answers import acknowledge
 from tests.support.messages import make_messages
 from tests.support.sinks import ListSink
 
@@ -30,10 +35,8 @@ QUEUE: Final = parse_topic_name("/queue/jobs")
 SLICE: Final = 512
 
 
-def subscription(**fields: Any) -> Subscription:
-    return Subscription(
-        name="s", destination=str(QUEUE), pattern=QUEUE, ack_mode=AckMode.AUTO, is_no_local=False, **fields
-    )
+def subscription(ack_mode: AckMode = AckMode.AUTO, **fields: Any) -> Subscription:
+    return Subscription(name="s", destination=str(QUEUE), pattern=QUEUE, ack_mode=ack_mode, is_no_local=False, **fields)
 
 
 def end_marker(is_cut_short: bool) -> Message:
@@ -44,12 +47,17 @@ def end_marker(is_cut_short: bool) -> Message:
 class Scene:
     """A queue in memory, and a browser that has no room until the test makes some."""
 
-    def __init__(self, count: int, *, size_bytes: int = 4) -> None:
+    def __init__(self, count: int, *, size_bytes: int = 4, is_durable: bool = False) -> None:
         self.registry = Registry(
             TopicPolicies(TopicPolicy()), MemoryBudget(1 << 30), Totals(), max_topics=10, can_store=False
         )
-        self.group = subscription(is_shared=True)
-        self.registry.add_transient_group(self.group, queue_identity(QUEUE))
+        self.group = subscription(AckMode.INDIVIDUAL, is_shared=True)
+        identity = queue_identity(QUEUE)
+        if is_durable:
+            self.group.durability = Durability(identity, 1, created_at_ns=0, last_seen_at_ns=0)
+            self.registry.add_durable(self.group)
+        else:
+            self.registry.add_transient_group(self.group, identity)
         topic = self.registry.topic(QUEUE, 0)
         self.registry.begin(self.group, 0)
         appending.append(topic, make_messages(count, size_bytes=size_bytes), 0)
@@ -109,17 +117,18 @@ def test_a_slice_of_large_messages_is_bounded_by_their_bytes() -> None:
     assert scene.shown == [*ids(20), b"end"]
 
 
-def test_what_others_settle_and_the_log_drops_is_stepped_over() -> None:
+@pytest.mark.parametrize("is_first_kept", [True, False])
+def test_what_others_settle_is_stepped_over_whether_the_log_has_it_or_not(is_first_kept: bool) -> None:
     scene = Scene(3 * SLICE)
     scene.sink.make_room()
     scene.deliver(slices=1)
     scene.sink.take_room()
-    worker_sink = ListSink()
-    scene.attach(scene.group, worker_sink)
+    worker = scene.attach(scene.group, ListSink())
     scene.deliver()
-    worker_sink.send()
-    collecting.collect(scene.topic, 0)
-    assert scene.topic.log.message_count == 0
+    acknowledge(worker, 1 + is_first_kept, 3 * SLICE)
+    if not is_first_kept:
+        collecting.collect(scene.topic, 0)
+    assert (scene.topic.log.get(Offset(3 * SLICE - 1)) is not None) is is_first_kept
 
     scene.sink.make_room()
     scene.deliver()
@@ -144,16 +153,25 @@ def test_a_queue_that_ends_meanwhile_ends_the_browser() -> None:
     scene = Scene(SLICE + 1)
     scene.sink.make_room()
     scene.deliver(slices=1)
-    worker_sink = ListSink()
-    worker = scene.attach(scene.group, worker_sink)
-    scene.deliver(slices=0)
     scene.sink.take_room()
+    worker = scene.attach(scene.group, ListSink())
     scene.deliver()
-    worker_sink.send()
+    acknowledge(worker, 1, SLICE + 1)
     scene.registry.leave([worker], 0)
     assert scene.registry.collect(scene.topic, 0, unused_since_ns=1)
 
     scene.sink.make_room()
+    scene.deliver()
+
+    assert scene.shown == [*ids(SLICE), b"end"]
+
+
+def test_a_queue_that_an_operator_deletes_meanwhile_ends_the_browser() -> None:
+    scene = Scene(SLICE + 1, is_durable=True)
+    scene.sink.make_room()
+    scene.deliver(slices=1)
+
+    scene.registry.remove_durable(scene.group, 0)
     scene.deliver()
 
     assert scene.shown == [*ids(SLICE), b"end"]
