@@ -48,6 +48,7 @@ class Reception:
     durable_name: str | None  # needs a client id; the two identify the subscription
     group: str | None = None
     is_kept: bool = False  # whether a group or queue keeps what comes later
+    is_browser: bool = False  # ends with the end marker
     count: int | None
     timeout_s: float | None
     render: Callable[[Frame], bytes]
@@ -87,6 +88,8 @@ class Reception:
             received = await self._wait(client.receive)
 
     def _greeting(self) -> str:
+        if self.is_browser:
+            return f"What is in {self.destination} now:"
         where = f"Subscribed to {self.destination}"
         if self.group is not None:
             where += f" in group {readable(self.group)}"
@@ -108,6 +111,7 @@ class Reception:
         """Write, then acknowledge; returns whether to go on. Messages beyond the count are not written, and stay the
         broker's."""
         messages = [frame for frame in frames if frame.command == "MESSAGE"]
+        end = messages.pop() if self.is_browser and messages and messages[-1].headers.get("browser") == "end" else None
         if self.count is not None:
             messages = messages[: self.count - self.written]
         try:
@@ -119,7 +123,9 @@ class Reception:
         acks = [message.headers["ack"] for message in messages if "ack" in message.headers]
         if acks:
             await client.send(b"".join(render_frame("ACK", [("id", ack)]) for ack in acks))
-        return self.written != self.count
+        if end is not None and "browser-incomplete" in end.headers:
+            raise CommandFailed(f"This is not all: {readable(end.headers['browser-incomplete'])}.")
+        return self.written != self.count and end is None
 
 
 def _write_out(content: bytes) -> None:

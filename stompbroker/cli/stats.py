@@ -138,6 +138,8 @@ def _readers(topic: Mapping[str, Any]) -> str:
 def _subscription(one: Mapping[str, Any]) -> str:
     """Its name, if it has one that says more than the destination."""
     destination = visible(one["destination"])
+    if one["browser"]:
+        return f"{destination} (browser)"
     has_name = one["durable"] or one["sharing"] != "none"
     return f"{one['key']} ({destination})" if has_name and one["kind"] != "queue" else destination
 

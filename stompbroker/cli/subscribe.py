@@ -29,6 +29,7 @@ _RESERVED = {
 }
 _RESERVED_WITH_DURABLE = {"activemq.subscriptionName": "--durable"}
 _RESERVED_WITH_GROUP = {"group": "--group", "auto-delete": "--auto-delete", "exclusive": "--exclusive"}
+_RESERVED_WITH_BROWSE = {"browser": "--browse"}
 _QUEUE = "/queue/"
 
 
@@ -68,6 +69,9 @@ def subscribe(
         typer.Option(
             "--exclusive", help="With --group or a queue: one member gets everything, and the next takes over in order."
         ),
+    ] = False,
+    browse: Annotated[
+        bool, typer.Option("--browse", help="Show what is in a queue now, take nothing, and end.")
     ] = False,
     client_id: Annotated[
         str | None,
@@ -121,6 +125,7 @@ def subscribe(
     $ stompbroker subscribe /topic/orders --durable invoices --client-id billing
     $ stompbroker subscribe /topic/orders --group billing
     $ stompbroker subscribe /queue/jobs
+    $ stompbroker subscribe /queue/jobs --browse
     $ stompbroker subscribe /topic/orders --count 1 --timeout 5 --body-only
     $ stompbroker subscribe --url stomp+tls://alice@broker.example --ca certificate.pem /topic/orders
     """
@@ -132,16 +137,21 @@ def subscribe(
     _require_name(durable, "--durable")
     _require_name(client_id, "--client-id")
     is_queue = destination.startswith(_QUEUE)
+    takes_jobs = is_queue and not browse
     if group is not None:
         _require_group(group, destination, durable)
     elif auto_delete:
         raise typer.BadParameter("is for groups; add --group NAME", param_hint="--auto-delete")
     elif exclusive and not is_queue:
         raise typer.BadParameter("is for groups and queues; add --group NAME", param_hint="--exclusive")
+    if browse:
+        _require_browsable(destination, ack, others={"--durable": durable, "--exclusive": exclusive})
     reserved = _RESERVED | (_RESERVED_WITH_DURABLE if durable is not None else {})
     reserved |= _RESERVED_WITH_GROUP if group is not None or exclusive else {}
+    reserved |= _RESERVED_WITH_BROWSE if browse else {}
     headers = read_headers(header, reserved=reserved)
     headers += [("exclusive", "true")] if exclusive else []
+    headers += [("browser", "true")] if browse else []
     target = find_target(host, port, url, TlsOptions(ca=ca, certificate=certificate, key=key))
 
     from stompbroker.cli.reception import Reception, choose_format
@@ -150,11 +160,12 @@ def subscribe(
         destination=destination,
         headers=headers,
         # With auto, messages on the network are lost if nobody reads them; what is kept must not lose any.
-        ack=ack or ("client-individual" if durable is not None or group is not None or is_queue else "auto"),
+        ack=ack or ("client-individual" if durable is not None or group is not None or takes_jobs else "auto"),
         client_id=client_id,
         durable_name=durable,
         group=group,
-        is_kept=is_queue or (group is not None and not auto_delete),
+        is_browser=browse,
+        is_kept=takes_jobs or (group is not None and not auto_delete),
         count=count,
         timeout_s=timeout,
         render=choose_format(is_json=as_json, body_only=body_only),
@@ -170,6 +181,16 @@ def _require_group(group: str, destination: str, durable: str | None) -> None:
         )
     if destination.startswith(_QUEUE):
         raise typer.BadParameter("is for topics; the consumers of a queue share it anyway", param_hint="--group")
+
+
+def _require_browsable(destination: str, ack: str | None, *, others: dict[str, object]) -> None:
+    if not destination.startswith(_QUEUE):
+        raise typer.BadParameter("is for queues; name one as /queue/NAME", param_hint="--browse")
+    if ack not in (None, "auto"):
+        raise typer.BadParameter("takes nothing, so nothing is acknowledged; leave --ack out", param_hint="--browse")
+    for option, value in others.items():
+        if value:
+            raise typer.BadParameter(f"takes nothing; leave {option} out", param_hint="--browse")
 
 
 def _require_name(text: str | None, parameter: str) -> None:

@@ -102,6 +102,9 @@ _SUBSCRIPTION: Final[Record[Subscription]] = Record(
             lambda _, one: _sharing(one),
             "shared: a group or queue, each message goes to one member; exclusive: always to the same one.",
         ),
+        "browser": Shown(
+            bool, lambda _, one: one.browser is not None, "Whether it looks at a queue and takes nothing."
+        ),
         "members": Shown(int, lambda _, one: len(one.consumers), "How many are attached."),
         "connection": Shown(
             int | None, _of_only(lambda consumer: consumer.connection_id), "null also for a group: see its consumers."

@@ -6,6 +6,7 @@ synchronisation. Neighbours import from here only.
 
 from stompbroker.delivery import answering, appending, collecting, sending, withdrawing
 from stompbroker.delivery.accounting import Records, account_of
+from stompbroker.delivery.browsing import Browsing
 from stompbroker.delivery.consumer import Consumer, Credit, Part
 from stompbroker.delivery.destination import (
     DEAD_LETTERS,
@@ -49,6 +50,7 @@ __all__ = [
     "DEAD_LETTERS",
     "QUEUE_PREFIX",
     "AckMode",
+    "Browsing",
     "Consumer",
     "Counters",
     "Credit",

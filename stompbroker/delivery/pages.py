@@ -44,6 +44,13 @@ class Paged(Protocol):
     def is_removed(self) -> bool: ...
 
 
+class _Waiter(NamedTuple):
+    #: Called when the page has come, or its topic is gone.
+    resume: Callable[[], None]
+    #: Called if it is lost; otherwise the reader stops.
+    stop: Callable[[], None] | None
+
+
 class PageRequest(NamedTuple):
     topic: Paged
     start: Offset
@@ -78,7 +85,7 @@ class Pages:
     _pages: OrderedDict[_Page, None] = field(default_factory=OrderedDict)
     _by_stretch: dict[tuple[Paged, int], list[_Page]] = field(default_factory=dict)
     #: Oldest first, and whom to call. A request stands until `put`, `abandon` or `give_up`.
-    requests: dict[PageRequest, list[Callable[[], None]]] = field(default_factory=dict)
+    requests: dict[PageRequest, list[_Waiter]] = field(default_factory=dict)
     #: Requests that may be under way since before something was deleted: they are read once more.
     _outdated: set[PageRequest] = field(default_factory=set)
     size_bytes: int = 0
@@ -97,11 +104,13 @@ class Pages:
         if offset < topic.log.start_offset and self.find(topic, offset) is None:
             self._request(topic, offset)
 
-    def call_when_read(self, topic: Paged, offset: Offset, then: Callable[[], None]) -> None:
-        """A reader cannot go on without the page at `offset`: call it when it has come."""
-        self._request(topic, offset).append(then)
+    def call_when_read(
+        self, topic: Paged, offset: Offset, then: Callable[[], None], *, if_lost: Callable[[], None] | None = None
+    ) -> None:
+        """A reader cannot go on without the page at `offset`: call it when it has come, or is lost."""
+        self._request(topic, offset).append(_Waiter(then, if_lost))
 
-    def _request(self, topic: Paged, start: Offset) -> list[Callable[[], None]]:
+    def _request(self, topic: Paged, start: Offset) -> list[_Waiter]:
         stop = min((start // PAGE_MESSAGES + 1) * PAGE_MESSAGES, topic.log.end_offset)
         waiting = self.requests.setdefault(PageRequest(topic, start, Offset(stop)), [])
         self.requested.wake()
@@ -127,21 +136,23 @@ class Pages:
         max_bytes = max(MIN_BYTES, self._budget.limit_bytes // SHARE_DIVISOR)
         while self.size_bytes > max_bytes and len(self._pages) > 1:
             self._drop(next(iter(self._pages)))
-        for resume in waiting:
-            resume()
+        for waiter in waiting:
+            waiter.resume()
 
     def abandon(self, request: PageRequest) -> None:
         """What was requested is lost: readers that wait for it stop there. If it is outdated, it is read again."""
         if request in self._outdated:
             self._outdated.remove(request)
         else:
-            del self.requests[request]
+            for waiter in self.requests.pop(request):
+                if waiter.stop is not None:
+                    waiter.stop()
 
     def give_up(self, request: PageRequest) -> None:
         """The topic is gone: call the readers that wait for the page."""
         self._outdated.discard(request)
-        for resume in self.requests.pop(request):
-            resume()
+        for waiter in self.requests.pop(request):
+            waiter.resume()
 
     def forget(self, topic: Paged) -> None:
         """Something of the topic was deleted: its pages have to be read again."""

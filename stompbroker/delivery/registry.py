@@ -15,6 +15,7 @@ from stompbroker.delivery import collecting
 from stompbroker.delivery.answering import count_in_flight_between, note_lost, repeat_deferred
 from stompbroker.delivery.appending import try_to_unblock
 from stompbroker.delivery.destination import DestinationKind, Pattern
+from stompbroker.delivery.identity import queue_identity
 from stompbroker.delivery.pages import Pages
 from stompbroker.delivery.policy import Refusal, WhenUsedUp
 from stompbroker.delivery.reading import Waiting
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery.consumer import Consumer, Unanswered
     from stompbroker.delivery.identity import Identity
     from stompbroker.delivery.policy import TopicPolicies
+    from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.memory_budget import MemoryBudget
 
@@ -184,7 +186,7 @@ class Registry(TopicContext):
     def claim(self, consumer: Consumer, now_ns: int) -> None:
         """Attach this consumer to its subscription. Raises PeerViolation as `topic` does."""
         subscription = consumer.subscription
-        if subscription.pattern.is_exact:
+        if subscription.pattern.is_exact and subscription.browser is None:
             self.topic(subscription.pattern, now_ns).last_used_at_ns = now_ns
         assert subscription.is_shared or not subscription.consumers, "one at a time"
         subscription.consumers[consumer] = None
@@ -195,11 +197,13 @@ class Registry(TopicContext):
         """The claim is durable: begin to send, unless the consumer has left meanwhile."""
         if consumer in consumer.subscription.consumers:
             self.begin(consumer.subscription, now_ns)
+            if consumer.subscription.browser is not None:
+                consumer.subscription.browser.begin(self._group_of(consumer.subscription.pattern))
             consumer.open()
 
     def begin(self, subscription: Subscription, now_ns: int) -> None:
-        """It gets what is published from now on, unless it has begun before or is closed."""
-        if subscription.has_begun or subscription.is_closed:
+        """It gets what is published from now on, unless it has begun before, is closed, or a browser's."""
+        if subscription.has_begun or subscription.is_closed or subscription.browser is not None:
             return
         subscription.has_begun = True
         if not subscription.pattern.is_exact:
@@ -208,6 +212,11 @@ class Registry(TopicContext):
         topic = self.topics.get(subscription.pattern.key) or self._make_topic(subscription.pattern, now_ns)
         if subscription not in topic.readings:
             topic.add_reading(subscription)
+
+    def _group_of(self, queue: Pattern) -> Reading | None:
+        """Where the consumers of a queue stand; None if there is no such queue."""
+        topic, group = self.topics.get(queue.key), self.find_group(queue_identity(queue))
+        return None if topic is None or group is None else topic.readings.get(group)
 
     def leave(self, consumers: Iterable[Consumer], now_ns: int, *, leaving: Leaving = Leaving.TAKEN_AWAY) -> None:
         """Detach these consumers. What was in flight to them may go again; transient subscriptions are closed."""

@@ -39,6 +39,9 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
     if not consumer.sink.outlet.has_room:
         consumer.sink.outlet.call_when_room(consumer.wake)
         return
+    if consumer.subscription.browser is not None:
+        consumer.subscription.browser.deliver_slice(consumer, now_ns)
+        return
     reading = _next_reading(consumer)
     if reading is None:
         return

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 from zlib import crc32
 
 from stompbroker.delivery.destination import DestinationKind
@@ -197,6 +197,17 @@ class Durability:
     taken_over_at_ns: list[int] = field(default_factory=list)
 
 
+class Browser(Protocol):
+    """What a subscription does that looks at a queue and takes nothing (`browsing`)."""
+
+    def __bool__(self) -> bool:
+        """Whether its consumer can be shown something now."""
+
+    def begin(self, group: Reading | None) -> None: ...
+
+    def deliver_slice(self, consumer: Consumer, now_ns: int) -> None: ...
+
+
 @final
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Subscription:
@@ -223,6 +234,8 @@ class Subscription:
     #: How a group that is not stored is known, and its number: one that ends with its last member, or a queue's.
     transient_group: tuple[Identity, int] | None = None
     wishes: DeliveryWishes = NO_WISHES
+    #: For one that only looks at a queue: then no topic knows it, and it has no readings.
+    browser: Browser | None = None
     durability: Durability | None = None
     #: Where it begins in its topic; None for new messages only.
     starts_at: Replay | None = None
@@ -253,7 +266,7 @@ class Subscription:
     @property
     def is_queue(self) -> bool:
         """Whether its consumers are those of a queue. It is there as long as the queue, also without a store."""
-        return self.pattern.kind is DestinationKind.QUEUE
+        return self.pattern.kind is DestinationKind.QUEUE and self.browser is None
 
     @property
     def identity(self) -> Identity | None:

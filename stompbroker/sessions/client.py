@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.access import ANYBODY
 from stompbroker.errors import Denied, PeerViolation, shorten
+from stompbroker.sessions.browsing import check_takes
 from stompbroker.sessions.headers import check_name
 from stompbroker.stomp import Version
 
@@ -214,7 +215,7 @@ class Consumers:
             if ack_id != f"{ordinal}-{number}":  # leading zeros: we never wrote that
                 ordinal = 0
             consumer = self._by_ordinal.get(ordinal) or self._departed.get(ordinal)
-            if consumer is not None and consumer.sent.was_given(number):
+            if consumer is not None and check_takes(consumer).sent.was_given(number):
                 return Named(consumer, number)
             if consumer is None and 0 < ordinal < self.next_ordinal:
                 return None
@@ -240,6 +241,7 @@ class Consumers:
             )
         candidates = [each for each in reversed(self._departed.values()) if each.name == name]
         if consumer is not None:
+            check_takes(consumer)
             # Not an earlier subscription with the same id, unless this one resumes it.
             candidates = [consumer, *(each for each in candidates if each.subscription is consumer.subscription)]
         found = next(self._sent_to(candidates, message_id), None)

@@ -289,8 +289,9 @@ UNSUPPORTED_IN_SEND: Final[Mapping[str, _Unsupported]] = {
 UNSUPPORTED_IN_SUBSCRIBE: Final[Mapping[str, _Unsupported]] = {
     "selector": _FILTERED,
     "x-stream-filter": _FILTERED,
-    "browser": _Unsupported(
-        truth, "there is no browser yet; a topic that retains messages can be read with from:earliest"
+    "browser-end": _Unsupported(
+        lambda header, value: not truth(header, value),
+        "a browser ends with what is in the queue, and cannot follow it; leave the header out",
     ),
     "subscription-type": _ONE_OF_MANY,
     "destination-type": _ONE_OF_MANY,

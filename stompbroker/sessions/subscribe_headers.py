@@ -139,9 +139,10 @@ def read_subscribe(
     durable: Mapping[Identity, Subscription],
     client: Client,
     temporary: Pattern | None = None,
+    is_browser: bool = False,
 ) -> SubscribeRequest:
     """Raises PeerViolation. `durable`: the existing durable subscriptions; the frame may name one of them. `temporary`:
-    what its destination means if that is a temporary one of the client's own."""
+    what its destination means if that is a temporary one of the client's own. A browser does not join its queue."""
     refuse_unsupported(headers, UNSUPPORTED_IN_SUBSCRIBE)
     destination = headers["destination"]
     identity: Identity | None
@@ -160,10 +161,11 @@ def read_subscribe(
         pattern = read_destination(destination, parse_pattern, is_bare_queue=settings.is_bare_queue)
         client.check_allowed(Right.READ, pattern, destination)
         if pattern.kind is DestinationKind.QUEUE:
-            identity = _read_queue(headers, pattern)
+            identity = None if is_browser else _read_queue(headers, pattern)
         elif _GROUP in headers:
             identity = _read_group(headers, pattern)
         else:
+            _check_kept(headers)
             identity = read_identity(headers, pattern, client) if asks_for_durable(headers) else None
     is_transient = _GROUP in headers and truth("auto-delete", headers.get("auto-delete", "false"))
     is_shared = _is_shared(headers, identity)
@@ -176,7 +178,8 @@ def read_subscribe(
     ack_mode = _ack_mode(headers.get("ack", "auto"))
     credit, is_ordered = _credit(headers, settings, is_shared=is_shared), read_ordering(headers)
     if is_ordered:
-        _check_ordered(headers, ack_mode, is_durable=identity is not None and not is_transient)
+        is_durable = identity is not None and not is_transient
+        _check_ordered(headers, ack_mode, is_durable=is_durable, is_shared=is_shared)
         # One in flight, and nothing new while one waits to be sent again.
         credit = Credit(1, max_waiting=1)
     subscription = Subscription(
@@ -232,6 +235,15 @@ def _read_group(headers: Mapping[str, str], pattern: Pattern) -> Identity:
     return Identity("", IdentityKind.GROUP, pattern.key, name)
 
 
+def _check_kept(headers: Mapping[str, str]) -> None:
+    for header in _NAMES:
+        if header in headers and truth("auto-delete", headers.get("auto-delete", "false")):
+            raise PeerViolation(
+                f"auto-delete:true contradicts {header!r}",
+                "a durable subscription is kept until it is deleted; leave one of them out, or join a group:NAME",
+            )
+
+
 def _is_shared(headers: Mapping[str, str], identity: Identity | None) -> bool:
     """Whether several consumers may attach, each for a part of the messages. Raises PeerViolation."""
     if identity is not None and identity.kind is IdentityKind.QUEUE:
@@ -257,11 +269,16 @@ def _is_exclusive(headers: Mapping[str, str], *, is_shared: bool) -> bool:
     return False
 
 
-def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool) -> None:
+def _check_ordered(headers: Mapping[str, str], ack_mode: AckMode, *, is_durable: bool, is_shared: bool) -> None:
     if not is_durable:
         raise PeerViolation(
             "ordering:strict needs a durable subscription", "its order must outlive its connection; add durable:true"
         )
+    for name in _EXCLUSIVE:
+        if is_shared and not truth(name, headers.get(name, "true")):
+            raise PeerViolation(
+                f"ordering:strict contradicts {name!r}", f"two members at once have no order; leave {name} out"
+            )
     if ack_mode is AckMode.AUTO:
         raise PeerViolation("ordering:strict needs acknowledgements", "use ack:client or ack:client-individual")
     for name in (*_MESSAGE_CREDIT, "credit"):

@@ -15,6 +15,7 @@ from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import AckMode, Consumer, Durability, IdentityKind, Leaving, Replay, parse_pattern
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
+from stompbroker.sessions.browsing import browser_of, read_browser
 from stompbroker.sessions.outbox import StompSink
 from stompbroker.sessions.subscribe_headers import (
     DSUB_PREFIX,
@@ -63,7 +64,10 @@ class Subscribing:
         if is_own(destination):
             temporary = self._temporaries.own(destination, self._context.clock.now_ns()).destination
             self._stop_reading_replies(destination)
-        request = read_subscribe(headers, self._context.settings, registry.durable, self._client, temporary)
+        is_browser, settings = read_browser(headers), self._context.settings
+        request = read_subscribe(headers, settings, registry.durable, self._client, temporary, is_browser=is_browser)
+        if is_browser:
+            request.subscription.browser = browser_of(request.subscription, self._context.message_ids)
         self._consumers.check_may_open(request.subscription.name, request.subscription.destination)
         return request
 

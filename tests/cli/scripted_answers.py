@@ -193,6 +193,7 @@ def _subscription(key: str, **more: Any) -> Answer:
         "peer": None,
         "durable": True,
         "sharing": "none",
+        "browser": False,
         "members": int(more.get("connected", False)),
     } | more
 

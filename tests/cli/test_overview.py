@@ -72,6 +72,7 @@ ANSWER: dict[str, Any] = {
             "connection": 7,
             "kind": "topic",
             "sharing": "none",
+            "browser": False,
             "members": 1,
             "destination": "prices.*",
             "durable": False,

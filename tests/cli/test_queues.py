@@ -85,3 +85,36 @@ def test_queues_are_told_from_topics_in_statistics(own_broker: RunningBroker, me
     for lines in (stats, top):
         assert any(line.startswith(QUEUE) and "2 members" in line for line in lines), lines
     assert any("topics 1 queues 2 subscriptions 2" in line for line in top), top
+
+
+def test_browsing_shows_what_is_there_and_takes_nothing(own_broker: RunningBroker) -> None:
+    own_broker.run("publish", QUEUE, "{n}", "--number", "--count", "700")
+
+    for _ in range(2):
+        done = own_broker.run("subscribe", QUEUE, "--browse", "--body-only")
+
+        assert (done.returncode, done.stdout.split()) == (0, [str(number) for number in range(1, 701)])
+        assert "Ctrl-C" not in done.stderr
+    first = own_broker.run("subscribe", QUEUE, "--browse", "--body-only", "--count", "1")
+    assert (first.returncode, first.stdout) == (0, "1\n")
+    nothing = own_broker.run("subscribe", "/queue/none", "--browse")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert [one["key"] for one in own_broker.statistics()["subscriptions"]] == [QUEUE]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["/topic/a", "--browse"], "is for queues; name one as /queue/NAME"),
+        ([QUEUE, "--browse", "--ack", "client"], "leave --ack out"),
+        ([QUEUE, "--browse", "--durable", "d"], "leave --durable out"),
+        ([QUEUE, "--browse", "--exclusive"], "leave --exclusive out"),
+        ([QUEUE, "--browse", "--group", "g"], "is for topics"),
+        ([QUEUE, "--browse", "-H", "browser:true"], "--browse"),
+    ],
+)
+def test_what_browsing_cannot_be_is_refused(broker: RunningBroker, arguments: list[str], reason: str) -> None:
+    done = broker.run("subscribe", *arguments)
+
+    assert done.returncode == 2
+    assert reason in " ".join(done.stderr.replace("│", " ").split())

@@ -253,6 +253,20 @@ async def test_nothing_beyond_the_count_is_acknowledged(peer: Peer, program: Pro
         assert ended(subscriber)[:2] == (0, "one\ntwo\n")
 
 
+async def test_browsing_fails_if_the_broker_cannot_show_everything(peer: Peer, program: Program) -> None:
+    address = ["--host", "127.0.0.1", "--port", str(peer.port)]
+    with program.start("subscribe", *address, "/queue/q", "--browse", "--body-only") as subscriber:
+        await peer.greet()
+        assert (await peer.read_frame()).startswith(b"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:auto\nbrowser:true\n")
+        await peer.say(b"RECEIPT\nreceipt-id:subscribe\n\n\0MESSAGE\nmessage-id:1\n\none\0")
+        await peer.say(b"MESSAGE\nmessage-id:2\nbrowser:end\nbrowser-incomplete:something is lost\n\n\0")
+
+        code, output, errors = ended(subscriber)
+
+        assert (code, output) == (1, "one\n")
+        assert "This is not all: something is lost." in errors
+
+
 @pytest.mark.parametrize(
     ("arguments", "client_id", "ack", "name", "identity"),
     [

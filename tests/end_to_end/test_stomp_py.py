@@ -520,7 +520,8 @@ def test_a_mistake_is_answered_with_an_error_that_names_the_receipt(
         ("queue/a", {}, "use /queue/NAME"),
         ("/topics/a", {}, "use /topic/NAME"),
         ("/topic/a", {"selector": "price > 10"}, "unsupported header 'selector'"),
-        ("/topic/a", {"browser": True}, "unsupported header 'browser'"),
+        ("/topic/a", {"browser": True}, "browser:true is for queues"),
+        ("/queue/a", {"browser": True, "group": "g"}, "browser:true contradicts 'group'"),
         ("/topic/a", {"no-local": "perhaps"}, "true or false"),
     ],
 )
@@ -531,6 +532,22 @@ def test_a_subscription_that_would_not_be_what_was_meant_is_an_error_whose_messa
         client.stomp.subscribe(destination, id="0", headers=headers)
 
         assert said in client.inbox.wait_error().headers["message"]
+
+
+@every_version
+def test_a_browser_is_shown_a_queue_and_takes_nothing(broker: BrokerProcess, topic: str, version: str) -> None:
+    queue = f"/queue/{topic.removeprefix('/topic/')}"
+    with connected(broker.address, version) as client:
+        for number in range(1200):
+            client.stomp.send(queue, str(number))
+
+        for count, name in enumerate(("one", "two"), 1):
+            client.stomp.subscribe(queue, id=name, headers={"browser": True})
+            *messages, end = client.inbox.wait_messages(1201 * count)[-1201:]
+
+            assert [message.body for message in messages] == [b"%d" % number for number in range(1200)]
+            assert (end.headers["browser"], end.headers["subscription"], end.body) == ("end", name, b"")
+            client.stomp.unsubscribe(id=name)
 
 
 @every_version

@@ -66,6 +66,9 @@ class ListSink:
         for call in when_sent:
             call()
 
+    def take_room(self) -> None:
+        self._has_room = False
+
     def make_room(self) -> None:
         self._has_room = True
         wanting, self._wanting_room = self._wanting_room, {}

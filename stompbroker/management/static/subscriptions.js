@@ -17,6 +17,7 @@ const chips = (one) => [
   one.paused && chip("warn", "paused"),
   one.durable && chip("", "durable"),
   one.ordered && chip("", "ordered", "One message at a time, in order"),
+  one.browser && chip("", "browser", "Looks at the queue and takes nothing"),
   one.sharing === "exclusive" && chip("", "exclusive", "One member gets everything, the others stand by"),
   !one.connected
     ? chip("warn", "away", "Nobody is attached to it")
