@@ -185,6 +185,7 @@ def _settle(
         "outcome": outcome,
         "weight": np.full(count, reading.weight, dtype=np.int64),
         "kind": _repeated("topic", count),
+        "member": pa.nulls(count, pa.string()),
     }
     rows = pa.table([pa.array(columns[field.name], field.type) for field in DELIVERIES], schema=DELIVERIES)
     return _Settled(rows=rows, published_us=published, settled_us=settled), free_at_us
