@@ -37,7 +37,7 @@ export class Chart {
   /** Whether something has happened before this instant that it has not seen: then `recall` first, or soon. */
   hasMissed(atMs) {
     const last = this.points.at(-1);
-    return last == null || atMs - last.atMs > GAP_MS;
+    return last == null || Math.abs(atMs - last.atMs) > GAP_MS;
   }
 
   /** Take the points of the broker's history; of its own it keeps those before and behind them. */
@@ -52,12 +52,17 @@ export class Chart {
     this.forget();
   }
 
-  /** One value for each line. A repeated instant is ignored; an earlier one means another clock, and starts anew. */
+  /**
+   * One value for each line. An instant that is not later adds no point, since the history may be ahead of an event; one
+   * that is much earlier means another clock, and starts anew.
+   */
   add(atMs, values) {
     const last = this.points.at(-1);
-    if (atMs === last?.atMs) return;
-    if (atMs < last?.atMs) this.points = [];
     this.latest = values;
+    if (atMs <= last?.atMs) {
+      if (last.atMs - atMs < GAP_MS) return;
+      this.points = [];
+    }
     if (atMs > last?.atMs && atMs - last.sinceMs <= POINT_MS) {
       const part = (atMs - last.atMs) / (atMs - last.sinceMs);
       const mean = values.map((value, index) => last.values[index] + (value - last.values[index]) * part);
