@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: What /topic/a holds: at offset 30 nothing is stored.
 IN_A = [*numbered(0, 60), b"late"]
 IN_A_B = numbered(0, 8)
-#: The only revision that commit knew.
+#: The last revision that commit knew.
 REVISION = "0005"
 
 
