@@ -7,6 +7,7 @@ or is asked for then.
 
 from __future__ import annotations
 
+import logging
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
@@ -34,6 +35,8 @@ STABLE_S: Final = 5.0
 #: Connections in a row that end with an ERROR that names nothing of ours, before the oldest request is blamed.
 #: RabbitMQ's ERRORs have no receipt-id.
 MAX_UNNAMED_ERRORS: Final = 3
+
+_log: Final = logging.getLogger("stompbroker.client")
 
 
 @final
@@ -128,6 +131,9 @@ class Core:
             if trio.current_time() >= gives_up_at and (is_round or self._give_up_after_s > 0):
                 self._give_up(error)
                 return
+            if failures <= 1:
+                # The loss, and the first failure after it, however many attempts there will be.
+                _log.warning("%s Trying to connect again.", error)
             if is_round:
                 await trio.sleep_until(min(trio.current_time() + self._back_off.next_wait_s(), gives_up_at))
 

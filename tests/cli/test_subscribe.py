@@ -341,6 +341,21 @@ async def test_what_could_not_be_written_is_not_acknowledged(peer: Peer, program
         assert subscriber.wait(HARD_TIMEOUT_S) == 0
 
 
+async def test_with_reconnect_it_goes_on_when_the_broker_is_back(peer: Peer, program: Program) -> None:
+    address = ["--host", "127.0.0.1", "--port", str(peer.port)]
+    wanted = ["--reconnect", "--ack", "client", "--count", "2", "--body-only"]
+    with program.start("subscribe", *address, "t", *wanted) as subscriber:
+        await greet_and_deliver(peer, b"one")
+        assert await peer.read_frame() == b"ACK\nid:1\n\n"
+        await peer.stream.aclose()
+
+        await greet_and_deliver(peer, b"two")
+
+        assert await peer.read_frame() == b"ACK\nid:1\n\n"
+        await peer.part()
+        assert ended(subscriber)[:2] == (0, "one\ntwo\n")
+
+
 async def test_a_second_signal_ends_it_even_if_the_goodbye_hangs(peer: Peer, program: Program) -> None:
     address = ["--host", "127.0.0.1", "--port", str(peer.port)]
     with program.start("subscribe", *address, "t") as subscriber:

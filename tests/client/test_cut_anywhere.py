@@ -26,6 +26,10 @@ LENGTH: Final = 2_000
 STEP: Final = 17
 
 
+#: How a transaction may end → how often it may have been done.
+DONE: Final[dict[type[Exception] | None, set[int]]] = {None: {1}, TransactionLost: {0}, OutcomeUnknown: {0, 1}}
+
+
 @final
 class CutStream(trio.abc.Stream):
     """Breaks when so many bytes were sent, or so many received; what is beyond is lost."""
@@ -113,7 +117,7 @@ async def test_nothing_is_lost_and_a_transaction_is_whole(
         found = await heard(witness)
         assert min(found[b"1"], found[b"2"], found[b"3"]) >= 1, (cut, found)
         assert max(found[b"1"], found[b"2"], found[b"3"]) <= 2, (cut, found)
-        assert found[b"done"] in {None: {1}, TransactionLost: {0}, OutcomeUnknown: {0, 1}}[outcome], (cut, outcome)
+        assert found[b"done"] in DONE[outcome], (cut, outcome)
         outcomes.add(outcome)
     assert OutcomeUnknown in outcomes, "otherwise the moments that matter were not among the cuts"
     assert None in outcomes

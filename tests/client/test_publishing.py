@@ -136,7 +136,8 @@ async def test_an_error_that_names_nothing_is_blamed_on_the_oldest_after_some_at
     broker = ScriptedBroker()
 
     async def use() -> None:
-        async with broker.client() as client, trio.open_nursery() as nursery:
+        # A subscription is confirmed on each connection, which is no progress.
+        async with broker.client() as client, client.subscribe("/topic/b"), trio.open_nursery() as nursery:
             nursery.start_soon(partial(_expect_refusal, client.publish, "/topic/a", b"1"))
             await wait_all_tasks_blocked()
             await client.publish("/topic/a", b"2")
@@ -145,12 +146,15 @@ async def test_an_error_that_names_nothing_is_blamed_on_the_oldest_after_some_at
         nursery.start_soon(use)
         for _ in range(MAX_UNNAMED_ERRORS):
             connection = await broker.accept()
+            await connection.take_subscription()
             assert (await connection.next_frame("SEND")).body == b"1"
             await connection.refuse()
         last = await broker.accept()
+        await last.take_subscription()
         send = await last.next_frame("SEND")
         assert send.body == b"2"
         await last.confirm(send)
+        await last.next_frame("UNSUBSCRIBE")
         await last.part()
 
 
