@@ -21,10 +21,10 @@ from stompbroker.client.subscription import AckMode, Message, Subscription, subs
 from stompbroker.client.transaction import Transaction, send_part
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
     from typing import Self
 
-    from stompbroker.client.calling import Reply
+    from stompbroker.client.calling import Handler
     from stompbroker.client.core import Core
 
 #: Time for the receipt of DISCONNECT, in seconds: the broker first finishes everything sent before.
@@ -267,7 +267,7 @@ class Client:
     async def serve(
         self,
         destination: str,
-        handler: Callable[[Message], Awaitable[Reply | bytes | None]],
+        handler: Handler,
         *,
         group: str | None = None,
         at_once: int = 1,
@@ -278,9 +278,12 @@ class Client:
         error."""
         ended: list[ClientError] = []
 
+        async def publish(destination: str, body: bytes, more: Mapping[str, str]) -> None:
+            await self.publish(destination, body, headers=more)
+
         async def answer() -> None:
             try:
-                await answer_requests(self, messages, handler)
+                await answer_requests(messages, handler, publish)
             except ClientError as error:
                 ended.append(error)
                 block.cancel()

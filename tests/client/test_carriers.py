@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 from trio.testing import memory_stream_pair
-from websockets.frames import Opcode
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
@@ -81,7 +81,7 @@ class Server:
         while not (events := self.protocol.events_received()):
             self.protocol.receive_data(bytes(await self._stream.receive_some()))
         (frame,) = events
-        assert not isinstance(frame, Request)
+        assert isinstance(frame, Frame)
         return frame.opcode, bytes(frame.data)
 
 
