@@ -24,7 +24,7 @@ What holds:
 from stompbroker.client.address import Address, TlsOptions
 from stompbroker.client.back_off import BackOff
 from stompbroker.client.calling import Reply
-from stompbroker.client.client import Client, Statistics
+from stompbroker.client.client import Client, Sending, Statistics
 from stompbroker.client.connecting import connect
 from stompbroker.client.errors import (
     AnswerLost,
@@ -70,6 +70,7 @@ __all__ = [
     "Problem",
     "Refused",
     "Reply",
+    "Sending",
     "Statistics",
     "Subscription",
     "TlsOptions",

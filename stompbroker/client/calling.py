@@ -18,12 +18,16 @@ from stompbroker.client.subscription import Message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from typing import TypeAlias
 
-    from stompbroker.client.client import Client
     from stompbroker.client.link import Link
     from stompbroker.client.requests import Request, Requests
     from stompbroker.client.subscription import Subscription
     from stompbroker.stomp import Frame
+
+    Handler: TypeAlias = Callable[[Message], Awaitable["Reply | bytes | None"]]
+    #: Comes back when the message with this destination, body and headers is confirmed.
+    Publish: TypeAlias = Callable[[str, bytes, Mapping[str, str]], Awaitable[object]]
 
 #: Also the id of the subscription that answers come for.
 REPLY_QUEUE: Final = "/temp-queue/replies"
@@ -120,9 +124,7 @@ class Calls:
                 )
 
 
-async def answer_requests(
-    client: Client, messages: Subscription, handler: Callable[[Message], Awaitable[Reply | bytes | None]]
-) -> None:
+async def answer_requests(messages: Subscription, handler: Handler, publish: Publish) -> None:
     """Until cancelled, or until the subscription ends, which raises ClientError. The boundary to the user's code: what
     it raises refuses the one message, with its reason."""
     async for message in messages:
@@ -133,17 +135,17 @@ async def answer_requests(
             message.nack(reason=f"{type(error).__name__}: {error}"[:250])
             continue
         try:
-            await _send(client, message, Reply(reply) if isinstance(reply, bytes) else reply)
+            await _send(publish, message, Reply(reply) if isinstance(reply, bytes) else reply)
         except Refused as refused:
             message.nack(reason=f"the reply was refused: {refused.message}"[:250])
         else:
             message.ack()
 
 
-async def _send(client: Client, message: Message, reply: Reply | None) -> None:
+async def _send(publish: Publish, message: Message, reply: Reply | None) -> None:
     reply_to = message.headers.get("reply-to")
     if reply is not None and reply_to is not None:
         headers = dict(reply.headers)
         if "correlation-id" in message.headers:
             headers["correlation-id"] = message.headers["correlation-id"]
-        await client.publish(reply_to, reply.body, headers=headers)
+        await publish(reply_to, reply.body, headers)

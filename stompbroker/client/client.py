@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
@@ -21,14 +21,27 @@ from stompbroker.client.subscription import AckMode, Message, Subscription, subs
 from stompbroker.client.transaction import Transaction, send_part
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
     from typing import Self
 
-    from stompbroker.client.calling import Reply
+    from stompbroker.client.calling import Handler
     from stompbroker.client.core import Core
 
 #: Time for the receipt of DISCONNECT, in seconds: the broker first finishes everything sent before.
 DISCONNECT_TIMEOUT_S: Final = 10.0
+#: Failures that wait for a flush; further ones are not told.
+MAX_LOST: Final = 1_000
+
+
+class Sending(Protocol):
+    """A message on its way."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `wait` would come back at once."""
+
+    async def wait(self) -> Mapping[str, str]:
+        """As `Client.publish`; whoever waits here is told of a failure, and not whoever flushes."""
 
 
 @final
@@ -50,9 +63,8 @@ class Client:
         self._core = core
         self._has_client_id = has_client_id
         self._background = Background()
-        #: Of what nobody waits for: the first failure since the last flush, and how many there were.
-        self._first_lost: ClientError | None = None
-        self._lost = 0
+        #: What failed since the last flush, and may have nobody waiting for it; at most MAX_LOST.
+        self._lost: list[Request] = []
         self._receipts = 0
         self._names = 0
 
@@ -135,9 +147,10 @@ class Client:
         headers: Mapping[str, str] | None = None,
         persistent: bool | None = None,
         confirm: bool = True,
-    ) -> None:
-        """The same without waiting; `flush` waits, and raises what went wrong. Raises OutboxFull. Without `confirm` no
-        receipt is asked for, and the message is lost if the connection is lost while it is on its way."""
+    ) -> Sending:
+        """The same without waiting; who wants to know waits for what is returned, or flushes. Raises OutboxFull.
+
+        Without `confirm` no receipt is asked for, and the message is lost if the connection is lost on its way."""
         self._core.check()
         request = self._send_request(destination, body, headers, persistent=persistent, confirm=confirm)
         if not self._core.requests.has_room(request.size_bytes):
@@ -148,6 +161,7 @@ class Client:
             )
         request.on_settled = self._note_settled
         self._core.submit(request)
+        return request
 
     async def publish_soon(
         self,
@@ -157,12 +171,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         persistent: bool | None = None,
         confirm: bool = True,
-    ) -> None:
+    ) -> Sending:
         """The same, but waits for room instead of raising OutboxFull."""
         request = self._send_request(destination, body, headers, persistent=persistent, confirm=confirm)
         await self._core.wait_room(request.size_bytes)
         request.on_settled = self._note_settled
         self._core.submit(request)
+        return request
 
     async def flush(self) -> None:
         """Until all that was published before is confirmed. Raises the first failure of `publish_nowait` and
@@ -170,11 +185,12 @@ class Client:
         for request in list(self._core.requests):
             if request.kind is Kind.SEND:
                 await request.wait_settled()
-        lost, count, self._first_lost, self._lost = self._first_lost, self._lost, None, 0
-        if lost is not None:
-            if count > 1:
-                lost.add_note(f"{count - 1:,} more messages failed.")
-            raise lost
+        lost = [request.failure for request in self._lost if request.failure and not request.is_waited_for]
+        self._lost.clear()
+        if lost:
+            if len(lost) > 1:
+                lost[0].add_note(f"{len(lost) - 1:,} more messages failed.")
+            raise lost[0]
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -251,7 +267,7 @@ class Client:
     async def serve(
         self,
         destination: str,
-        handler: Callable[[Message], Awaitable[Reply | bytes | None]],
+        handler: Handler,
         *,
         group: str | None = None,
         at_once: int = 1,
@@ -262,9 +278,12 @@ class Client:
         error."""
         ended: list[ClientError] = []
 
+        async def publish(destination: str, body: bytes, more: Mapping[str, str]) -> None:
+            await self.publish(destination, body, headers=more)
+
         async def answer() -> None:
             try:
-                await answer_requests(self, messages, handler)
+                await answer_requests(messages, handler, publish)
             except ClientError as error:
                 ended.append(error)
                 block.cancel()
@@ -305,9 +324,8 @@ class Client:
             self._core.requests.forget(request)
 
     def _note_settled(self, request: Request) -> None:
-        if request.failure is not None:
-            self._first_lost = self._first_lost or request.failure
-            self._lost += 1
+        if request.failure is not None and len(self._lost) < MAX_LOST:
+            self._lost.append(request)
 
     def check_invariants(self) -> None:
         self._core.check_invariants()

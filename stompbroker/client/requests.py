@@ -74,6 +74,8 @@ class Request:
     #: The RECEIPT's headers.
     confirmation: Mapping[str, str] | None = None
     failure: ClientError | None = None
+    #: Whether somebody learns of a failure by `wait`.
+    is_waited_for: bool = False
     _settled: trio.Event | None = None
 
     def __post_init__(self) -> None:
@@ -109,6 +111,7 @@ class Request:
 
     async def wait(self) -> Mapping[str, str]:
         """The RECEIPT's headers. Raises ClientError."""
+        self.is_waited_for = True
         await self.wait_settled()
         if self.failure is not None:
             raise self.failure

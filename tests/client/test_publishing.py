@@ -17,6 +17,7 @@ from stompbroker.client import (
     LoginRefused,
     NoConnection,
     OutboxFull,
+    Problem,
     Refused,
     Unconfirmed,
 )
@@ -243,6 +244,26 @@ async def test_flush_raises_what_nobody_waited_for(autojump_clock: MockClock) ->
         await first.refuse(await first.next_frame("SEND"))
 
 
+async def test_what_is_waited_for_later_is_told_there_and_not_to_whoever_flushes(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client:
+                good = client.publish_nowait("/topic/a", b"good")
+                bad = await client.publish_soon("/topic/a", b"bad")
+                assert not good.is_settled
+                with pytest.raises(Refused):
+                    await bad.wait()
+                assert (await good.wait())["offset"] == "7"
+                await client.flush()
+
+        first = await broker.accept()
+        await first.confirm(await first.next_frame("SEND"), offset="7")
+        await first.refuse(await first.next_frame("SEND"))
+
+
 async def test_without_a_receipt_a_message_is_sent_once(autojump_clock: MockClock) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
@@ -367,6 +388,20 @@ async def test_a_token_is_asked_for_at_each_connection(autojump_clock: MockClock
             if token == "first":
                 await connection.cut()
         await connection.part()
+
+
+async def test_a_token_that_cannot_be_had_is_asked_for_again_and_a_mistake_comes_out(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    failures: list[Exception] = [NoConnection(Problem.NO_ANSWER, "no token today"), KeyError("mistake")]
+
+    async def fresh() -> str:
+        await trio.lowlevel.checkpoint()
+        raise failures.pop(0)
+
+    with pytest.RaisesGroup(KeyError):
+        async with broker.client(token=fresh):
+            pytest.fail("not connected")
+    assert failures == []
 
 
 # Connecting
