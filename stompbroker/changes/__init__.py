@@ -14,6 +14,7 @@ from stompbroker.changes.effects import (
     Removed,
     SetAside,
     SettledDeliveries,
+    Told,
 )
 from stompbroker.changes.journal import (
     Answer,
@@ -25,6 +26,7 @@ from stompbroker.changes.journal import (
     Unit,
     Verdict,
 )
+from stompbroker.changes.outcomes import Outcomes
 from stompbroker.changes.queues import Queues
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "JournalStatistics",
     "Lane",
     "MemoryJournal",
+    "Outcomes",
     "PendingDeliveries",
     "Provenance",
     "Purged",
@@ -45,6 +48,7 @@ __all__ = [
     "SetAside",
     "SettledDeliveries",
     "StoreState",
+    "Told",
     "Unit",
     "Verdict",
     "provenance_of",

@@ -43,6 +43,7 @@ from stompbroker.delivery.subscription import (
     ReadyQueue,
     Subscription,
 )
+from stompbroker.delivery.telling import Ended, Untold
 from stompbroker.delivery.topic import Gate, Topic
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "DeliveryWishes",
     "DestinationKind",
     "Durability",
+    "Ended",
     "Failure",
     "Gate",
     "Identity",
@@ -81,6 +83,7 @@ __all__ = [
     "Topic",
     "TopicPolicies",
     "TopicPolicy",
+    "Untold",
     "Waiting",
     "WhenUsedUp",
     "account_of",
