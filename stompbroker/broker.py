@@ -3,8 +3,8 @@
 Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
     store           the database, its lock
-      services      journal, page reader, upkeep, checker, exporter, snapshots, distributor, garbage collector, sampler,
-                    pacemaker, log throttle, control listener, management endpoint
+      services      journal, page reader, upkeep, checker, exporter, snapshots, distributor, garbage collector, teller,
+                    sampler, pacemaker, log throttle, control listener, management endpoint
         connections one worker per client
           accepting one listener per address
 
@@ -42,11 +42,12 @@ from stompbroker.actors import (
     page_reader,
     sampler,
     snapshots,
+    teller,
     upkeep,
     user_watcher,
     worker,
 )
-from stompbroker.changes import DeadLetters, MemoryJournal, Producers, Queues
+from stompbroker.changes import DeadLetters, MemoryJournal, Outcomes, Producers, Queues
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
 from stompbroker.config.data_directory import hold
@@ -112,6 +113,12 @@ class Broker:
             restore_producers(opened.kept, self.producers)
         self.dead_letters = DeadLetters(self.registry, self.journal, self.queues, self.message_ids, self.clock)
         self.registry.bury = self.dead_letters.give_up
+        self.outcomes = Outcomes(
+            self.registry, self.journal, self.queues, self.message_ids, self.clock, self.totals, self.throttle
+        )
+        self.registry.telling.render = self.outcomes.render
+        if isinstance(self.journal, StoreJournal):
+            self.journal.outcomes = self.outcomes
         self.control = Control(
             registry=self.registry,
             sessions=self.sessions,
@@ -228,6 +235,7 @@ class Broker:
             stretches,
             self.worker_context.traffic,
         )
+        start(teller.run, self.outcomes)
         start(user_watcher.run, self.authenticator, self.sessions)
         start(sampler.run, self.control.sampler)
         start(pacemaker.run, self.session_timers, clock, stretches)

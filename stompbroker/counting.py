@@ -78,6 +78,9 @@ class Totals:
     counters: Counter[str] = field(default_factory=Counter)
     bytes_in: int = 0
     bytes_out: int = 0
+    #: Messages to publishers about what became of theirs, and those that could not be told.
+    outcomes_told: int = 0
+    outcomes_lost: int = 0
 
     def add_counters(self, names: Sequence[str], counts: Iterable[int]) -> None:
         """Of a subscription that is gone. A thousand may go at once, so there is no loop in Python."""

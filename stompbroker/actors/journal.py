@@ -155,6 +155,8 @@ async def _leave_out_culprits(
     """Refuse the units that the store does not take, and take them out of the batch. Raises StoreFailing, with no unit
     refused yet."""
 
+    formed.mute.clear()
+
     async def is_accepted(units: list[Unit]) -> bool:
         return await writer.would_accept(formed.with_only(units))
 
@@ -170,8 +172,12 @@ async def _leave_out_culprits(
         elif len(units) > 1:
             middle = len(units) // 2
             untried += [units[middle:], units[:middle]]
+        elif units[0].told and units[0] not in formed.mute:
+            formed.mute.add(units[0])
+            untried.append(units)
     culprits = set(formed.units).difference(accepted)
-    log.error("the store refused what clients sent", units=len(culprits), reason=str(refusal))
+    if culprits:
+        log.error("the store refused what clients sent", units=len(culprits), reason=str(refusal))
     journal.refuse(formed, culprits, str(refusal))
 
 

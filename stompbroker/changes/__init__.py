@@ -14,6 +14,7 @@ from stompbroker.changes.effects import (
     Removed,
     SetAside,
     SettledDeliveries,
+    Told,
 )
 from stompbroker.changes.journal import (
     Answer,
@@ -25,6 +26,7 @@ from stompbroker.changes.journal import (
     Unit,
     Verdict,
 )
+from stompbroker.changes.outcomes import Outcomes
 from stompbroker.changes.producers import Forgotten, Introduced, Numbered, Producer, Producers
 from stompbroker.changes.queues import Queues
 
@@ -41,6 +43,7 @@ __all__ = [
     "Lane",
     "MemoryJournal",
     "Numbered",
+    "Outcomes",
     "PendingDeliveries",
     "Producer",
     "Producers",
@@ -51,6 +54,7 @@ __all__ = [
     "SetAside",
     "SettledDeliveries",
     "StoreState",
+    "Told",
     "Unit",
     "Verdict",
     "provenance_of",

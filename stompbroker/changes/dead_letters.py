@@ -90,11 +90,12 @@ class DeadLetters:
                 self._try_again(entry, RETRY_NS)
                 continue
             message, is_known = reading.get(offset)
-            if not is_known and (reading.is_recorded or not is_discarded):
+            if not is_known and (reading.subscription.tells_outcomes or not is_discarded):
                 reading.topic.context.pages.call_when_read(reading.topic, offset, partial(self._try_again, entry, 0))
                 continue
             if message is not None:
                 reading.remember(offset, message)
+                reading.note_asking(offset, [message])
             if is_discarded or message is None:  # None: purged, or never stored
                 withdrawing.discard(reading, offset, self._clock.now_ns())
                 continue

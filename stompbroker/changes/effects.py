@@ -17,10 +17,11 @@ from stompbroker.ledger.records import Outcome
 from stompbroker.message import size_of_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from stompbroker.commitlog import Claimed
-    from stompbroker.delivery import Consumer, Failure, Part, Reading, Refusal, Registry, Subscription, Topic
+    from stompbroker.counting import Totals
+    from stompbroker.delivery import Consumer, Failure, Part, Reading, Refusal, Registry, Subscription, Topic, Untold
     from stompbroker.ledger.records import Settled
     from stompbroker.message import Message
 
@@ -93,6 +94,24 @@ class Appended(Effect):
 
     def undo(self, now_ns: int, reason: str) -> None:
         self.topic.pending_units -= 1
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Told(Appended):
+    """Publishers are told what became of their messages. A unit may lose it, and do the rest."""
+
+    _totals: Totals = field(kw_only=True)
+    _note_lost: Callable[[str, int, str], None] = field(kw_only=True)
+
+    def apply(self, now_ns: int) -> None:
+        self._totals.outcomes_told += len(self.messages)
+        Appended.apply(self, now_ns)
+
+    def lose(self, reason: str) -> None:
+        """The store does not take it."""
+        self.topic.pending_units -= 1
+        self._note_lost(self.topic.destination.key, len(self.messages), reason)
 
 
 @final
@@ -227,11 +246,18 @@ class SettledDeliveries(PendingDeliveries):
     outcome: Outcome
     #: For the ledger; none unless the subscription is durable.
     records: list[Settled]
+    #: For publishers that ask; the journal makes effects of them when it forms the batch.
+    untold: list[Untold]
     _sent_at_ns: int
+
+    @property
+    def size_bytes(self) -> int:
+        return size_of_all([each.message for each in self.untold])
 
     def _take_effect(self, now_ns: int) -> None:
         reading, count = self.reading, self.claimed.total
         reading.settle_claimed(self.claimed)
+        reading.tell(self.untold)
         if self.outcome is Outcome.ACKED:
             reading.subscription.counters.acked += count
             reading.topic.context.times.note_acknowledged(self._sent_at_ns, now_ns, count)
@@ -271,7 +297,10 @@ def claim_settled(
         records = account_of(reading, ranges, outcome, now_ns, sent_at_ns, member)
     elif reading.topic.context.records is not None:
         reading.topic.context.records.sample(reading, ranges, outcome, now_ns, sent_at_ns, member)
-    return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, sent_at_ns)
+    untold = reading.outcomes(ranges, outcome, was_sent=sent_at_ns > 0)
+    if untold:
+        reading.topic.context.telling.is_in_units = True
+    return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, untold, sent_at_ns)
 
 
 def claim_refused(consumer: Consumer, part: Part, refusal: Refusal) -> SetAside | None:

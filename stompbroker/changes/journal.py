@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
-from stompbroker.changes.effects import Appended, claim_refused, claim_settled
+from stompbroker.changes.effects import Appended, Told, claim_refused, claim_settled
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery import Gate, Part, Refusal, answering
 from stompbroker.ledger.records import Outcome
@@ -194,6 +194,17 @@ class Unit:
             effect.undo(now_ns, reason)
         if self.refused is not None:
             self.refused(reason)
+
+    @property
+    def told(self) -> list[Told]:
+        return [effect for effect in self.effects if isinstance(effect, Told)]
+
+    def lose_outcomes(self, reason: str) -> None:
+        """The store takes it only without what it tells publishers."""
+        lost = self.told
+        self.effects = [effect for effect in self.effects if effect not in lost]
+        for effect in lost:
+            effect.lose(reason)
 
     def complete(self, now_ns: int) -> None:
         """Make it visible. Called by the journal, once, when the unit is durable."""

@@ -178,6 +178,8 @@ class Sampler:
             "bytes_in": gone.bytes_in + sum(session.bytes_in for session in sessions),
             "bytes_out": gone.bytes_out + sum(session.outbox.sent_bytes for session in sessions),
             "connections_opened": gone.connections_opened,
+            "outcomes_told": gone.outcomes_told,
+            "outcomes_lost": gone.outcomes_lost,
         }
 
 

@@ -44,6 +44,7 @@ from stompbroker.delivery.subscription import (
     ReadyQueue,
     Subscription,
 )
+from stompbroker.delivery.telling import Ended, Untold
 from stompbroker.delivery.topic import Gate, Topic
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "DeliveryWishes",
     "DestinationKind",
     "Durability",
+    "Ended",
     "Failure",
     "Gate",
     "Identity",
@@ -83,6 +85,7 @@ __all__ = [
     "Topic",
     "TopicPolicies",
     "TopicPolicy",
+    "Untold",
     "Waiting",
     "WhenUsedUp",
     "account_of",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stompbroker.commitlog import Cursor, Log
     from stompbroker.delivery.policy import Failure
     from stompbroker.delivery.reading_notes import Remembered
+    from stompbroker.delivery.telling import Untold
     from stompbroker.ledger.records import Party
     from stompbroker.message import Message
 
@@ -63,7 +64,8 @@ class Accountable(Protocol):
 @final
 @dataclass(slots=True, eq=False)
 class Unrecorded:
-    """What one durable subscription has settled in one topic and the ledger does not have yet.
+    """What one durable subscription has settled in one topic and the ledger, or a publisher that asks, does not know
+    yet.
 
     Invariants:
         every settled delivery is in one account that is taken, once; those of a unit's effects are not here
@@ -72,12 +74,22 @@ class Unrecorded:
     _settled: list[Settled] = field(default_factory=list)
     #: The same of generations that are over.
     _earlier: list[Account] = field(default_factory=list)
+    #: Messages to publishers, charged to the budget.
+    _untold: list[Untold] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self._settled or self._earlier)
+        return bool(self._settled or self._earlier or self._untold)
 
     def add(self, settled: list[Settled]) -> None:
         self._settled += settled
+
+    def add_untold(self, untold: list[Untold]) -> None:
+        self._untold += untold
+
+    def take_untold(self) -> list[Untold]:
+        """Goes into the store together with `take`."""
+        untold, self._untold = self._untold, []
+        return untold
 
     def end_generation(self, reading: Accountable) -> None:
         """The subscription is about to be moved: whatever is settled afterwards is another delivery."""

@@ -155,14 +155,26 @@ def _lose(reading: Reading, ranges: list[tuple[int, int]]) -> None:
             _record_dropped(reading, start, stop)
             reading.cursor.give_up(start, stop)
         reading.note_moved(1)
+    else:
+        _tell_dropped(reading, ranges)
 
 
 def _record_dropped(reading: Reading, start: int, stop: int) -> None:
     records = reading.topic.context.records
+    unsent = [(max(low, start), high) for low, high in reading.cursor.unsent(stop) if high > start]
     if records is not None:
-        unsent = [(max(low, start), high) for low, high in reading.cursor.unsent(stop) if high > start]
         now_ns = records.now_ns()
         reading.record(reading.meant(unsent), Outcome.DROPPED, now_ns)
+    _tell_dropped(reading, unsent)
+
+
+def _tell_dropped(reading: Reading, unsent: list[tuple[int, int]]) -> None:
+    takes = reading.selection.takes
+    for start, stop in unsent if reading.topic.is_asking else ():
+        for offset in range(start, stop):
+            message = reading.topic.log.get(Offset(offset))
+            if message is not None and takes(message):
+                reading.tell_unsent(message, Outcome.DROPPED)
 
 
 def _laggards(topic: Topic) -> list[Reading]:

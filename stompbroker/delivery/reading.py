@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.accounting import Unrecorded, account_of
-from stompbroker.delivery.reading_notes import Owners, Range, Remembered, offsets_between
+from stompbroker.delivery.reading_notes import Owners, Range, Remembered, asked_by, offsets_between
+from stompbroker.delivery.telling import TOLD, Ended, ended
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome, Party
+from stompbroker.message import size_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery.policy import DeliveryPolicy, Failure
     from stompbroker.delivery.retained import Replay
     from stompbroker.delivery.subscription import Subscription
+    from stompbroker.delivery.telling import Untold
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
 
@@ -281,6 +284,8 @@ class Reading:
         """Settle these offsets, none of them pending, in whatever state they are; those in flight were sent then."""
         if self.topic.context.records is not None:
             self.record(self.cursor.unsettled(start, stop), outcome, settled_at_ns, sent_at_ns, member)
+        if self.remembered.asking:
+            self.tell(self.outcomes(self.cursor.unsettled(start, stop), outcome, was_sent=sent_at_ns > 0))
         return self.settle_unrecorded(start, stop)
 
     def settle_unrecorded(self, start: int, stop: int) -> Settlement:
@@ -345,6 +350,36 @@ class Reading:
         """The ledger will ask for it when it is settled, and perhaps only the store has it by then."""
         if self.is_recorded and self.topic.log.get(offset) is None:
             self.remembered.keep_stub(offset, message)
+
+    # Telling publishers ----------------------------------------------------------------------------------------------
+
+    def note_asking(self, first: Offset, messages: Sequence[Message]) -> None:
+        """These messages in a row are about to be sent, or settled: perhaps their publishers ask how that ends."""
+        if self.subscription.tells_outcomes:
+            self.remembered.note_asking(first, messages)
+
+    def outcomes(self, ranges: list[tuple[int, int]], outcome: Outcome, *, was_sent: bool) -> list[Untold]:
+        """What publishers are told of messages that were sent and are about to be settled."""
+        found = ended(self, self.subscription.key, ranges, outcome, was_sent=was_sent) if self.remembered.asking else []
+        return self.topic.context.telling.render(found) if found else []
+
+    def tell(self, untold: list[Untold]) -> None:
+        """With the cursor, or at once if no store has that."""
+        if not untold:
+            return
+        self.topic.budget.adjust(size_of_all([each.message for each in untold]))
+        if self.subscription.is_durable:
+            self.unrecorded.add_untold(untold)
+            self.topic.context.unsaved.note_reading(self, 0)
+        else:
+            self.topic.context.telling.put(untold)
+
+    def tell_unsent(self, message: Message, outcome: Outcome) -> None:
+        """It will not be sent."""
+        asked = asked_by(message)
+        if asked is not None and outcome in TOLD and self.subscription.tells_outcomes:
+            where = str(self.topic.destination)
+            self.tell(self.topic.context.telling.render([Ended(asked, outcome, where, self.subscription.key)]))
 
     @property
     def selection(self) -> Selection:

@@ -6,14 +6,16 @@ Law: knows offsets, consumers and messages, and decides nothing. The reading kee
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar, final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, final
 from weakref import ref
 
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.ids import Offset
+from stompbroker.message import MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from stompbroker.commitlog import Cursor
     from stompbroker.memory_budget import MemoryBudget
@@ -26,6 +28,33 @@ def _nobody() -> None:
 
 Owner = TypeVar("Owner")
 Range = tuple[int, int]
+
+_CORRELATION: Final = b"\ncorrelation-id:"
+_origin_of: Final = attrgetter("origin")
+
+
+class Asked(NamedTuple):
+    """What a publisher that asks what becomes of a message is told of it."""
+
+    #: The key of the destination where it is told.
+    to: str
+    message_id: bytes
+    #: The line of this header, as in the message; empty if it has none.
+    correlation_id: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return MESSAGE_OVERHEAD_BYTES + len(self.message_id) + len(self.correlation_id)
+
+
+def asked_by(message: Message) -> Asked | None:
+    """None if nobody asks. Headers are enough: the message may be without its body."""
+    to, tail = message.origin.outcome_to, message.tail
+    if to is None:
+        return None
+    end = tail.find(b"\n\n") + 1 or len(tail)
+    start = tail.find(_CORRELATION, 0, end) + 1
+    return Asked(to, message.message_id, tail[start : tail.index(b"\n", start) + 1] if start else b"")
 
 
 @final
@@ -155,18 +184,20 @@ class Remembered:
     of it goes when the message is settled.
 
     Invariants:
-        held_bytes is the size of what is held, and is charged to the budget
+        held_bytes is the size of what is held and of who asks, and is charged to the budget
     """
 
     _budget: MemoryBudget
     _held: dict[Offset, Message] = field(default_factory=dict)
     _stubs: dict[Offset, Message] = field(default_factory=dict)
     _first_sent: dict[Offset, int] = field(default_factory=dict)
+    #: Whose publishers want to be told what becomes of them, of what was sent since the start.
+    asking: dict[Offset, Asked] = field(default_factory=dict)
     held_bytes: int = 0
 
     def __iter__(self) -> Iterator[Offset]:
         """The offsets of everything remembered; some come more than once."""
-        return iter([*self._held, *self._stubs, *self._first_sent])
+        return iter([*self._held, *self._stubs, *self._first_sent, *self.asking])
 
     def get(self, offset: Offset) -> Message | None:
         """A message that is held."""
@@ -180,9 +211,24 @@ class Remembered:
 
     def hold(self, messages: Mapping[Offset, Message]) -> None:
         self._held.update(messages)
-        size_bytes = sum(message.size_bytes for message in messages.values())
-        self.held_bytes += size_bytes
-        self._budget.adjust(size_bytes)
+        self._charge(sum(message.size_bytes for message in messages.values()))
+
+    def _charge(self, difference_bytes: int) -> None:
+        self.held_bytes += difference_bytes
+        self._budget.adjust(difference_bytes)
+
+    def note_asking(self, first: Offset, messages: Sequence[Message]) -> None:
+        """These messages in a row are about to be sent, or settled."""
+        if all(origin.outcome_to is None for origin in set(map(_origin_of, messages))):
+            return
+        for offset, message in enumerate(messages, first):
+            asked = asked_by(message)
+            if asked is not None and offset not in self.asking:
+                self.asking[Offset(offset)] = asked
+                self._charge(asked.size_bytes)
+
+    def asked_between(self, start: int, stop: int) -> list[tuple[Offset, Asked]]:
+        return [(offset, self.asking[offset]) for offset in sorted(offsets_between(self.asking, start, stop))]
 
     def keep_stub(self, offset: Offset, message: Message) -> None:
         """Nothing to do if the message is held."""
@@ -212,21 +258,24 @@ class Remembered:
             for offset in offsets_between(self._stubs, start, stop):
                 del self._stubs[offset]
         if self._held:
-            size_bytes = sum(self._held.pop(offset).size_bytes for offset in offsets_between(self._held, start, stop))
-            self.held_bytes -= size_bytes
-            self._budget.adjust(-size_bytes)
+            self._charge(-sum(self._held.pop(offset).size_bytes for offset in offsets_between(self._held, start, stop)))
+        if self.asking:
+            self._charge(
+                -sum(self.asking.pop(offset).size_bytes for offset in offsets_between(self.asking, start, stop))
+            )
 
     def clear(self) -> None:
         """Nobody reads here any more."""
-        if self._held:
-            self._budget.adjust(-self.held_bytes)
-            self.held_bytes = 0
-            self._held.clear()
+        if self.held_bytes:
+            self._charge(-self.held_bytes)
+        self._held.clear()
+        self.asking.clear()
         self._stubs.clear()
         self._first_sent.clear()
 
     def check_invariants(self) -> None:
-        assert self.held_bytes == sum(message.size_bytes for message in self._held.values())
+        held_bytes = sum(message.size_bytes for message in self._held.values())
+        assert self.held_bytes == held_bytes + sum(asked.size_bytes for asked in self.asking.values())
 
 
 def offsets_between(kept: Mapping[Offset, object], start: int, stop: int) -> list[Offset]:

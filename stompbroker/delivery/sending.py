@@ -151,6 +151,8 @@ def _take_new(reading: Reading, taker: Consumer, limit: int, now_ns: int) -> tup
     if is_page and reading.is_recorded:
         for offset, message in enumerate(messages, first):
             reading.remembered.keep_stub(Offset(offset), message)
+    if topic.is_asking or is_page:
+        reading.note_asking(first, messages)
     if messages:
         reading.owners.expect(taker, cursor)
         cursor.advance(Offset(first + len(messages)))
@@ -193,6 +195,7 @@ def _selected(reading: Reading, messages: list[Message], now_ns: int) -> list[Me
 
 def _record_expired(reading: Reading, offset: Offset, message: Message, now_ns: int) -> None:
     """It is about to be stepped over."""
+    reading.tell_unsent(message, Outcome.EXPIRED)
     if reading.topic.context.records is not None:
         reading.remember(offset, message)
         reading.record([(offset, offset + 1)], Outcome.EXPIRED, now_ns)
@@ -285,6 +288,7 @@ def _take_again(
             break
     for offset, messages, _, _ in again:
         reading.owners.note(taker, offset, offset + len(messages))
+        reading.note_asking(offset, messages)
     return again
 
 
@@ -317,6 +321,7 @@ def _gather_again(reading: Reading, again: list[_Again], offsets: list[Offset], 
         else:
             reading.subscription.counters.expired += 1
             reading.remember(offset, gone_message)
+            reading.note_asking(offset, [gone_message])
             reading.settle(offset, offset + 1, Outcome.EXPIRED, now_ns)
 
 
@@ -380,6 +385,8 @@ def _note_sent(consumer: Consumer, reading: Reading, start: int, stop: int) -> N
 def _settle_sent(consumer: Consumer, reading: Reading, start: int, stop: int) -> None:
     records = reading.topic.context.records
     if records is None or not consumer.subscription.is_durable:
+        if reading.remembered.asking:
+            reading.tell(reading.outcomes(reading.cursor.unsettled(start, stop), Outcome.SENT, was_sent=True))
         settlement = reading.settle_unrecorded(start, stop)
     else:
         now_ns = records.now_ns()

@@ -264,6 +264,11 @@ class Subscription:
         return self.durability is not None
 
     @property
+    def tells_outcomes(self) -> bool:
+        """Whether publishers that ask are told how their messages end here: not by transient subscriptions."""
+        return self.durability is not None or self.is_shared
+
+    @property
     def is_queue(self) -> bool:
         """Whether its consumers are those of a queue. It is there as long as the queue, also without a store."""
         return self.pattern.kind is DestinationKind.QUEUE and self.browser is None

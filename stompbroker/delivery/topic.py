@@ -16,6 +16,7 @@ from stompbroker.counting import SECONDS_BOUNDS, Histogram
 from stompbroker.delivery.destination import DestinationKind, PatternTree
 from stompbroker.delivery.reading import Reading
 from stompbroker.delivery.retained import Retained
+from stompbroker.delivery.telling import Telling
 from stompbroker.delivery.window import Window
 from stompbroker.ids import FIRST_OFFSET, Offset
 from stompbroker.signals import Signal
@@ -169,6 +170,7 @@ class TopicContext:
     redeliveries: Timetable[Waiting]
     deadlines: Timetable[Unanswered]
     times: DeliveryTimes = field(default_factory=DeliveryTimes)
+    telling: Telling = field(default_factory=Telling)
     #: Samples of transient deliveries for the ledger; None without a ledger.
     records: Records | None
     #: Whether there is a store: otherwise nothing can be retained.
@@ -217,6 +219,8 @@ class Topic:
     whole_from: Offset = FIRST_OFFSET
     #: Whether there may be messages that expire, or that not everybody gets.
     is_choosy: bool = False
+    #: Whether there may be messages in its log whose publishers want to be told what becomes of them.
+    is_asking: bool = False
     #: The store has nothing below this offset, and nothing in these ranges.
     collected_up_to: Offset = field(init=False)
     collected: OffsetRanges = field(default_factory=OffsetRanges)

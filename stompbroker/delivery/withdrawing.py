@@ -120,12 +120,14 @@ def _give_up(reading: Reading, offset: Offset, outcome: Outcome, now_ns: int, me
     if cursor.is_waiting(offset) or cursor.is_free(offset):
         if message is not None:
             reading.remember(offset, message)
+            reading.note_asking(offset, [message])
         subscription.waiting -= reading.settle(offset, offset + 1, outcome, now_ns).waiting
         subscription.wake()  # fewer messages wait: perhaps it may get new ones
         return True
     if cursor.is_unsent(offset):
         if message is not None:
             reading.remember(offset, message)
+            reading.tell_unsent(message, outcome)
         reading.record([(offset, offset + 1)], outcome, now_ns)
         _give_up_unsent(reading, offset)
         return True

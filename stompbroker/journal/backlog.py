@@ -47,6 +47,8 @@ class Backlog:
         #: Counted since the start.
         self.taken = 0
         self.let_go_of = 0
+        #: Units that come with the batch being written without having waited: nobody waits for them either.
+        self._joined: set[Unit] = set()
 
     def __len__(self) -> int:
         """How many units wait for the next batch."""
@@ -62,15 +64,23 @@ class Backlog:
         return self.size_bytes >= OVERFULL_BACKLOG_BYTES
 
     def take(self, unit: Unit) -> None:
-        unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(effect.size_bytes for effect in unit.effects)
+        self._charge_for(unit)
         self._waiting.append(unit)
         self.taken += 1
-        self.size_bytes += unit.size_bytes
-        self._budget.adjust(unit.size_bytes)
         if unit.lane is not None:
             unit.lane.enter(unit)
         if self.size_bytes >= MAX_BACKLOG_BYTES:
             self._health.note_backlog(is_long=True)
+
+    def _charge_for(self, unit: Unit) -> None:
+        unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(effect.size_bytes for effect in unit.effects)
+        self.size_bytes += unit.size_bytes
+        self._budget.adjust(unit.size_bytes)
+
+    def join(self, unit: Unit) -> None:
+        """It belongs to the batch that is being formed."""
+        self._charge_for(unit)
+        self._joined.add(unit)
 
     @property
     def is_ready(self) -> bool:
@@ -97,8 +107,11 @@ class Backlog:
         return units
 
     def let_go(self, unit: Unit) -> None:
-        self.let_go_of += 1
-        self._writing -= 1
+        if unit in self._joined:
+            self._joined.remove(unit)
+        else:
+            self.let_go_of += 1
+            self._writing -= 1
         self.size_bytes -= unit.size_bytes
         self._budget.adjust(-unit.size_bytes)
         if unit.lane is not None:
@@ -111,7 +124,7 @@ class Backlog:
 
     def check_invariants(self) -> None:
         assert self.pending == len(self._waiting) + self._writing
-        if not self._writing:
+        if not self._writing and not self._joined:
             assert self.size_bytes == sum(unit.size_bytes for unit in self._waiting)
 
 

@@ -22,6 +22,7 @@ from stompbroker.changes import (
     Removed,
     SetAside,
     SettledDeliveries,
+    Told,
 )
 from stompbroker.commitlog import Cursor, OffsetRanges
 from stompbroker.delivery import key_of
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from stompbroker.changes import Effect, Producer, Unit
-    from stompbroker.delivery import Pattern, Reading, Registry, Subscription, Topic
+    from stompbroker.delivery import Pattern, Reading, Registry, Subscription, Topic, Untold
     from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
 
 
@@ -63,9 +64,13 @@ class Formed:
     numbers: Iterator[int]
     now_ns: int
     next_ledger_id: Callable[[], int]
+    #: Makes a unit of what publishers are told, or none.
+    tell: Callable[[list[Untold]], list[Unit]]
     batch: Batch = field(init=False)
     #: All that the batch tells the ledger.
     accounts: list[Account] = field(init=False)
+    #: While it is found out what the store refuses: units that it takes if they tell publishers nothing.
+    mute: set[Unit] = field(init=False, default_factory=set)
     #: Numbers of topics that are not in the store yet.
     _new_ids: dict[Topic, int] = field(init=False, default_factory=dict)
 
@@ -73,14 +78,15 @@ class Formed:
         self.batch, self.accounts = self._propose(self.units)
 
     def with_only(self, units: list[Unit]) -> Batch:
-        """What would be written with these of its units alone."""
+        """What would be written with these of its units alone, of which the mute ones tell publishers nothing."""
         return self._propose(units)[0]
 
     def _propose(self, units: list[Unit]) -> tuple[Batch, list[Account]]:
         proposal = _Proposal(self, self.base.copy(), self.base_accounts.copy())
         for unit in units:
             for effect in unit.effects:
-                proposal.add(effect)
+                if not (isinstance(effect, Told) and unit in self.mute):
+                    proposal.add(effect)
         proposal.finish()
         proposal.batch.ledger += ledger_rows(proposal.accounts, self.now_ns, self.next_ledger_id)
         return proposal.batch, proposal.accounts
@@ -88,11 +94,13 @@ class Formed:
     def leave_out(self, culprits: set[Unit]) -> None:
         """Go on without these units, which the store has refused. The others get new offsets, without gaps."""
         self.units = [unit for unit in self.units if unit not in culprits]
+        # The others' cursors are looked at anew, and have moved while the store was asked.
+        untold: list[Untold] = []
+        add_moved_since(self.base, self.base_accounts, untold, self.units)
+        self.units += self.tell(untold)
         for unit in self.units:
             for effect in unit.effects:
                 effect.reserve()
-        # The others' cursors are looked at anew, and have moved while the store was asked.
-        add_moved_since(self.base, self.base_accounts, self.units)
         self.batch, self.accounts = self._propose(self.units)
 
     def id_of(self, topic: Topic) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from stompbroker.changes import Unit
-    from stompbroker.delivery import Reading, Registry, Subscription, Topic
+    from stompbroker.delivery import Reading, Registry, Subscription, Topic, Untold
     from stompbroker.ids import Offset
     from stompbroker.ledger.records import Account
     from stompbroker.storage import Batch
@@ -41,13 +41,14 @@ FAILURES_PART: Final = 64
 def add_unsaved(
     batch: Batch,
     accounts: list[Account],
+    untold: list[Untold],
     registry: Registry,
     *,
     most_failures: int,
     is_owed: Callable[[Subscription], bool],
 ) -> Iterator[None]:
-    """Cursors that have moved together with what was settled by that, failures that came or went, subscriptions that
-    were seen. Must come before the units, whose cursor rows replace these.
+    """Cursors that have moved together with what was settled by that and what publishers are told of it, failures that
+    came or went, subscriptions that were seen. Must come before the units, whose cursor rows replace these.
 
     At most `most_failures` failures, the oldest changes first, but all of a subscription that `is_owed` a receipt. The
     rest stays unsaved: meanwhile the store misses an attempt, or has a failure of a settled message.
@@ -63,6 +64,7 @@ def add_unsaved(
             looked_at = 0
             yield
         settled = reading.unrecorded.take(reading)
+        untold += reading.unrecorded.take_untold()
         if reading.subscription.is_closed:
             continue  # its removal has accounted for everything
         accounts += settled
@@ -87,28 +89,29 @@ def add_unsaved(
             registry.unsaved.note_reading(reading, 0)
 
 
-def add_moved_since(batch: Batch, accounts: list[Account], units: Iterable[Unit]) -> None:
+def add_moved_since(batch: Batch, accounts: list[Account], untold: list[Untold], units: Iterable[Unit]) -> None:
     """What was settled since `add_unsaved` in readings of these units: their cursors are written as they are now, and
     must not say more than the ledger. Must come in the last step."""
     for unit in units:
         for effect in unit.effects:
             for reading in effect.readings:
-                _add_moved(batch, accounts, reading)
+                _add_moved(batch, accounts, untold, reading)
 
 
-def add_deleted_since(batch: Batch, accounts: list[Account], registry: Registry) -> None:
+def add_deleted_since(batch: Batch, accounts: list[Account], untold: list[Untold], registry: Registry) -> None:
     """The same for topics of which the batch deletes messages: the ledger could not describe those afterwards."""
     topics = {deletion.topic_id for deletion in batch.deletions}.union(batch.removed_topics)
     if topics:
         for reading in registry.unsaved.readings:
             if reading.topic.store_id in topics:
-                _add_moved(batch, accounts, reading)
+                _add_moved(batch, accounts, untold, reading)
 
 
-def _add_moved(batch: Batch, accounts: list[Account], reading: Reading) -> None:
+def _add_moved(batch: Batch, accounts: list[Account], untold: list[Untold], reading: Reading) -> None:
     if not reading.unrecorded or reading.subscription.is_closed:
         return
     accounts += reading.unrecorded.take(reading)
+    untold += reading.unrecorded.take_untold()
     if not reading.topic.is_removed and reading.topic.store_id is not None:
         batch.cursors.append(cursor_row(reading, reading.cursor))
 

@@ -6,6 +6,7 @@ unit with nothing to store is completed at once, unless its connection has units
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, final
 
@@ -26,15 +27,16 @@ from stompbroker.journal.changes import (
     find_positions,
 )
 from stompbroker.journal.health import Health, WriteGauge
+from stompbroker.message import size_of_all
 from stompbroker.signals import Signal
 from stompbroker.storage import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Collection, Generator
 
-    from stompbroker.changes import Unit
+    from stompbroker.changes import Outcomes, Unit
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Registry, Subscription
+    from stompbroker.delivery import Registry, Subscription, Untold
     from stompbroker.ledger.exports import Exports
     from stompbroker.ledger.records import Account
     from stompbroker.memory_budget import MemoryBudget
@@ -106,6 +108,8 @@ class StoreJournal:
         self.health = Health(clock, min_free_bytes)
         self.gate = self.health.gate
         self.backlog = Backlog(budget, self.health)
+        #: Tells publishers what became of their messages; set by the composition root, since it submits units here.
+        self.outcomes: Outcomes | None = None
         #: Batches written since the start.
         self.batches = 0
 
@@ -230,6 +234,7 @@ class StoreJournal:
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
         accounts: list[Account] = []
+        untold: list[Untold] = []
         self._has_left_out = self._can_changes_wait(units, began_at_ns)
         takes_changes = not self._has_left_out
         if takes_changes:
@@ -237,6 +242,7 @@ class StoreJournal:
             yield from add_unsaved(
                 base,
                 accounts,
+                untold,
                 self._registry,
                 most_failures=FAILURES_IDLE if is_idle else FAILURES_BESIDE,
                 is_owed=self._what_is_owed(units),
@@ -257,10 +263,18 @@ class StoreJournal:
         topics, subscriptions = self._registry.unsaved.take_removed()
         base.removed_topics += topics
         base.removed_subscriptions += subscriptions
+        add_moved_since(base, accounts, untold, units)
+        add_deleted_since(base, accounts, untold, self._registry)
+        if self._registry.telling.is_in_units and self.outcomes is not None:
+            for unit in units:
+                self.outcomes.go_with(unit, positions, has_room=not self.health.is_out_of_room)
+            # Offsets are given in the order in which units are completed.
+            effects = [effect for unit in units for effect in unit.effects]
+        for unit in self._tell(untold, positions):
+            units.append(unit)
+            effects += unit.effects
         for effect in effects:
             effect.reserve()
-        add_moved_since(base, accounts, units)
-        add_deleted_since(base, accounts, self._registry)
         if takes_changes and self._registry.records is not None:
             accounts += self._registry.records.take()
         if self._exports is not None:
@@ -277,7 +291,17 @@ class StoreJournal:
             numbers=self._numbers,
             now_ns=now_ns,
             next_ledger_id=self._next_ledger_id,
+            tell=partial(self._tell, created=positions),
         )
+
+    def _tell(self, untold: list[Untold], created: Collection[Subscription]) -> list[Unit]:
+        """What publishers are told of settlements beside units is a unit of its own, which the batch may lose."""
+        if not untold or self.outcomes is None:
+            return []
+        self._registry.budget.adjust(-size_of_all([each.message for each in untold]))
+        unit = self.outcomes.unit(untold, created, has_room=not self.health.is_out_of_room)
+        self.backlog.join(unit)
+        return [unit]
 
     def _add_deletions(self, base: Batch, now_ns: int, *, is_idle: bool) -> Generator[None, None, None]:
         most = MAX_DELETED if is_idle else max(PORTION, 2 * self._written_since_deletion)
@@ -312,7 +336,8 @@ class StoreJournal:
         return lambda subscription: is_all_owed or self._flushing > 0 or subscription in answered
 
     def refuse(self, formed: Formed, culprits: set[Unit], reason: str) -> None:
-        """The store cannot take these units: their clients are told, and the batch goes on without them."""
+        """The store cannot take these units: their clients are told, and the batch goes on without them, and without
+        what its mute ones tell publishers."""
         # Nobody has seen the offsets yet, so the others get new ones, after the refusals: a topic that only a refused
         # subscription matched is not stored any more.
         for unit in formed.units:
@@ -322,6 +347,8 @@ class StoreJournal:
             if unit in culprits:
                 self.backlog.let_go(unit)
                 unit.refuse(self._clock.now_ns(), reason)
+            elif unit in formed.mute:
+                unit.lose_outcomes(reason)
         formed.leave_out(culprits)
 
     def note_written(self, formed: Formed) -> None:

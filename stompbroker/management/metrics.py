@@ -73,6 +73,8 @@ def _broker(parts: BrokerParts, sample: Sample) -> Iterator[Metric]:
         ("bytes_in", "Bytes received from clients."),
         ("bytes_out", "Bytes sent to clients."),
         ("connections_opened", "Connections since the start."),
+        ("outcomes_told", "Publishers told what became of a message."),
+        ("outcomes_lost", "The same, where they could not be told."),
     ):
         yield CounterMetricFamily(f"stompbroker_{name}", says, sample.totals[name])
     for name in Counters.__slots__:

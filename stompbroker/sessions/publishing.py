@@ -12,6 +12,7 @@ after the year 2262 means never. It may also ask what becomes of it (see `report
 
     report:true       its RECEIPT says how many will get it
     mandatory:true    if nobody will, it goes to `reply-to` instead, or is an ERROR
+    outcome-to:DEST   what durable subscriptions, groups and queues make of it is told there (see `changes/outcomes.py`)
 
 And it may number its messages, so that one it repeats is published once (see `changes/producers.py`):
 
@@ -30,10 +31,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.access import Right
 from stompbroker.changes import Appended, Numbered
-from stompbroker.delivery import parse_topic_name
+from stompbroker.delivery import DestinationKind, parse_topic_name
 from stompbroker.errors import PeerViolation
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, check_name, refuse_unsupported, truth, whole_number
+from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, check_name, refuse_unsupported, shown, truth, whole_number
 from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
@@ -123,6 +124,7 @@ class Publishing:
             now_ns = self._context.clock.now_ns()
             headers = self._with_remote_reply_to(head.headers, now_ns)
             question = self._read_question(headers)
+            outcome_to = self._read_outcome_to(headers, now_ns)
             topic = self._find_topic(head.headers["destination"], now_ns)
             lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
         except PeerViolation as violation:
@@ -135,7 +137,9 @@ class Publishing:
             is_persistent=is_persistent,
             lifetime_ns=lifetime.lifetime_ns,
             expires_at_ns=lifetime.expires_at_ns,
+            outcome_to=outcome_to,
         )
+        topic.is_asking = topic.is_asking or outcome_to is not None
         self._client.note_publishing(topic)
         if origin.can_expire:
             topic.is_choosy = True
@@ -173,6 +177,29 @@ class Publishing:
             reply_to_text=text,
         )
 
+    def _read_outcome_to(self, headers: Mapping[str, str], now_ns: int) -> str | None:
+        """The key of the destination, a queue made if need be; None if the SEND does not ask. Raises PeerViolation."""
+        text = headers.get("outcome-to")
+        if text is None:
+            return None
+        if is_own(text):
+            return self._own_reply_queue(text, now_ns).destination.key
+        if is_remote(text):
+            return self._temporaries.to_send_to(text).destination.key
+        try:
+            name = self._context.read_destination(text, parse_topic_name)
+        except PeerViolation as violation:
+            raise PeerViolation("malformed header 'outcome-to'", violation.detail) from None
+        if name.is_of_dead_letters:
+            raise PeerViolation(
+                "malformed header 'outcome-to'",
+                f"{shown(text)} holds dead letters; name another topic, a queue, or a temporary destination of yours",
+            )
+        self._client.check_allowed(Right.WRITE, name, text)
+        if name.kind is DestinationKind.QUEUE:
+            self._context.queues.topic(name, now_ns)
+        return name.key
+
     def _find_topic(self, destination: str, now_ns: int) -> Topic:
         """Where it goes, made if need be. Raises PeerViolation."""
         if is_own(destination) or is_remote(destination):
@@ -187,10 +214,14 @@ class Publishing:
         reply_to = headers.get("reply-to", "")
         if not is_own(reply_to):
             return headers
-        topic = self._temporaries.own(reply_to, now_ns)
+        return {**headers, "reply-to": remote_name(self._own_reply_queue(reply_to, now_ns))}
+
+    def _own_reply_queue(self, destination: str, now_ns: int) -> Topic:
+        """Whoever names one is subscribed to it. Raises PeerViolation."""
+        topic = self._temporaries.own(destination, now_ns)
         if not topic.readings:
-            self.unread_replies[reply_to] = topic
-        return {**headers, "reply-to": remote_name(topic)}
+            self.unread_replies[destination] = topic
+        return topic
 
     def gather(self, run: SendRun, unit: UnitBuilder, now_ns: int) -> None:
         """Make each body a message on its topic's run."""

@@ -29,6 +29,7 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "transaction",
         "report",
         "mandatory",
+        "outcome-to",
         "content-length",
         "message-id",
         "subscription",
@@ -43,6 +44,9 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "producer",
         "producer-epoch",
         "producer-seq",
+        "outcome-of",
+        "outcome-subscription",
+        "outcome-destination",
     }
 )
 #: Headers with this prefix do not either: they say where a dead letter comes from.

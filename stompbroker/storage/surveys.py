@@ -53,7 +53,7 @@ class Expired(NamedTuple):
     expires_at_ns: int
     topic_id: int
     offset: Offset
-    #: Without its body; None if it is not as it was written.
+    #: Without its body, and only with its id unless its publisher asks; None if it is not as it was written.
     message: Message | None
 
     @property
@@ -170,8 +170,8 @@ def _expired(row: Row[Any]) -> Expired:
                 group_key=row.group_key,
                 outcome_to=row.outcome_to,
             )
-            first_line = bytes(row.tail[: row.tail.index(b"\n") + 1])
-            message = Message(row.body_bytes, first_line, origin, row.published_at_ns)
+            end = row.tail.index(b"\n" if row.outcome_to is None else b"\n\n") + 1
+            message = Message(row.body_bytes, bytes(row.tail[:end]), origin, row.published_at_ns)
     return Expired(row.expires_at_ns, row.topic_id, Offset(row.offset), message)
 
 

@@ -20,6 +20,7 @@ from stompbroker.changes import (
     Appended,
     Created,
     DeadLetters,
+    Outcomes,
     PendingDeliveries,
     Purged,
     Queues,
@@ -62,7 +63,7 @@ from stompbroker.ledger.exports import Exports
 from stompbroker.ledger.records import Outcome
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message import Message, MessageIds, Origin
-from stompbroker.stomp import FrameReader, Limits, Version, message_tail
+from stompbroker.stomp import FrameReader, Limits, Version, message_tail, tail_headers
 from stompbroker.storage import open_store
 from tests.journal.delivery_model import (
     FIRST_DELAY_MS,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from stompbroker.commitlog import Log
     from stompbroker.delivery import Gate, PageRequest, Reading, Topic, Waiting
     from stompbroker.journal import Formed
+    from stompbroker.log_throttle import LogThrottle
     from stompbroker.sessions import Outbox
     from stompbroker.stomp import Frame
 
@@ -96,6 +98,8 @@ E = TypeVar("E", bound="Effect")
 
 #: The last one is nobody's own: it may be removed.
 TOPICS = ("a.x", "a.y", "a.z")
+#: Where publishers are told what became of their messages, of which every other one asks. It keeps all of that.
+TOLD = "told"
 
 SUBSCRIBERS = (
     Subscriber("exact", "a.x", AckMode.INDIVIDUAL, 12, max_attempts=3, max_waiting=6),
@@ -115,6 +119,17 @@ _OUTCOMES: Final[dict[Fate, set[Outcome | None]]] = {
     Fate.DISCARDED: {Outcome.DISCARDED},
     Fate.EXPIRED: {Outcome.EXPIRED},
     Fate.PASSED_OVER: {None, Outcome.SKIPPED},
+}
+
+
+#: What publishers are told of.
+_TOLD: Final = {
+    Outcome.ACKED,
+    Outcome.SENT,
+    Outcome.DEAD,
+    Outcome.DISCARDED,
+    Outcome.EXPIRED,
+    Outcome.DROPPED,
 }
 
 
@@ -187,6 +202,13 @@ class WatchedJournal:
         self._journal.submit(unit)
 
 
+class Unthrottled:
+    """There is no event loop to end an interval."""
+
+    def log(self, *_: object, **__: object) -> None:
+        pass
+
+
 class ModelledBroker:
     def __init__(self, template: Path) -> None:
         self.directory = Path(tempfile.mkdtemp())
@@ -196,6 +218,9 @@ class ModelledBroker:
         self.published = 0
         #: What the ledger says, by subscription and message id.
         self.ledger: dict[tuple[str, str], Outcome] = {}
+        #: Whose publishers ask; and of what the store has not taken that they are told.
+        self.asking: set[str] = set()
+        self.lost: set[tuple[str, str]] = set()
         #: What is so, and what the next start would find.
         self.world = World()
         self.stored = World()
@@ -216,6 +241,7 @@ class ModelledBroker:
         delivery = DeliveryPolicy(first_delay_ms=FIRST_DELAY_MS, max_delay_ms=MAX_DELAY_MS, jitter=0.0, max_attempts=0)
         policies = TopicPolicies(
             TopicPolicy(window_messages=12, delivery=delivery),
+            ((parse_topic_name(TOLD), TopicPolicy(retention=Retention(age_s=1_000_000.0))),),
             dead_letters=TopicPolicy(retention=Retention(age_s=1_000_000.0), delivery=delivery),
         )
         self.registry = Registry(policies, self.budget, Totals(), max_topics=10, records=Records(lambda: self.clock.ns))
@@ -244,6 +270,16 @@ class ModelledBroker:
         self.dead_letters = DeadLetters(
             self.registry, watched, Queues(self.registry, watched), self.message_ids, cast("Clock", self.clock)
         )
+        outcomes = Outcomes(
+            self.registry,
+            watched,
+            Queues(self.registry, watched),
+            self.message_ids,
+            cast("Clock", self.clock),
+            Totals(),
+            cast("LogThrottle", Unthrottled()),
+        )
+        self.registry.telling.render, self.journal.outcomes = outcomes.render, outcomes
         #: What the answers in transactions on their way mean.
         self.intents: dict[Unit, list[Intent]] = {}
         self.redrive: Unit | None = None
@@ -296,9 +332,19 @@ class ModelledBroker:
     def _message(self, topic: str, ttl_ms: int | None = None, *, is_persistent: bool = True) -> Message:
         self.published += 1
         body = b"%b %d" % (topic.encode(), self.published)
-        tail = message_tail(self.message_ids.make(), b"destination:/topic/%b\n" % topic.encode(), body)
+        message_id = self.message_ids.make()
+        if self.published % 2:
+            self.asking.add(message_id.decode())
+            self.registry.topic(parse_topic_name(topic), self.clock.ns).is_asking = True
+        tail = message_tail(message_id, b"destination:/topic/%b\n" % topic.encode(), body)
         lifetime_ns = None if ttl_ms is None else ttl_ms * MS
-        origin = Origin("publisher", is_plain=True, is_persistent=is_persistent, lifetime_ns=lifetime_ns)
+        origin = Origin(
+            "publisher",
+            is_plain=True,
+            is_persistent=is_persistent,
+            lifetime_ns=lifetime_ns,
+            outcome_to=TOLD if self.published % 2 else None,
+        )
         return Message(len(body), tail, origin, self.clock.ns)
 
     # The journal -----------------------------------------------------------------------------------------------------
@@ -329,8 +375,12 @@ class ModelledBroker:
         formed = form(self.journal)
         formed_from = self.world.copy()
         meanwhile()
-        culprits = [unit for index, unit in enumerate(formed.units) if choice >> index % 10 & 1]
-        if culprits:
+        chosen = [unit for index, unit in enumerate(formed.units) if choice >> index % 10 & 1]
+        #: Of units that only tell publishers, the store is to blame for nothing else.
+        formed.mute.update(unit for unit in chosen if unit.effects and unit.effects == unit.told)
+        culprits = [unit for unit in chosen if unit not in formed.mute]
+        self.lost |= {_told_of(message) for unit in formed.mute for told in unit.told for message in told.messages}
+        if chosen:
             self.journal.refuse(formed, set(culprits), "the test says so")
             self._forget_refused(culprits)
         found = (self.stored if self.journal._has_left_out else formed_from).copy()
@@ -906,7 +956,7 @@ class ModelledBroker:
         }
         kept = self._stored_places()
         kept |= {(topic.name, offset) for topic in self.registry.topics.values() for offset, _ in topic.log}
-        assert {place for place in kept if not place[0].startswith("DLQ")} <= needed
+        assert {place for place in kept if place[0] != TOLD and not place[0].startswith("DLQ")} <= needed
 
     def redrive_letter(self, choice: int, *, to_subscriber: bool) -> None:
         """One at a time, as operators do it."""
@@ -978,7 +1028,7 @@ class ModelledBroker:
             raise AssertionError("something is never delivered")
         self.tidy_up()
         self.check()
-        assert not self._stored_places() - self.world.letters.keys()
+        assert not {place for place in self._stored_places() if place[0] != TOLD} - self.world.letters.keys()
         assert self.database.execute("SELECT count(*) FROM redeliveries").fetchone() == (0,)
         letters_bytes = sum(topic.log.size_bytes for topic in self.registry.topics.values() if topic.is_of_dead_letters)
         self.registry.pages.forget_unused()
@@ -1063,6 +1113,7 @@ class ModelledBroker:
                     key = party.subscription, message.message_id.decode()
                     assert key not in self.ledger, f"{key} is {run.outcome} although it was {self.ledger[key]}"
                     self.ledger[key] = run.outcome
+        self._check_told()
         for expected in self.stored.subscriptions.values():
             name = self.numbered[expected.number].key if expected.number in self.numbered else None
             for published, course in expected.courses.items():
@@ -1070,6 +1121,24 @@ class ModelledBroker:
                     continue
                 found = self.ledger.get((name, published.message_id))
                 assert found in _OUTCOMES.get(course.fate, {None}), f"{name}: {published} is {course}, not {found}"
+
+    def _check_told(self) -> None:
+        """Publishers that ask were told of what the ledger says, once."""
+        query = (
+            "SELECT messages.tail FROM messages JOIN topics ON topics.id = messages.topic_id WHERE topics.name = 'told'"
+        )
+        told: dict[tuple[str, str], str] = {}
+        for (tail,) in self.database.execute(query):
+            message = Message(0, tail, Origin("", is_plain=True), 0)
+            assert _told_of(message) not in told, f"told twice: {_told_of(message)}"
+            told[_told_of(message)] = dict(tail_headers(tail))["outcome"]
+        expected = {
+            key: outcome.value
+            for key, outcome in self.ledger.items()
+            if key[1] in self.asking and outcome in _TOLD and key not in self.lost
+        }
+        missing, invented = expected.items() - told.items(), told.items() - expected.items()
+        assert not missing | invented, f"not told: {missing}; not so: {invented}"
 
     def _stored_letters(self) -> dict[tuple[str, int], tuple[str, int]]:
         query = (
@@ -1087,6 +1156,12 @@ class ModelledBroker:
 
 def _effects(unit: Unit, kind: type[E]) -> list[E]:
     return [effect for effect in unit.effects if isinstance(effect, kind)]
+
+
+def _told_of(message: Message) -> tuple[str, str]:
+    """Which subscription ended which message."""
+    headers = dict(tail_headers(message.tail))
+    return headers["outcome-subscription"], headers["outcome-of"]
 
 
 def _published(topic: Topic, offset: int, message: Message) -> Published:

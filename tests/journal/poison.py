@@ -17,6 +17,11 @@ def refuse_messages(data: Path) -> None:
     _refuse(data, "messages", "instr(NEW.tail, CAST('poison' AS BLOB)) > 0")
 
 
+def refuse_outcomes(data: Path) -> None:
+    """What publishers are told of their messages."""
+    _refuse(data, "messages", "instr(NEW.tail, CAST('outcome-of:' AS BLOB)) > 0")
+
+
 def refuse_subscriptions(data: Path) -> None:
     _refuse(data, "subscriptions", "NEW.name = 'poison'")
 
