@@ -28,6 +28,7 @@ from soak.ledger_run import SETTINGS, run_ledger
 from soak.long_run import LongRunOutcome, run_long
 from soak.queue_run import SETTINGS as QUEUE_SETTINGS
 from soak.queue_run import run_queues
+from soak.rpc_run import RpcSettings, run_rpc
 from soak.through_run import CONSTANT_BYTES, PER_BYTE_IN_FLIGHT, ThroughOutcome, run_through
 from soak.victim import BrokerVictim, DatabaseVictim
 from tests.support.broker_process import BrokerProcess, running_broker
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _KILLS: Final = 25
 _MESSAGES: Final = 20_000
 _LONG_MESSAGES: Final = 5_000_000
+_CALLS: Final = 500
 _THROUGH_MESSAGES: Final = 10_000_000
 _CHAOS_FRAMES: Final = 1_000_000
 _CHURN_S: Final = 120
@@ -64,6 +66,8 @@ class Options:
     is_long: bool
     #: The kills meet the consumers of a queue and the members of a group.
     is_queue: bool
+    #: The kills meet servers that answer calls, and the broker lives.
+    is_rpc: bool
     #: Only kills that test the ledger.
     is_ledger_alone: bool
     #: Random frames of the chaos run; None: no such run.
@@ -92,7 +96,8 @@ def parse(arguments: Sequence[str]) -> Options:
         "--messages",
         metavar="N",
         type=_positive,
-        help=f"of each publisher, at least (default {_MESSAGES:,}; of the only one with --long {_LONG_MESSAGES:,})",
+        help=f"of each publisher, at least (default {_MESSAGES:,}; of the only one with --long {_LONG_MESSAGES:,}); "
+        f"with --rpc calls of each caller ({_CALLS:,})",
     )
     parser.add_argument("--seed", metavar="N", type=int, help="the same kills again; one is chosen and printed")
     parser.add_argument(
@@ -104,6 +109,9 @@ def parse(arguments: Sequence[str]) -> Options:
     without_kills = parser.add_mutually_exclusive_group()
     without_kills.add_argument(
         "--queue", action="store_true", help="kill it under the members of a queue and of a group, which come and go"
+    )
+    without_kills.add_argument(
+        "--rpc", action="store_true", help="kill servers that answer calls: each caller gets its own answers"
     )
     without_kills.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
     without_kills.add_argument(
@@ -161,6 +169,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(f"--kill-database needs --database {OWN_POSTGRES}: another one is not ours to kill")
     if parsed.kill_database and parsed.long:
         parser.error("--long kills nothing")
+    if parsed.kill_database and parsed.rpc:
+        parser.error("--rpc kills servers, and no database")
     if parsed.ledger and parsed.database:
         parser.error("--ledger looks into the embedded database")
     if parsed.chaos and parsed.database:
@@ -176,12 +186,13 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     return Options(
         kills=parsed.kills,
-        messages=parsed.messages or (_LONG_MESSAGES if parsed.long else _MESSAGES),
+        messages=parsed.messages or (_LONG_MESSAGES if parsed.long else _CALLS if parsed.rpc else _MESSAGES),
         seed=secrets.randbelow(1_000_000) if parsed.seed is None else parsed.seed,
         database=parsed.database,
         kills_database=parsed.kill_database,
         is_long=parsed.long,
         is_queue=parsed.queue,
+        is_rpc=parsed.rpc,
         is_ledger_alone=parsed.ledger,
         chaos=parsed.chaos,
         damages=parsed.damage,
@@ -218,6 +229,8 @@ def main(arguments: Sequence[str]) -> int:
         exit_codes = []
         if options.is_long:
             exit_codes.append(_run_long(options, directory, database))
+        elif options.is_rpc:
+            exit_codes.append(_run_rpc(options, directory, database))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
         elif options.chaos is not None:
@@ -285,6 +298,35 @@ def _print_crashes(outcome: CrashOutcome, complaints: list[str], *, elapsed_s: f
     for complaint in complaints:
         print(complaint)
     print("BROKEN" if complaints else outcome.praise)
+
+
+# Request and reply ---------------------------------------------------------------------------------------------------
+
+
+def _run_rpc(options: Options, directory: Path, database: Database) -> int:
+    print(f"seed {options.seed}", flush=True)
+    settings = RpcSettings(calls=options.messages, kills=options.kills, seed=options.seed)
+    line = ProgressLine()
+    started_at = time.monotonic()
+    broker = BrokerProcess(directory, list(database.arguments))
+    try:
+        broker.start()
+        outcome = trio.run(lambda: run_rpc(settings, broker, show=line.show))
+        line.end()
+        complaints = outcome.complaints()
+        if broker.is_running:
+            broker.stop()
+        else:
+            complaints.append(f"the broker has died:\n{broker.end_of_log()}")
+    finally:
+        broker.clean_up()
+    print(f"{outcome.kills} kills of servers in {time.monotonic() - started_at:.0f} s")
+    for text in outcome.lines() + complaints:
+        print(text)
+    print(
+        "BROKEN" if complaints else "Each caller got its own answers, and nobody waited for a server that is not there."
+    )
+    return 1 if complaints else 0
 
 
 # The ledger ----------------------------------------------------------------------------------------------------------

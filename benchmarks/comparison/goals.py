@@ -87,6 +87,8 @@ GOALS: Final = (
     *_at_least("topic 1 → 50", FigureKey("topic-1-to-50", "deliveries"), rabbitmq=10, activemq=3.5, nats=0.45),
     *_at_least("durable 1 → 1", FigureKey("durable-1-to-1", "deliveries"), rabbitmq=3.5, activemq=15, jetstream=0.7),
     *_at_least("durable 1 → 10", FigureKey("durable-1-to-10", "deliveries"), rabbitmq=8, activemq=10),
+    *_at_least("queue 1 → 1", FigureKey("queue-1-to-1", "deliveries"), rabbitmq=5),
+    *_at_least("queue 1 → 8", FigureKey("queue-1-to-8", "deliveries"), rabbitmq=5),
     *_at_least("backlog, fill", FigureKey("backlog", "fill"), rabbitmq=2.5, activemq=10),
     *_at_least("backlog, drain", FigureKey("backlog", "drain"), rabbitmq=2, activemq=4),
     *_at_most("p99 at 1,000/s, transient", FigureKey("latency", "p99"), rabbitmq=1, activemq=0.5),

@@ -82,6 +82,8 @@ _PICTURES: Final = {
     "durable": [
         ("durable 1 → 1, deliveries", FigureKey("durable-1-to-1", "deliveries")),
         ("durable 1 → 10, deliveries", FigureKey("durable-1-to-10", "deliveries")),
+        ("queue 1 → 1, deliveries", FigureKey("queue-1-to-1", "deliveries")),
+        ("queue 1 → 8 consumers, deliveries", FigureKey("queue-1-to-8", "deliveries")),
         *(
             (f"ten publishers, {compared.title}", FigureKey(compared.name, "deliveries"))
             for compared in compared_in(Group.WINDOWS)

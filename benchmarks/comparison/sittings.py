@@ -43,6 +43,7 @@ _DURABLE: Final = frozenset({Ability.DURABLE})
 _THERE_STOMP: Final = frozenset({Ability.TOPICS, Ability.STOMP})
 _TOPICS_STOMP: Final = _THERE_STOMP | {Ability.STREAMING}
 _DURABLE_STOMP: Final = frozenset({Ability.DURABLE, Ability.STOMP})
+_QUEUES_STOMP: Final = frozenset({Ability.QUEUES, Ability.STOMP, Ability.STREAMING})
 _REDELIVERY: Final = frozenset({Ability.DURABLE, Ability.STOMP, Ability.REDELIVERY})
 
 
@@ -51,6 +52,7 @@ class Group(Enum):
 
     TOPICS = "Topics"
     DURABLE = "Durable subscriptions: a receipt for every SEND, an ACK for every MESSAGE"
+    QUEUES = "Queues, stored: a receipt for every SEND, an ACK for every MESSAGE"
     WINDOWS = "Ten publishers with small windows, one durable subscriber"
     LATENCY = "Latency, from when a message was due"
     FOOTPRINT = "Connections, memory, start"
@@ -118,6 +120,10 @@ def _durable(scenario: Scenario, needs: frozenset[Ability] = _DURABLE) -> Compar
     return Compared(scenario=scenario, group=Group.DURABLE, needs=needs)
 
 
+def _queue(scenario: Throughput) -> Compared:
+    return Compared(scenario=scenario, group=Group.QUEUES, needs=_QUEUES_STOMP)
+
+
 def _windows(window: int) -> Compared:
     scenario = Crowd(
         name=f"durable-10-publishers-window-{window}",
@@ -141,6 +147,9 @@ def _latency(scenario: Latency | LatencyAtHalf) -> Compared:
 _TOPIC_1_TO_1: Final = Throughput(name="topic-1-to-1", title="1 → 1")
 _DURABLE_1_TO_1: Final = Throughput(
     name="durable-1-to-1", title="1 → 1", acknowledges=True, is_durable=True, receipt_window=DURABLE_WINDOW
+)
+_QUEUE_1_TO_1: Final = Throughput(
+    name="queue-1-to-1", title="1 → 1", acknowledges=True, is_queue=True, receipt_window=DURABLE_WINDOW
 )
 
 SITTINGS: Final = (
@@ -192,6 +201,14 @@ SITTINGS: Final = (
                 Backlog(name="backlog", title="backlog of 50,000 for one who is away", messages=50_000),
                 _DURABLE_STOMP,
             ),
+        ),
+    ),
+    Sitting(
+        name="queues",
+        warm_up=_QUEUE_1_TO_1,
+        compared=(
+            _queue(_QUEUE_1_TO_1),
+            _queue(replace(_QUEUE_1_TO_1, name="queue-1-to-8", title="1 → 8 consumers", subscribers=8)),
         ),
     ),
     Sitting(

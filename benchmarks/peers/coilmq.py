@@ -92,6 +92,7 @@ COILMQ: Final = Peer(
     why_not={
         Ability.STREAMING: _CUT,
         Ability.DURABLE: _NOTHING_STORED,
+        Ability.QUEUES: "keeps queues in memory, as it is set up here",
         Ability.REDELIVERY: _NOTHING_STORED,
     },
 )

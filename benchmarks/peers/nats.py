@@ -103,6 +103,7 @@ NATS: Final = Peer(
     why_not={
         Ability.STOMP: _OWN_PROTOCOL,
         Ability.DURABLE: "stores nothing; see JetStream",
+        Ability.QUEUES: "stores nothing; see JetStream",
         Ability.REDELIVERY: "stores nothing; see JetStream",
     },
 )

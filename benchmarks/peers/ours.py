@@ -14,7 +14,8 @@ from benchmarks.rounds import STALL_S
 
 _CONFIGURATION: Final = """\
 Its defaults: ledger and statistics on, the embedded database with `synchronous=FULL`, an fsync before a stored message
-has its receipt and before it is delivered.
+has its receipt and before it is delivered. At most 1,000 messages without their acknowledgement; at a queue 100 for
+each consumer.
 """
 
 

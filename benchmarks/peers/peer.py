@@ -27,6 +27,7 @@ class Ability(StrEnum):
     STREAMING = "takes frames that follow each other without a pause"
     TOPICS = "passes messages on to whoever is there"
     DURABLE = "stores messages for a durable subscriber of a topic"
+    QUEUES = "stores messages for the consumers of a queue, each for one of them"
     REDELIVERY = "sends a refused message again to the one who refused it"
 
 

@@ -40,7 +40,7 @@ def test_a_goal_that_is_missed_is_loud_and_one_against_a_missing_peer_is_not_mea
     assert "| topic 1 → 1 | RabbitMQ | ≥ 12 × | 20.0 × (20.0 × – 20.0 ×) | reached |" in text
     assert "| topic 1 → 1 | ActiveMQ | ≥ 6 × | 5.00 × (5.00 × – 5.00 ×) | **NOT reached** |" in text
     assert "| topic 1 → 1 | NATS | ≥ 0.4 × | — | not measured |" in text
-    assert "## Goals: 1 of 20 reached by the median, 1 in every round" in text
+    assert "## Goals: 1 of 22 reached by the median, 1 in every round" in text
 
 
 def test_a_goal_that_not_every_round_reaches_says_how_many_do() -> None:
@@ -52,7 +52,7 @@ def test_a_goal_that_not_every_round_reaches_says_how_many_do() -> None:
     text = page.rendered(results_of(*ours, *theirs))
 
     assert "| topic 1 → 1 | RabbitMQ | ≥ 12 × | 20.0 × (2.00 × – 30.0 ×) | reached; 2 of 3 rounds do |" in text
-    assert "## Goals: 1 of 20 reached by the median, 0 in every round" in text
+    assert "## Goals: 1 of 22 reached by the median, 0 in every round" in text
 
 
 def test_machine_versions_commit_configurations_and_what_is_missing_are_said() -> None:
