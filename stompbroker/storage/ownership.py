@@ -2,6 +2,7 @@
 
 A starting broker writes its token there. The first statement of every batch, the fence, increments the batch number in
 the owner's row. So a batch is written once, even if it is repeated, and only by the owner, even if locks were lost.
+Whoever looks at the row also sees whether the store has forgotten something, as a replica that took over may have.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import bindparam, insert, select, update
 
-from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreTaken
+from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreTaken, StoreWentBack
 from stompbroker.storage.row_format import checksum
 from stompbroker.storage.schema import journal_state
 from stompbroker.storage.statements import text_of
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Insert, Update
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-_LOOK: Final = select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch)
+_LOOK: Final = select(
+    journal_state.c.owner, journal_state.c.owner_description, journal_state.c.start_number, journal_state.c.batch
+)
 
 
 @final
@@ -48,10 +51,17 @@ def holder_of(connection: Connection) -> str | None:
 
 @final
 class Fence:
-    """The row, as the owner sees it. `owner` is a token, new in every process, so that no earlier one passes."""
+    """The row, as the owner sees it. `owner` is a token, new in every process, so that no earlier one passes.
+
+    Invariants:
+        the store has confirmed batch `written`, and whatever came before it
+    """
 
     def __init__(self, where: str, dialect: Dialect) -> None:
         self.owner = secrets.token_hex(16)
+        #: Set by who commits.
+        self.written = 0
+        self._start_number = 0
         self._where = where
         self._advance, names = text_of(
             update(journal_state)
@@ -85,6 +95,7 @@ class Fence:
                 checksum=checksum((ownership.store_id, self.owner, description, ownership.start_number)),
             )
         )
+        self.written, self._start_number = ownership.batch, ownership.start_number
         return ownership
 
     def note_closed(self, connection: Connection) -> None:
@@ -107,13 +118,24 @@ class Fence:
 
         On a server it waits for a transaction under way, which may be the COMMIT of a lost connection.
         """
-        return self._checked(connection.execute(_LOOK.with_for_update()).one_or_none())
+        self.written = self._checked(connection.execute(_LOOK.with_for_update()).one_or_none())
+        return self.written
+
+    def check(self, connection: Connection) -> None:
+        """See that the store is still ours and has all that it confirmed. Raises StoreTaken or StoreWentBack."""
+        self._checked(connection.execute(_LOOK).one_or_none())
 
     def _checked(self, row: Sequence[Any] | None) -> int:
         """The batch in the row, if it is ours."""
         if row is None:
             raise StoreFailing(f"The row that says whose store {self._where} is has gone.")
-        owner, description, batch = row
+        owner, description, start_number, batch = row
+        if start_number < self._start_number or (owner == self.owner and batch < self.written):
+            raise StoreWentBack(
+                f"The store {self._where} has forgotten what it had confirmed: its last batch is {batch}, and this "
+                f"broker has written {self.written}. A replica that lacked commits has taken over, or a backup was "
+                "restored while the broker ran. Make sure that this is the database you want, then start again."
+            )
         if owner != self.owner:
             raise StoreTaken(
                 f"Another broker has taken the store {self._where}: {description}. This one must not write "
