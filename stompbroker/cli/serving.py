@@ -14,6 +14,7 @@ import trio
 
 from stompbroker.broker import run
 from stompbroker.cli.outcome import ExitCode
+from stompbroker.config import IN_DATA_DIRECTORY
 from stompbroker.process_deadline import ProcessDeadline
 
 if TYPE_CHECKING:
@@ -42,9 +43,6 @@ async def serve(
         "sent since. Start this one again: with --standby it waits until the store is free.",
         ExitCode.START_AGAIN,
     )
-    if settings.standby and settings.ledger and not settings.lake_place.startswith("s3://"):
-        # It may be a directory that both mount; we cannot tell.
-        log.warning("the lake must be one that the other broker writes to as well", lake=settings.lake_place)
     starting = partial(run, settings, writing=writing, when_waiting=on_standby, move_deadline=deadline.move)
     with deadline, trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
@@ -52,9 +50,24 @@ async def serve(
             nursery.start_soon(_obey_signals, signals, started, nursery.cancel_scope)
             broker: Broker = await nursery.start(starting)
             started.append(broker)
+            _warn_of_split_lake(settings, broker)
             on_ready(broker)
             await broker.stopped.wait()
             nursery.cancel_scope.cancel()
+
+
+def _warn_of_split_lake(settings: Settings, broker: Broker) -> None:
+    """Two brokers with a lake each would have a part of the ledger each. A path may be a directory that both mount; we
+    cannot tell."""
+    if not settings.ledger or settings.lake_place.startswith("s3://") or broker.opened is None:
+        return
+    if settings.standby:
+        log.warning("the lake must be one that the other broker writes to as well", lake=settings.lake_place)
+    elif settings.lake == IN_DATA_DIRECTORY and broker.opened.is_from_elsewhere:
+        log.warning(
+            "the last broker on this store had another data directory, and perhaps a lake in it",
+            lake=settings.lake_place,
+        )
 
 
 async def _obey_signals(signals: AsyncIterator[int], started: list[Broker], everything: trio.CancelScope) -> None:

@@ -56,6 +56,8 @@ class OpenedStore:
     writer: StoreWriter
     ownership: Ownership
     kept: Kept
+    #: Whether the last owner had another data directory.
+    is_from_elsewhere: bool = False
 
 
 @asynccontextmanager
@@ -83,7 +85,10 @@ async def own_store(
     try:
         if writing is not None and not database:
             await writer.adopt(writing)
-        yield OpenedStore(store=store, writer=writer, ownership=ownership, kept=kept)
+        is_from_elsewhere = bool(database) and ownership.last_owner not in ("", taking.predecessor)
+        yield OpenedStore(
+            store=store, writer=writer, ownership=ownership, kept=kept, is_from_elsewhere=is_from_elsewhere
+        )
     finally:
         # Shielded, because nothing else closes it; with a limit, because it may hang.
         with trio.move_on_after(CLOSE_S, shield=True):
@@ -100,7 +105,7 @@ class _Taking:
         self._directory = directory
         self._lease_s = lease_s
         #: Dead, as we hold its directory.
-        self._predecessor = recall_owner(directory) if database else ""
+        self.predecessor = recall_owner(directory) if database else ""
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._description = f"process {os.getpid()} on {socket.gethostname()}, since {started_at}"
 
@@ -183,7 +188,7 @@ class _Taking:
         return store, ownership, kept
 
     def _take_in_thread(self, store: Store) -> Ownership:
-        ownership = store.take_ownership(self._description, lease_s=self._lease_s, predecessor=self._predecessor)
+        ownership = store.take_ownership(self._description, lease_s=self._lease_s, predecessor=self.predecessor)
         if self._database:
             note_owner(self._directory, store.token)
         else:

@@ -8,7 +8,7 @@ Whoever looks at the row also sees whether the store has forgotten something, as
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import bindparam, insert, select, update
@@ -42,6 +42,8 @@ class Ownership:
     batch: int
     #: Whether the last owner closed the store; true if there was none.
     was_closed: bool = True
+    #: The last owner's token; empty if there was none.
+    last_owner: str = field(default="", compare=False)
 
 
 def holder_of(connection: Connection) -> str | None:
@@ -83,7 +85,11 @@ class Fence:
             if row.checksum is not None and row.checksum != expected:
                 raise StoreDamaged("the row that says whose store it is is not as it was written")
             ownership = Ownership(
-                store_id=row.store_id, start_number=row.start_number + 1, batch=row.batch, was_closed=row.was_closed
+                store_id=row.store_id,
+                start_number=row.start_number + 1,
+                batch=row.batch,
+                was_closed=row.was_closed,
+                last_owner=row.owner,
             )
             statement = update(journal_state)
         connection.execute(
@@ -108,7 +114,7 @@ class Fence:
         if cursor.rowcount == 1:
             return
         cursor.execute(self._look, ())
-        last = self._checked(cursor.fetchone())
+        last = self._checked(cursor.fetchone(), self.written)
         raise StoreFailing(
             f"Batch {number} was to be written to {self._where}, but batch {last} is the last one there."
         )
@@ -118,22 +124,26 @@ class Fence:
 
         On a server it waits for a transaction under way, which may be the COMMIT of a lost connection.
         """
-        self.written = self._checked(connection.execute(_LOOK.with_for_update()).one_or_none())
+        self.written = self._checked(connection.execute(_LOOK.with_for_update()).one_or_none(), self.written)
         return self.written
 
     def check(self, connection: Connection) -> None:
-        """See that the store is still ours and has all that it confirmed. Raises StoreTaken or StoreWentBack."""
-        self._checked(connection.execute(_LOOK).one_or_none())
+        """See that the store is still ours and has all that it confirmed. Raises StoreTaken or StoreWentBack.
 
-    def _checked(self, row: Sequence[Any] | None) -> int:
-        """The batch in the row, if it is ours."""
+        Another thread may be writing.
+        """
+        written = self.written
+        self._checked(connection.execute(_LOOK).one_or_none(), written)
+
+    def _checked(self, row: Sequence[Any] | None, written: int) -> int:
+        """The batch in the row, if it is ours. `written` was confirmed before the row was read."""
         if row is None:
             raise StoreFailing(f"The row that says whose store {self._where} is has gone.")
         owner, description, start_number, batch = row
-        if start_number < self._start_number or (owner == self.owner and batch < self.written):
+        if start_number < self._start_number or (owner == self.owner and batch < written):
             raise StoreWentBack(
                 f"The store {self._where} has forgotten what it had confirmed: its last batch is {batch}, and this "
-                f"broker has written {self.written}. A replica that lacked commits has taken over, or a backup was "
+                f"broker has written {written}. A replica that lacked commits has taken over, or a backup was "
                 "restored while the broker ran. Make sure that this is the database you want, then start again."
             )
         if owner != self.owner:

@@ -161,14 +161,15 @@ def _engine(url: URL, session: dict[str, str], pool: type[Pool]) -> Engine:
 def refuse_pool(engine: Engine, where: str) -> None:
     """Raise OperatorError if a pool before the server gives each transaction another session.
 
-    Between two transactions of one connection, another one begins: of a pool it gets the session that the first has
-    just left or, if that takes turns, the first gets another one then.
+    A pool that takes turns gives a second transaction of one connection another session, if it has several at rest. Any
+    other pool, or one with a single session, gives another connection's transaction the one that has just been left.
     """
     with engine.connect() as first, engine.connect() as second:
-        before = _session_of(first)
-        first.commit()
-        between = _session_of(second)
-        if before == _session_of(first) and before != between:
+        sessions = set()
+        for _ in range(2):
+            sessions.add(_session_of(first))
+            first.commit()
+        if len(sessions) == 1 and _session_of(second) not in sessions:
             return
     raise OperatorError(
         f"The connections to the database {where} go through a pool that gives each transaction another session "

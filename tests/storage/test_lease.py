@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from sqlalchemy import event
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import (
@@ -93,7 +94,7 @@ def test_trust_is_counted_from_before_the_database_was_asked(owner: Store, postg
 def test_a_leased_store_is_not_taken_although_its_lock_is_lost(owner: Store, postgres_place: Place) -> None:
     postgres_place.query(f"SELECT pg_terminate_backend(pid, 30000) FROM ({LOCK_SESSIONS}) AS session(pid)")
 
-    with pytest.raises(StoreHeld, match="the first broker .its lease lasts 5.* s more") as refusal:
+    with pytest.raises(StoreHeld, match=r"the first broker \(its lease lasts 5.* s more") as refusal:
         postgres_place.open().take_ownership("the second broker", lease_s=LEASE_S)
 
     assert refusal.value.lasts_s == pytest.approx(LEASE_S, abs=HARD_TIMEOUT_S)
@@ -102,7 +103,7 @@ def test_a_leased_store_is_not_taken_although_its_lock_is_lost(owner: Store, pos
 
 
 def test_a_second_broker_is_told_at_once_while_the_lock_is_held(owner: Store, postgres_place: Place) -> None:
-    with pytest.raises(StoreHeld, match="the first broker .database session") as refusal:
+    with pytest.raises(StoreHeld, match=r"the first broker \(database session") as refusal:
         postgres_place.open().take_ownership("the second broker")
 
     assert refusal.value.lasts_s is None
@@ -116,7 +117,7 @@ def test_a_store_whose_lease_is_over_is_taken_although_its_lock_is_held(owner: S
     assert second.take_ownership("the second broker", lease_s=LEASE_S).batch == 1
 
     second.commit(publication(2, make_messages(1), first_offset=3))
-    with pytest.raises(StoreHeld, match="the second broker .database session"):
+    with pytest.raises(StoreHeld, match=r"the second broker \(database session"):
         postgres_place.open().take_ownership("the third broker")
     with pytest.raises(StoreTaken, match="the second broker"):
         owner.renew_lease()
@@ -253,6 +254,20 @@ def test_a_store_that_has_forgotten_a_batch_is_found_out_by_the_next_renewal(
 
     with pytest.raises(StoreWentBack, match="its last batch is 0, and this broker has written 1"):
         owner.renew_lease()
+
+
+def test_a_batch_that_is_written_during_a_renewal_is_not_missed(owner: Store, postgres_place: Place) -> None:
+    batches = iter([Batch(number=2)])
+
+    @event.listens_for(owner._writers, "after_cursor_execute")
+    def write_behind_the_look(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "SELECT journal_state" in statement:
+            for batch in batches:
+                owner.commit(batch)
+
+    owner.renew_lease()
+
+    assert postgres_place.query("SELECT batch FROM journal_state") == [(2,)]
 
 
 def test_a_store_that_has_forgotten_its_owner_too_is_found_out(owner: Store, postgres_place: Place) -> None:
