@@ -54,21 +54,18 @@ class Loss(Enum):
 class Pair:
     """Two brokers with a way to the database each. Invariant: `serving` is one that serves, except while it is lost."""
 
-    def __init__(
-        self, brokers: tuple[BrokerProcess, BrokerProcess], proxies: tuple[CuttingProxy, CuttingProxy]
-    ) -> None:
+    def __init__(self, brokers: tuple[BrokerProcess, BrokerProcess], ways: tuple[CuttingProxy, CuttingProxy]) -> None:
         self.brokers = brokers
-        self._proxies = dict(zip(brokers, proxies, strict=True))
+        self._ways = dict(zip(brokers, ways, strict=True))
         self.serving, self.waiting = brokers
 
     @property
     def address(self) -> Address:
         return self.serving.address
 
-    @property
-    def proxy(self) -> CuttingProxy:
-        """Of the one that serves."""
-        return self._proxies[self.serving]
+    def way_of(self, broker: BrokerProcess) -> CuttingProxy:
+        """Its way to the database."""
+        return self._ways[broker]
 
     def start(self) -> None:
         self.serving.start()
@@ -81,7 +78,7 @@ class Pair:
 
     def bring_back(self) -> None:
         """The lost one, as the stand-by."""
-        self._proxies[self.waiting].release()
+        self._ways[self.waiting].release()
         self.waiting.start(on_standby=True)
 
     def clean_up(self) -> None:
@@ -132,7 +129,7 @@ class ServingVictim:
             case Loss.STOPPED:
                 self._pair.serving.signal(signal.SIGSTOP)
             case Loss.CUT_OFF:
-                self._pair.proxy.hold()
+                self._pair.way_of(self._pair.serving).hold()
 
     async def bring_back(self) -> None:
         await trio.to_thread.run_sync(self._pair.change_places)

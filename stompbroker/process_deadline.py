@@ -11,7 +11,7 @@ import math
 import os
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Self, final
 
 import trio
 from trio.abc import Instrument
@@ -36,8 +36,9 @@ class ProcessDeadline(Instrument):
     #: By `boottime_s`; infinite: there is none.
     at_s: float = math.inf
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         signal.signal(signal.SIGALRM, self._on_alarm)
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.move(math.inf)

@@ -84,7 +84,7 @@ def test_a_broker_that_is_cut_off_ends_topics_in_memory_too_before_the_other_beg
     lost, successor = pair.serving, pair.waiting
     with RawClient.connected(pair.address) as client:
         client.subscribe("/topic/in-memory")
-        pair.proxy.hold()
+        pair.way_of(lost).hold()
 
         error = client.next_frame()
 
@@ -137,14 +137,31 @@ def test_a_standby_ends_at_once_when_it_is_told_to(pair: Pair) -> None:
     assert pair.serving.is_running
 
 
-def test_a_standby_outlasts_the_database(tmp_path: Path, pair: Pair) -> None:
-    pair.proxy.hold()
-    waiting = pair._proxies[pair.waiting]
-    waiting.close()
+def test_a_standby_outlasts_the_database(pair: Pair) -> None:
+    pair.way_of(pair.waiting).close()
 
     pair.waiting.wait_logged("on stand-by, and the store cannot be reached")
 
     assert pair.waiting.is_running
+
+
+def test_brokers_on_one_store_are_warned_of_two_lakes(tmp_path: Path, postgres_url: str) -> None:
+    migrate(postgres_url)
+    brokers = [BrokerProcess(tmp_path / name, ["--database", postgres_url]) for name in ("first", "second")]
+    warning = "the last broker on this store had another data directory, and perhaps a lake there"
+    first, second = brokers
+    try:
+        for broker in brokers:
+            broker.data.parent.mkdir()
+        for broker in (first, first, second):
+            broker.start()
+            broker.stop()
+
+        assert not first.events(warning)
+        assert second.events(warning)
+    finally:
+        first.clean_up()
+        second.clean_up()
 
 
 def test_a_standby_needs_a_store_on_a_server(tmp_path: Path) -> None:
