@@ -148,7 +148,7 @@ def test_a_standby_outlasts_the_database(pair: Pair) -> None:
 def test_brokers_on_one_store_are_warned_of_two_lakes(tmp_path: Path, postgres_url: str) -> None:
     migrate(postgres_url)
     brokers = [BrokerProcess(tmp_path / name, ["--database", postgres_url]) for name in ("first", "second")]
-    warning = "the last broker on this store had another data directory, and perhaps a lake there"
+    warning = "the last broker on this store had another data directory, and perhaps a lake in it"
     first, second = brokers
     try:
         for broker in brokers:

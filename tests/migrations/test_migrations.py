@@ -202,7 +202,7 @@ def test_a_store_from_before_kinds_keeps_everything_and_its_checksums(
     run(engine, command.upgrade, "0004")
     write_as_0004(engine)
 
-    assert migrate(database, tmp_path) == ["0005", "0006"]
+    assert migrate(database, tmp_path) == ["0005", "0006", "0007"]
 
     store = open_store(database, tmp_path)
     try:
