@@ -203,7 +203,7 @@ class Broker:
             store, health = self.opened.store, self.journal.health
             if store.lease is not None:
                 dismiss = partial(self.dismiss_clients, "broker may have lost its store")
-                start(lease_keeper.run, store, store.lease, move_deadline, dismiss)
+                await nursery.start(lease_keeper.run, store, store.lease, move_deadline, dismiss)
             start(journal.run, self.journal, self.opened.writer, self.dispatch, stretches)
             start(page_reader.run, registry.pages, store, health)
             start(upkeep.run, registry, self.journal, store, clock, health)

@@ -21,7 +21,12 @@ log = structlog.get_logger()
 
 
 async def run(
-    store: Store, lease: Lease, move_deadline: Callable[[float], None], dismiss_clients: Callable[[], None]
+    store: Store,
+    lease: Lease,
+    move_deadline: Callable[[float], None],
+    dismiss_clients: Callable[[], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Renew until cancelled. `move_deadline` is told when the process must have ended, by `boottime_s`.
 
@@ -29,6 +34,7 @@ async def run(
     """
     last_failure: str | None = None
     move_deadline(lease.ends_at_s)
+    task_status.started()
     while lease.rest_s() > 0:
         failure = await _renew(store, min(lease.renewal_s, lease.rest_s()))
         move_deadline(lease.ends_at_s)
