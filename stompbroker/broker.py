@@ -3,8 +3,8 @@
 Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
     store           the database, its lock
-      services      journal, page reader, upkeep, checker, exporter, snapshots, distributor, garbage collector, sampler,
-                    pacemaker, log throttle, control listener, management endpoint
+      services      lease keeper, journal, page reader, upkeep, checker, exporter, snapshots, distributor, garbage
+                    collector, sampler, pacemaker, log throttle, control listener, management endpoint
         connections one worker per client
           accepting one listener per address
 

@@ -30,11 +30,18 @@ WENT_ON = (0, b"went on\n", b"")
 
 
 def test_one_that_is_busy_is_interrupted() -> None:
-    assert outcome_of("deadline.move(boottime_s() + 0.01)", "while True: pass") == ENDED
+    assert (
+        outcome_of(
+            "deadline.move(boottime_s() + 0.01)",
+            "ends_at_s = time.monotonic() + 10",
+            "while time.monotonic() < ends_at_s: pass",
+        )
+        == ENDED
+    )
 
 
 def test_one_that_waits_is_woken_up() -> None:
-    assert outcome_of("deadline.move(boottime_s() + 0.01)", "await trio.sleep_forever()") == ENDED
+    assert outcome_of("deadline.move(boottime_s() + 0.01)", "await trio.sleep(10)") == ENDED
 
 
 def test_one_whose_machine_slept_ends_although_the_timer_did_not_count() -> None:
@@ -44,7 +51,7 @@ def test_one_whose_machine_slept_ends_although_the_timer_did_not_count() -> None
 
 
 def test_a_moment_in_the_past_is_now() -> None:
-    assert outcome_of("deadline.move(boottime_s() - 1)", "time.sleep(60)") == ENDED
+    assert outcome_of("deadline.move(boottime_s() - 1)", "time.sleep(10)") == ENDED
 
 
 def test_a_moment_can_be_put_off() -> None:

@@ -162,5 +162,6 @@ _END_SESSIONS: Final = text(
 
 
 def end_sessions(connection: Connection, *, lock_key: int, successor: int) -> None:
-    """End the lost owner's sessions, which the server may not miss for long. `successor` is ours that holds the row."""
+    """End the lost owner's sessions, which the server may not miss for long. `successor` is ours that holds the row; if
+    another one of ours has the lock, it is that of `connection`."""
     connection.execute(_END_SESSIONS, {"key": lock_key, "successor": successor})

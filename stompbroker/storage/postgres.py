@@ -262,7 +262,7 @@ class PostgresStore(Store):
         standing = leasing.look(connection)
         is_over = standing.is_over or (standing.is_leased and standing.owner == predecessor)
         holder = self._lock_again()
-        if holder is not None and is_over:
+        if is_over:
             self._end_sessions_of_lost(connection)
         elif holder is not None:
             broker = holder_of(connection) or "one that is just starting"
@@ -282,8 +282,11 @@ class PostgresStore(Store):
     def _end_sessions_of_lost(self, successor: Connection) -> None:
         """They are not missed for long: a dead machine says no goodbye. If we may not end them, the fence keeps their
         batches out, and the lease other brokers."""
-        with suppress(SQLAlchemyError), self._own_session() as session:
+        session = self._session or self._own_session()
+        with suppress(SQLAlchemyError):
             leasing.end_sessions(session, lock_key=_LOCK_KEY, successor=_session_of(successor))
+        if session is not self._session:
+            discard(session)
         gives_up_at_s = time.monotonic() + _END_S
         while self._lock_again() is not None and time.monotonic() < gives_up_at_s:
             time.sleep(_LOOK_S)

@@ -143,9 +143,12 @@ def written_at_last(store: Store, batch: Batch) -> None:
         store.commit(batch)
 
 
+@pytest.mark.parametrize("has_lock", [True, False])
 def test_one_that_stands_still_within_a_batch_does_not_keep_the_next_owner_out(
-    owner: Store, postgres_place: Place
+    owner: Store, postgres_place: Place, has_lock: bool
 ) -> None:
+    if not has_lock:
+        postgres_place.query(f"SELECT pg_terminate_backend(pid, 30000) FROM ({LOCK_SESSIONS}) AS session(pid)")
     with psycopg.connect(postgres_place.database.replace("+psycopg", "")) as stopped:
         stopped.execute("UPDATE journal_state SET batch = batch + 1")
         let_lease_run_out(postgres_place)
@@ -156,6 +159,8 @@ def test_one_that_stands_still_within_a_batch_does_not_keep_the_next_owner_out(
         with pytest.raises(psycopg.OperationalError):
             stopped.execute("SELECT 1")
     second.commit(Batch(number=2))
+    with pytest.raises(StoreHeld, match="the second broker"):
+        postgres_place.open().take_ownership("the third broker")
 
 
 def test_a_large_batch_does_not_delay_a_renewal(owner: Store, postgres_place: Place) -> None:
