@@ -7,7 +7,7 @@ FROM python:3.13-slim AS system
 # A fixed uid, so that the owner of a mounted directory can be set from outside. A new volume takes over the owner of its
 # directory, so the directories are created first.
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin broker \
-    && install --directory --owner broker --group broker /data /lake /reports
+    && install --directory --owner broker --group broker /data /standby /lake /reports
 ENTRYPOINT ["stompbroker"]
 
 # The nightly report, and the Spark that computes it: `docker build --target analytics .`

@@ -29,6 +29,7 @@ from soak.long_run import LongRunOutcome, run_long
 from soak.queue_run import SETTINGS as QUEUE_SETTINGS
 from soak.queue_run import run_queues
 from soak.rpc_run import RpcSettings, run_rpc
+from soak.standby_run import run_standby, running_pair
 from soak.through_run import CONSTANT_BYTES, PER_BYTE_IN_FLIGHT, ThroughOutcome, run_through
 from soak.victim import BrokerVictim, DatabaseVictim
 from tests.support.broker_process import BrokerProcess, running_broker
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from soak.victim import Victim
 
 _KILLS: Final = 25
+_TAKE_OVERS: Final = 20
 _MESSAGES: Final = 20_000
 _LONG_MESSAGES: Final = 5_000_000
 _CALLS: Final = 500
@@ -70,6 +72,8 @@ class Options:
     is_rpc: bool
     #: Only kills that test the ledger.
     is_ledger_alone: bool
+    #: Take-overs by a stand-by instead of restarts.
+    is_standby: bool
     #: Random frames of the chaos run; None: no such run.
     chaos: int | None
     #: Trials of the damage run; None: no such run.
@@ -89,7 +93,6 @@ def parse(arguments: Sequence[str]) -> Options:
         "--kills",
         metavar="N",
         type=_not_negative,
-        default=_KILLS,
         help=f"default {_KILLS}; one more follows at the end",
     )
     parser.add_argument(
@@ -150,6 +153,12 @@ def parse(arguments: Sequence[str]) -> Options:
         const=_CHURN_S,
         help=f"no kills: topics and connections that come and go for S seconds (default {_CHURN_S})",
     )
+    without_kills.add_argument(
+        "--standby",
+        action="store_true",
+        help=f"two brokers on a PostgreSQL started for the run: one is lost, the other takes over (default "
+        f"{_TAKE_OVERS} times, in three ways)",
+    )
     parser.add_argument(
         "--churn-connections",
         metavar="N",
@@ -179,21 +188,24 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--damage damages the file of the embedded database")
     if parsed.through and parsed.database:
         parser.error("--through looks at the files of the embedded database")
+    if parsed.standby and parsed.database not in (None, OWN_POSTGRES):
+        parser.error("--standby starts a PostgreSQL of its own")
     if parsed.churn and parsed.database:
         parser.error("--churn stores nothing")
     churn = ChurnSettings(
         connections_per_s=parsed.churn_connections, topics_per_s=parsed.churn_topics, duration_s=parsed.churn or 0
     )
     return Options(
-        kills=parsed.kills,
+        kills=(_TAKE_OVERS - 1 if parsed.standby else _KILLS) if parsed.kills is None else parsed.kills,
         messages=parsed.messages or (_LONG_MESSAGES if parsed.long else _CALLS if parsed.rpc else _MESSAGES),
         seed=secrets.randbelow(1_000_000) if parsed.seed is None else parsed.seed,
-        database=parsed.database,
+        database=OWN_POSTGRES if parsed.standby else parsed.database,
         kills_database=parsed.kill_database,
         is_long=parsed.long,
         is_queue=parsed.queue,
         is_rpc=parsed.rpc,
         is_ledger_alone=parsed.ledger,
+        is_standby=parsed.standby,
         chaos=parsed.chaos,
         damages=parsed.damage,
         through=_THROUGH_MESSAGES if not arguments else parsed.through,
@@ -233,6 +245,8 @@ def main(arguments: Sequence[str]) -> int:
             exit_codes.append(_run_rpc(options, directory, database))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
+        elif options.is_standby:
+            exit_codes.append(_run_standby(options, directory, database))
         elif options.chaos is not None:
             exit_codes.append(_run_chaos(options.chaos, options.seed, directory))
         elif options.damages is not None:
@@ -271,6 +285,27 @@ def _run_crashes(options: Options, directory: Path, database: Database) -> int:
             broker.stop()
     finally:
         broker.clean_up()
+    _print_crashes(outcome, complaints, elapsed_s=time.monotonic() - started_at)
+    return 1 if complaints else 0
+
+
+def _run_standby(options: Options, directory: Path, database: Database) -> int:
+    print(f"seed {options.seed}", flush=True)
+    settings = CrashSettings(messages=options.messages, kills=options.kills, seed=options.seed)
+    line = ProgressLine()
+    assert database.url is not None
+    with running_pair(directory, database.url) as pair:
+        started_at = time.monotonic()
+
+        def watch(scene: Scene) -> None:
+            _show(line, scene, options)
+
+        outcome = trio.run(lambda: run_standby(settings, pair, directory / "lake", watch=watch))
+        line.end()
+        complaints = outcome.complaints()
+        for broker in pair.brokers:
+            if not broker.is_running or "Traceback" in broker.log():
+                complaints.append(f"a broker has died, or logged a mistake of ours:\n{broker.end_of_log()}")
     _print_crashes(outcome, complaints, elapsed_s=time.monotonic() - started_at)
     return 1 if complaints else 0
 

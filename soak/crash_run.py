@@ -15,7 +15,7 @@ import trio
 
 from soak.kill_plan import KillPlan, plan_kills
 from soak.publisher import Publisher
-from soak.scene import Scene
+from soak.scene import Reachable, Scene
 from soak.stomp_client import Misbehaved
 from soak.subscriber import Subscriber
 from soak.verdict import Finding, Tally, findings, tally
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from soak.history import SubscriberHistory
     from soak.victim import Victim
-    from tests.support.broker_process import BrokerProcess
 
 _TOPICS: Final = 2
 _ALL_TOPICS: Final = "/topic/crash.>"
@@ -51,6 +50,8 @@ class CrashOutcome:
     kills: int
     #: Why the run was aborted: a stall, or a broker that misbehaved.
     misfortunes: list[str]
+    #: What the subscribers saw.
+    histories: Sequence[SubscriberHistory] = ()
     #: What else there was to judge.
     remarks: list[str] = field(default_factory=list)
     #: What to say if nothing went wrong.
@@ -66,7 +67,7 @@ class CrashOutcome:
 
 async def run_crashes(
     settings: CrashSettings,
-    broker: BrokerProcess,
+    broker: Reachable,
     victim: Victim,
     *,
     watch: Callable[[Scene], None] = lambda _scene: None,
@@ -88,7 +89,11 @@ async def run_crashes(
         misfortunes.append(f"STALLED for {settings.stall_s:g} s: {cast.describe()}")
     histories = [each.history for each in cast.publishers], [each.history for each in cast.subscribers]
     return CrashOutcome(
-        findings=findings(*histories), tally=tally(*histories), kills=cast.scene.kills, misfortunes=misfortunes
+        findings=findings(*histories),
+        tally=tally(*histories),
+        kills=cast.scene.kills,
+        misfortunes=misfortunes,
+        histories=histories[1],
     )
 
 

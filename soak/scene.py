@@ -6,7 +6,7 @@ broker; any other loss is `Misbehaved`. Without progress for `stall_s` the run i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from soak.kill_plan import KillPlan, Moment
     from soak.victim import Victim
-    from tests.support.broker_process import Address, BrokerProcess
+    from tests.support.broker_process import Address
+
+
+class Reachable(Protocol):
+    """A broker, or those of which one serves at a time."""
+
+    @property
+    def address(self) -> Address:
+        """Where clients connect now."""
 
 
 @final
@@ -29,7 +37,7 @@ class Scene:
 
     def __init__(
         self,
-        broker: BrokerProcess,
+        broker: Reachable,
         victim: Victim,
         plan: KillPlan,
         *,

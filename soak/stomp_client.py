@@ -1,7 +1,7 @@
 """A minimal STOMP 1.2 client on trio for crash tests.
 
 The caller judges `ConnectionLost`, which crash tests expect. An ERROR is always a fault: whatever dies, clients that
-keep to the protocol get none.
+keep to the protocol get none; except for the one with which a broker that may have lost its store sends them away.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 256 * 1024
 #: SO_LINGER value that makes closing reset the connection.
 _RESET: Final = b"\1\0\0\0\0\0\0\0"
+
+#: How its ERROR begins.
+_LOST_STORE: Final = "broker may have lost its store"
 
 
 class ConnectionLost(Exception):
@@ -66,6 +69,8 @@ class StompClient:
             while self._reader.has_more:
                 frames += self._reader.receive(b"")
         for frame in frames:
+            if frame.command == "ERROR" and frame.headers.get("message", "").startswith(_LOST_STORE):
+                raise ConnectionLost
             if frame.command == "ERROR":
                 raise Misbehaved(f"ERROR {frame.headers} {frame.body.decode(errors='replace')}")
         return frames

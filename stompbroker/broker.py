@@ -3,8 +3,8 @@
 Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
 
     store           the database, its lock
-      services      journal, page reader, upkeep, checker, exporter, snapshots, distributor, garbage collector, teller,
-                    sampler, pacemaker, log throttle, control listener, management endpoint
+      services      lease keeper, journal, page reader, upkeep, checker, exporter, snapshots, distributor, garbage
+                    collector, teller, sampler, pacemaker, log throttle, control listener, management endpoint
         connections one worker per client
           accepting one listener per address
 
@@ -20,7 +20,7 @@ A second signal cancels everything at once.
 
 from __future__ import annotations
 
-import signal
+import math
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from stompbroker.actors import (
     exporter,
     garbage_collector,
     journal,
+    lease_keeper,
     listener,
     pacemaker,
     page_reader,
@@ -60,7 +61,7 @@ from stompbroker.ids import ConnectionId
 from stompbroker.journal import OpenedStore, StoreJournal, own_store, restore, restore_producers
 from stompbroker.ledger import ExportOrder, Exports, Rounds
 from stompbroker.log_throttle import LogThrottle
-from stompbroker.management import open_management
+from stompbroker.management import answer_on_standby, open_management
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.message import MessageIds
 from stompbroker.sessions import Dispatch, FlushQueue, RefusalPace, Session, SessionContext, SessionTimers
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
 
     from stompbroker.config import Settings
     from stompbroker.management import Management
-    from stompbroker.storage import WritingProcess
+    from stompbroker.storage import Standing, WritingProcess
     from stompbroker.transport import Endpoint, Listener, Transport
 
 log = structlog.get_logger()
@@ -203,12 +204,17 @@ class Broker:
             audit=self.audit,
         )
 
-    async def start_services(self, nursery: trio.Nursery) -> None:
+    async def start_services(
+        self, nursery: trio.Nursery, move_deadline: Callable[[float], None] = lambda _at_s: None
+    ) -> None:
         start, registry, clock, stretches = nursery.start_soon, self.registry, self.clock, self.stretches
         await nursery.start(self.throttle.run)
         self.queues.declare(clock.now_ns())
         if self.opened is not None and isinstance(self.journal, StoreJournal):
             store, health = self.opened.store, self.journal.health
+            if store.lease is not None:
+                dismiss = partial(self.dismiss_clients, "broker may have lost its store")
+                await nursery.start(lease_keeper.run, store, store.lease, move_deadline, dismiss)
             start(journal.run, self.journal, self.opened.writer, self.dispatch, stretches)
             start(page_reader.run, registry.pages, store, health)
             start(upkeep.run, registry, self.journal, store, clock, health)
@@ -272,56 +278,30 @@ class Broker:
         else:
             log.info("certificates read again")
 
-    def dismiss_clients(self) -> None:
-        violation = PeerViolation("broker is shutting down", "connect again when it is back")
+    def dismiss_clients(self, why: str = "broker is shutting down") -> None:
+        violation = PeerViolation(why, "connect again when it is back")
         for session in list(self.sessions.values()):
             session.fail(violation)
-
-
-async def serve(
-    settings: Settings,
-    *,
-    on_ready: Callable[[Broker], None] | None = None,
-    writing: WritingProcess | None = None,
-) -> None:
-    """Run a broker until SIGTERM or SIGINT. Raises OperatorError when it cannot start.
-
-    An embedded store is written by the process `writing` if there is one, otherwise by a thread.
-    """
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with trio.open_nursery() as nursery:
-            broker: Broker = await nursery.start(partial(run, settings, writing=writing))
-            if on_ready is not None:
-                on_ready(broker)
-            nursery.start_soon(_obey_signals, signals, broker, nursery.cancel_scope)
-            await broker.stopped.wait()
-            nursery.cancel_scope.cancel()
-
-
-async def _obey_signals(signals: AsyncIterator[int], broker: Broker, everything: trio.CancelScope) -> None:
-    """SIGHUP reads certificates, users and keys again. The first other signal stops gracefully, the second at once."""
-    async for number in signals:
-        if number == signal.SIGHUP:
-            broker.reload()
-        elif not broker.stop.is_set():
-            log.info("stopping, because of a signal", signal=signal.Signals(number).name)
-            broker.stop.set()
-        else:
-            log.warning("stopping at once, because of a second signal")
-            everything.cancel()
 
 
 async def run(
     settings: Settings,
     *,
     writing: WritingProcess | None = None,
+    when_waiting: Callable[[Standing], None] = lambda _standing: None,
+    move_deadline: Callable[[float], None] = lambda _at_s: None,
     task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker until its `stop` is set. Gives its parent the `Broker` once it listens."""
+    """Run a broker until its `stop` is set. Gives its parent the `Broker` once it listens.
+
+    On stand-by, `when_waiting` is called if it has to wait. `move_deadline` is told until when the process may live, by
+    the clock of `boottime_s`, since others may serve then.
+    """
     descriptors = raise_descriptor_limit()
     with hold(settings.data) as directory:
         async with AsyncExitStack() as resources:
-            broker = Broker(settings, await resources.enter_async_context(opened_store(settings, writing)))
+            broker = Broker(settings, await _own_store(settings, writing, when_waiting, resources))
+            resources.callback(move_deadline, math.inf)  # before the store is closed: nobody is served any more
             listeners = await open_listeners(settings.endpoints, broker.tls)
             for each in listeners:
                 resources.push_async_callback(each.aclose)
@@ -348,7 +328,7 @@ async def run(
             )
             garbage_collector.take_over_cycles()
             async with trio.open_nursery() as services:
-                await broker.start_services(services)
+                await broker.start_services(services, move_deadline)
                 services.start_soon(control_listener.run, control_socket, broker.control, broker.audit, broker.throttle)
                 if broker.management is not None:
                     services.start_soon(broker.management.run)
@@ -367,13 +347,40 @@ async def run(
 
 
 @asynccontextmanager
-async def opened_store(settings: Settings, writing: WritingProcess | None = None) -> AsyncIterator[OpenedStore | None]:
+async def opened_store(
+    settings: Settings,
+    writing: WritingProcess | None = None,
+    when_waiting: Callable[[Standing], None] | None = None,
+) -> AsyncIterator[OpenedStore | None]:
     """The store of these settings until the block ends; None for a broker that keeps everything in memory."""
     if settings.database == MEMORY:
         yield None
         return
-    async with own_store(settings.database, settings.data, writing) as opened:
+    lease_s, data = settings.lease_in_use_s, settings.data
+    async with own_store(settings.database, data, writing, lease_s=lease_s, when_waiting=when_waiting) as opened:
         yield opened
+
+
+async def _own_store(
+    settings: Settings,
+    writing: WritingProcess | None,
+    when_waiting: Callable[[Standing], None],
+    resources: AsyncExitStack,
+) -> OpenedStore | None:
+    """The store, among `resources`. While another broker has it, the management endpoint says so, and nothing else is
+    listened on: clients go to that one."""
+    if not settings.standby:
+        return await resources.enter_async_context(opened_store(settings, writing))
+    async with trio.open_nursery() as waiting:
+
+        def tell(standing: Standing) -> None:
+            when_waiting(standing)
+            if len(waiting.child_tasks) == 0:
+                waiting.start_soon(answer_on_standby, settings)
+
+        opened = await resources.enter_async_context(opened_store(settings, writing, tell))
+        waiting.cancel_scope.cancel()
+    return opened
 
 
 async def _serve_clients(broker: Broker, listeners: list[Listener], task_status: trio.TaskStatus[Broker]) -> None:

@@ -70,3 +70,6 @@ class InvalidDestination(BrokerError):
 
 class OperatorError(BrokerError):
     """Something the operator has to mend: settings, ports, files."""
+
+    #: Whether it may be enough to start again.
+    may_pass = False

@@ -28,6 +28,8 @@ T = TypeVar("T")
 class ExitCode(IntEnum):
     FAILED = 1
     OPERATOR = 2
+    #: EX_TEMPFAIL of sysexits.h, for who starts us again.
+    START_AGAIN = 75
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -36,7 +38,8 @@ class CommandFailed(OperatorError):
 
 
 def run(command: Callable[..., Awaitable[T]], *arguments: Any, code: ExitCode = ExitCode.FAILED) -> T:
-    """Run a command's async part. An OperatorError ends the program with its text and `code`, Ctrl-C quietly."""
+    """Run a command's async part. An OperatorError ends the program with its text and `code`, or with START_AGAIN if
+    that may be enough; Ctrl-C ends it quietly."""
     import trio
 
     said: list[str] = []
@@ -44,6 +47,8 @@ def run(command: Callable[..., Awaitable[T]], *arguments: Any, code: ExitCode = 
         return trio.run(command, *arguments)
     except* OperatorError as group:
         said = sentences(group)
+        if group.split(lambda error: isinstance(error, OperatorError) and error.may_pass)[0] is not None:
+            code = ExitCode.START_AGAIN
     except* KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     for sentence in said:

@@ -20,6 +20,7 @@ from stompbroker.cli.terminal import say
 if TYPE_CHECKING:
     from stompbroker.broker import Broker
     from stompbroker.config import Settings
+    from stompbroker.storage import Standing
     from stompbroker.transport import Endpoint
 
 
@@ -40,6 +41,12 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Data directory, one for each broker.", show_default="./data")
     ] = None,
     database: DatabaseOption = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby", help="Wait for a store on PostgreSQL while another broker has it, and take it over then."
+        ),
+    ] = False,
     http_host: Annotated[
         str | None,
         typer.Option(
@@ -76,6 +83,7 @@ def serve(
     $ stompbroker serve --port 7000 --data /var/lib/stompbroker
     $ stompbroker serve --database memory
     $ stompbroker serve --listen stomp+tls://0.0.0.0:61612 --listen unix:///run/stompbroker.sock
+    $ stompbroker serve --standby --database postgresql+psycopg://broker@db.example/broker
     $ stompbroker serve --set memory_limit="2 GiB" --set max_connections=50000
     """
     from stompbroker.config import EMBEDDED, load
@@ -86,6 +94,7 @@ def serve(
         "listen": tuple(listen) if listen else None,
         "data": data,
         "database": database,
+        "standby": standby or None,
         "http_host": http_host,
         "http_port": http_port,
         "log_level": log_level,
@@ -93,7 +102,8 @@ def serve(
     }
     settings = load(config, flags=flags, assignments=assignments or [])
 
-    from stompbroker import broker, logs
+    from stompbroker import logs
+    from stompbroker.cli.serving import serve as serve_until_stopped
     from stompbroker.storage import forked_writing_process
 
     logs.configure(settings.log_level, settings.log_format)
@@ -104,7 +114,11 @@ def serve(
             has_login = started.authenticator.is_required
             announce(started.endpoints, settings, started.management_url, has_login=has_login)
 
-        run(partial(broker.serve, settings, on_ready=on_ready, writing=writing), code=ExitCode.OPERATOR)
+        def on_standby(standing: "Standing") -> None:
+            announce_standby(settings, standing.description)
+
+        serving = partial(serve_until_stopped, settings, on_ready=on_ready, on_standby=on_standby, writing=writing)
+        run(serving, code=ExitCode.OPERATOR)
 
 
 def announce(
@@ -131,6 +145,16 @@ def announce(
     # Nobody may read our stdout any more; that is no reason to stop serving.
     with suppress(BrokenPipeError):
         say(*lines)
+
+
+def announce_standby(settings: "Settings", owner: str) -> None:
+    """Say on stdout that the broker waits, and for whom. The line that it is ready comes when it has taken over."""
+    from stompbroker import __version__
+    from stompbroker.config import without_password
+
+    database = without_password(settings.database)
+    with suppress(BrokenPipeError):
+        say(f"stompbroker {__version__} is on stand-by for {database}, which this broker has: {owner}")
 
 
 def _options_of_clients(endpoints: "Sequence[Endpoint]", settings: "Settings", *, has_login: bool) -> str | None:

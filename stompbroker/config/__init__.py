@@ -9,13 +9,14 @@ docs/operating.md). A `Settings(...)` made in code takes its arguments and defau
 
 from stompbroker.config.checked_settings import Settings, TopicSettings
 from stompbroker.config.loading import ENVIRONMENT_PREFIX, SettingsError, effective, load
-from stompbroker.config.places import EMBEDDED, EMBEDDED_FILE, MEMORY, without_password
+from stompbroker.config.places import EMBEDDED, EMBEDDED_FILE, IN_DATA_DIRECTORY, MEMORY, without_password
 from stompbroker.config.settings import MIN_TOKEN, LogFormat, LogLevel, SourceKind, bytes_as_text
 
 __all__ = [
     "EMBEDDED",
     "EMBEDDED_FILE",
     "ENVIRONMENT_PREFIX",
+    "IN_DATA_DIRECTORY",
     "MEMORY",
     "MIN_TOKEN",
     "LogFormat",

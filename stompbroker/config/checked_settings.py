@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from stompbroker.clock import NANOSECONDS
-from stompbroker.config.places import lake_place
+from stompbroker.config.places import EMBEDDED, IN_DATA_DIRECTORY, MEMORY, lake_place
 from stompbroker.config.settings import ClientCertificates, GeneralSettings, Kind, Unprefixed, bytes_as_text
 from stompbroker.delivery import (
     QUEUE_PREFIX,
@@ -203,6 +203,11 @@ class Settings(GeneralSettings):
             requires_client_certificate=self.tls_client_certificates is ClientCertificates.REQUIRED,
         )
 
+    @property
+    def lease_in_use_s(self) -> float:
+        """0 for a broker that knows of no stand-by: it goes on without the database, however long that is away."""
+        return self.lease_s if self.standby or "lease_s" in self.model_fields_set else 0.0
+
     def for_access(self) -> AccessSettings:
         from stompbroker.access import AccessSettings
 
@@ -294,6 +299,8 @@ def _contradictions(settings: Settings) -> Iterator[_Contradiction]:
             ("tls_client_certificates", "tls_client_ca"),
             "tls_client_certificates is required, but no tls_client_ca says whose certificates are accepted; set that.",
         )
+    if settings.standby:
+        yield from _no_standby(settings)
     largest_bytes = settings.memory_limit // LARGEST_PIECE_DIVISOR
     for key in ("max_body_bytes", "max_transaction_bytes"):
         if (size := getattr(settings, key)) > largest_bytes:
@@ -311,6 +318,21 @@ def _contradictions(settings: Settings) -> Iterator[_Contradiction]:
                 yield _Contradiction(("topics", *keys), f'topics table {number} ("{table.pattern}"): {sentence}')
     yield from _useless_patterns(settings.topics)
     yield from _wrong_queues(settings.queues)
+
+
+def _no_standby(settings: Settings) -> Iterator[_Contradiction]:
+    if settings.database in (EMBEDDED, MEMORY):
+        sentence = "standby needs a store that two machines can reach: set database to a PostgreSQL server."
+        yield _Contradiction(("standby", "database"), sentence)
+    if settings.lease_s == 0:
+        sentence = "standby needs a lease, or a broker that has taken over could not be relieved: set lease_s."
+        yield _Contradiction(("standby", "lease_s"), sentence)
+    if settings.ledger and settings.lake == IN_DATA_DIRECTORY:
+        yield _Contradiction(
+            ("standby", "lake"),
+            "standby with a lake in the data directory would leave a part of the ledger on each machine: set lake to "
+            "s3://BUCKET/PATH or to a directory that both machines mount, or ledger to false.",
+        )
 
 
 def _unworkable(settings: Settings, policy: TopicPolicy) -> Iterator[_Contradiction]:

@@ -33,6 +33,8 @@ HOUR_MS, DAY_MS = HOUR_S * 1_000, DAY_S * 1_000
 DECADE_S = 3_650 * DAY_S
 #: A shorter deadline would pass before an ACK can come back over a slow network.
 MIN_ACK_DEADLINE_MS = 100
+#: A fifth of the lease is for what a computer is late with, and a search for garbage alone can take half a second.
+MIN_LEASE_S = 2.0
 #: Shorter tokens can be guessed.
 MIN_TOKEN = 16
 #: More than any broker's name needs.
@@ -71,6 +73,12 @@ def _read_truth(value: object) -> object:
 def _refuse_short_deadline(value: int) -> int:
     if 0 < value < MIN_ACK_DEADLINE_MS:
         raise ValueError("too short to be kept")
+    return value
+
+
+def _refuse_short_lease(value: float) -> float:
+    if 0 < value < MIN_LEASE_S:
+        raise ValueError("too short to be renewed in time")
     return value
 
 
@@ -115,6 +123,13 @@ AckDeadline = Annotated[
     Kind(f"0 for none, or at least {MIN_ACK_DEADLINE_MS}: a whole number of milliseconds"),
 ]
 Seconds = Annotated[float, BeforeValidator(_refuse_truth), Field(allow_inf_nan=False), Kind("a number of seconds")]
+LeaseTime = Annotated[
+    float,
+    BeforeValidator(_refuse_truth),
+    AfterValidator(_refuse_short_lease),
+    Field(allow_inf_nan=False),
+    Kind(f"0 for none, or at least {MIN_LEASE_S:g}: a number of seconds"),
+]
 Factor = Annotated[float, BeforeValidator(_refuse_truth), Field(allow_inf_nan=False), Kind("a number")]
 YesOrNo = Annotated[bool, BeforeValidator(_read_truth), Kind("true or false")]
 ByteSize = Annotated[
@@ -217,6 +232,15 @@ class GeneralSettings(BaseModel):
     data: DirectoryPath = _setting(Path("./data"), "Directory of lock, control socket and database; one per broker")
     database: Annotated[Database, Field(repr=False)] = _setting(
         EMBEDDED, "Where durable subscriptions and messages are stored; empty is a file in the data directory"
+    )
+    standby: YesOrNo = _setting(
+        False, "Whether to wait for a store on PostgreSQL while another broker has it, and take it over then"
+    )
+    lease_s: LeaseTime = _setting(
+        10.0,
+        "With standby, or if you set it: after this time without PostgreSQL the broker ends, and a stand-by takes over",
+        0,
+        HOUR_S,
     )
     http_enabled: YesOrNo = _setting(True, "Whether there is a management endpoint: API, metrics and page")
     http_host: Host = _setting(

@@ -6,9 +6,10 @@ process. Synchronous, except for waiting.
 
 from stompbroker.journal.batch_builder import Formed
 from stompbroker.journal.health import Health
+from stompbroker.journal.owning import OpenedStore, own_store
 from stompbroker.journal.rows import restore, restore_producers
 from stompbroker.journal.store_journal import StoreJournal
-from stompbroker.journal.store_writer import OpenedStore, StoreWriter, Written, own_store
+from stompbroker.journal.store_writer import StoreWriter, Written
 
 __all__ = [
     "Formed",

@@ -1,4 +1,4 @@
-"""Opens a store, and writes to it without blocking the event loop: in a process of its own, or in a thread.
+"""Writes to a store without blocking the event loop: in a process of its own, or in a thread.
 
 Law: an asynchronous front of a synchronous store, one batch at a time. If the process is lost, a thread takes over;
 `recover` finds out whether its last batch was written, as after any failure.
@@ -6,12 +6,7 @@ Law: an asynchronous front of a synchronous store, one batch at a time. If the p
 
 from __future__ import annotations
 
-import os
-import socket
-import sys
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, final
 
@@ -19,22 +14,11 @@ import structlog
 import trio
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage import (
-    HEAD,
-    Kept,
-    Ownership,
-    Store,
-    StoreFailing,
-    WritingProcess,
-    answered,
-    open_store,
-    question,
-    recognise,
-)
+from stompbroker.storage import HEAD, Store, StoreFailing, WritingProcess, answered, question
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
+    import socket
+    from collections.abc import Callable
 
     from stompbroker.storage import Batch
 
@@ -45,11 +29,6 @@ MOST_PARTS: Final = 1024
 _RECEIVE_BYTES: Final = 64 * 1024
 #: How long the process may take to open the store, in seconds: it may hang.
 ADOPT_S: Final = 10.0
-#: How long a thread may run Python before another gets its turn. With the usual 5 ms each return of the journal's
-#: thread from the database waits that long for a busy event loop (a batch of 500 rows: 18 against 147 µs a row).
-SWITCH_INTERVAL_S: Final = 0.0005
-#: How long a store may take to be closed, its last write included.
-CLOSE_S: Final = 5.0
 
 T = TypeVar("T")
 
@@ -244,54 +223,3 @@ def _is_small(batch: Batch) -> bool:
 async def _in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter | None) -> T:
     # Abandoned on cancel: a store that hangs must not keep the broker from ending.
     return await trio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)
-
-
-# Opening -------------------------------------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedStore:
-    store: Store
-    writer: StoreWriter
-    ownership: Ownership
-    kept: Kept
-
-
-@asynccontextmanager
-async def own_store(
-    database: str,
-    directory: Path,
-    writing: WritingProcess | None = None,
-    *,
-    purpose: str = "",
-    may_migrate: bool = True,
-) -> AsyncIterator[OpenedStore]:
-    """The PostgreSQL database at the URL `database` or, if that is empty, the SQLite file in `directory`.
-
-    The process `writing` writes to an SQLite file, if there is one; else a thread. A broker that finds the store taken
-    shows the `purpose`. Raises OperatorError.
-    """
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    description = f"{purpose}process {os.getpid()} on {socket.gethostname()}, since {started_at}"
-    is_embedded = not database
-
-    def take(store: Store) -> tuple[Ownership, Kept]:
-        ownership, kept = store.take_ownership(description), store.load()
-        if is_embedded:
-            recognise(directory, ownership.store_id)
-        return ownership, kept
-
-    store = await trio.to_thread.run_sync(partial(open_store, database, directory, may_migrate=may_migrate))
-    writer = StoreWriter(store)
-    try:
-        ownership, kept = await trio.to_thread.run_sync(take, store)
-        if writing is not None and is_embedded:
-            await writer.adopt(writing)
-        yield OpenedStore(store=store, writer=writer, ownership=ownership, kept=kept)
-    finally:
-        # Shielded, because nothing else closes it; with a limit, because it may hang.
-        with trio.move_on_after(CLOSE_S, shield=True):
-            await writer.close()
-            await trio.to_thread.run_sync(store.close, abandon_on_cancel=True)

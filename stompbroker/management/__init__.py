@@ -4,6 +4,6 @@ Law: it looks and acts through `control`. A client that is slow, wrong or hostil
 """
 
 from stompbroker.management.access import Access
-from stompbroker.management.server import Management, open_management
+from stompbroker.management.server import Management, answer_on_standby, open_management
 
-__all__ = ["Access", "Management", "open_management"]
+__all__ = ["Access", "Management", "answer_on_standby", "open_management"]

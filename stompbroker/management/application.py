@@ -88,6 +88,24 @@ def make_application(control: Control, access: Access) -> ASGIApp:
     return _guarded(application, access)
 
 
+def make_standby_application() -> ASGIApp:
+    """A broker on stand-by lives, and that is all. It says no more: there is nobody yet who could be told more."""
+
+    async def answer_error(_: Request, error: Exception) -> Response:
+        return _response_to(error)
+
+    async def refuse(_: Request) -> Response:
+        raise Problem(503, "standby: the broker waits until the store is free")
+
+    return Starlette(
+        routes=[
+            Route("/health/live", JSONResponse({"status": "live"}), methods=["GET"]),
+            Route("/{path:path}", refuse, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
+        ],
+        exception_handlers=dict.fromkeys((Problem, HTTPException), answer_error),
+    )
+
+
 def _constant_answers() -> dict[str, Response]:
     """By path: the live page, its files, and the documents about the API."""
     answers = {

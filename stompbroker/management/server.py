@@ -17,19 +17,19 @@ import trio
 
 from stompbroker.config import MIN_TOKEN
 from stompbroker.errors import OperatorError
+from stompbroker.log_throttle import LogThrottle
 from stompbroker.management.access import Access
-from stompbroker.transport import Endpoint, Scheme, accept, bound_endpoint, open_sockets
+from stompbroker.transport import Endpoint, Scheme, Tls, accept, bound_endpoint, open_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from starlette.types import ASGIApp
     from trio.socket import SocketType
 
     from stompbroker.access import Audit, Authenticator
     from stompbroker.config import Settings
     from stompbroker.control import Control
-    from stompbroker.log_throttle import LogThrottle
-    from stompbroker.transport import Tls
 
 #: Connections at the same time: event streams, and as many others.
 MAX_CONNECTIONS: Final = 512
@@ -126,17 +126,14 @@ class Management:
         of those without a request that is being answered, the longest idle comes first
     """
 
-    _control: Control
-    _access: Access
+    url: str
+    #: Imports what it needs, which takes a while.
+    _make_application: Callable[[], ASGIApp]
     _listeners: list[trio.SocketListener]
     _throttle: LogThrottle
     #: None: without TLS.
     _tls: Tls | None = None
     _connections: dict[BoundedStream, None] = field(default_factory=dict)
-
-    @property
-    def url(self) -> str:
-        return self._access.endpoint
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         while True:
@@ -208,13 +205,11 @@ class Management:
         from hypercorn.typing import ConnectionState, LifespanState
         from hypercorn.utils import wrap_app
 
-        from stompbroker.management.application import make_application
-
         config = Config()
         config.accesslog = config.errorlog = None
         config.include_server_header = False
         config.keep_alive_timeout = IDLE_S
-        application: Any = make_application(self._control, self._access)
+        application: Any = self._make_application()
 
         async def serve(stream: Any) -> None:
             async def answer(scope: Any, receive: Any, send: Any) -> None:
@@ -277,28 +272,65 @@ async def open_management(
     if not settings.http_enabled:
         return None
     token = settings.http_token or _token_in(settings.http_token_file)
-    endpoint = Endpoint(Scheme.HTTPS if settings.http_tls else Scheme.HTTP, settings.http_host, settings.http_port)
-    try:
-        sockets = await open_sockets(endpoint)
-    except OperatorError as error:
-        raise OperatorError(
-            f"{error} That is the management endpoint: give it another port with --http-port (0 takes any free one), "
-            "or go without it with --set http_enabled=false."
-        ) from error
+    endpoint, sockets = await _listen(settings)
     if not endpoint.scheme.is_encrypted and not endpoint.is_loopback:
         log.warning(
             "passwords and tokens for the management endpoint cross the network as plain text; set http_tls",
             endpoint=str(endpoint),
         )
+    url = str(bound_endpoint(sockets[0], endpoint.scheme))
     access = Access(
         host=settings.http_host,
         token=token,
         authenticator=authenticator,
         audit=audit,
         clock=control.clock,
-        endpoint=str(bound_endpoint(sockets[0], endpoint.scheme)),
+        endpoint=url,
     )
-    return Management(control, access, sockets, throttle, tls if endpoint.scheme.is_encrypted else None)
+
+    def make() -> ASGIApp:
+        from stompbroker.management.application import make_application
+
+        return make_application(control, access)
+
+    return Management(url, make, sockets, throttle, tls if endpoint.scheme.is_encrypted else None)
+
+
+async def answer_on_standby(settings: Settings) -> None:
+    """Until cancelled: the same for a broker on stand-by, which answers for nothing but its health. Raises
+    OperatorError."""
+    if not settings.http_enabled:
+        return
+
+    def make() -> ASGIApp:
+        from stompbroker.management.application import make_standby_application
+
+        return make_standby_application()
+
+    endpoint, sockets = await _listen(settings)
+    files = settings.tls_files()
+    tls = Tls(files) if files is not None and endpoint.scheme.is_encrypted else None
+    throttle = LogThrottle()
+    management = Management(str(bound_endpoint(sockets[0], endpoint.scheme)), make, sockets, throttle, tls)
+    log.info("answering for health alone", management=management.url)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(throttle.run)
+            await management.run()
+    finally:
+        with trio.CancelScope(shield=True):
+            await management.aclose()
+
+
+async def _listen(settings: Settings) -> tuple[Endpoint, list[trio.SocketListener]]:
+    endpoint = Endpoint(Scheme.HTTPS if settings.http_tls else Scheme.HTTP, settings.http_host, settings.http_port)
+    try:
+        return endpoint, await open_sockets(endpoint)
+    except OperatorError as error:
+        raise OperatorError(
+            f"{error} That is the management endpoint: give it another port with --http-port (0 takes any free one), "
+            "or go without it with --set http_enabled=false."
+        ) from error
 
 
 def _token_in(file: str) -> str | None:

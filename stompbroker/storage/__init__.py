@@ -23,8 +23,27 @@ from stompbroker.storage.batch import (
     SubscriptionRow,
     TopicRow,
 )
-from stompbroker.storage.failures import REMEDY, StoreDamaged, StoreFailing, StoreRefused, StoreTaken
-from stompbroker.storage.opening import MARKER_NAME, migrate, open_store, read_ledger, recognise
+from stompbroker.storage.failures import (
+    REMEDY,
+    StoreDamaged,
+    StoreFailing,
+    StoreHeld,
+    StoreLost,
+    StoreRefused,
+    StoreTaken,
+    StoreUnreachable,
+    StoreWentBack,
+)
+from stompbroker.storage.lease import Lease, Standing, boottime_s
+from stompbroker.storage.opening import (
+    MARKER_NAME,
+    migrate,
+    note_owner,
+    open_store,
+    read_ledger,
+    recall_owner,
+    recognise,
+)
 from stompbroker.storage.ownership import Ownership
 from stompbroker.storage.sqlite.writing_process import (
     HEAD,
@@ -50,6 +69,7 @@ __all__ = [
     "Gap",
     "Gathered",
     "Kept",
+    "Lease",
     "LedgerRow",
     "MessageRun",
     "Ownership",
@@ -57,20 +77,28 @@ __all__ = [
     "ProducerRow",
     "RedeliveryKey",
     "RedeliveryRow",
+    "Standing",
     "Store",
     "StoreDamaged",
     "StoreFailing",
+    "StoreHeld",
+    "StoreLost",
     "StoreRefused",
     "StoreTaken",
+    "StoreUnreachable",
+    "StoreWentBack",
     "Stretch",
     "SubscriptionRow",
     "TopicRow",
     "WritingProcess",
     "answered",
+    "boottime_s",
     "forked_writing_process",
     "migrate",
+    "note_owner",
     "open_store",
     "question",
     "read_ledger",
+    "recall_owner",
     "recognise",
 ]

@@ -40,8 +40,31 @@ _DAMAGED_TEXTS: Final = ("Could not decode to UTF-8", "JSON cannot hold BLOB val
 _DAMAGED_STATES: Final = ("XX001", "XX002")
 
 
-class StoreTaken(OperatorError):
-    """Another broker owns the store now. Fatal: this one must not write any more."""
+class StoreLost(OperatorError):
+    """The store is not ours any more, or we cannot know. Fatal; started again, a broker may wait for it."""
+
+    may_pass = True
+
+
+class StoreTaken(StoreLost):
+    """Another broker owns the store now: this one must not write any more."""
+
+
+class StoreWentBack(OperatorError):
+    """The store has forgotten batches that it had confirmed. Fatal: what we remember is not what it has."""
+
+
+class StoreHeld(OperatorError):
+    """Another broker owns the store, so this one cannot take it."""
+
+    def __init__(self, text: str, *, lasts_s: float | None = None) -> None:
+        super().__init__(text)
+        #: How long that one's lease lasts if nothing else is seen of it; None if its session is there.
+        self.lasts_s = lasts_s
+
+
+class StoreUnreachable(OperatorError):
+    """The database did not do what was needed at a start. It may later."""
 
 
 class StoreRefused(BrokerError):
@@ -88,7 +111,7 @@ class Failures:
             reason = self._reason(error)
             if isinstance(error, StoreDamaged) or _is_damage(error):
                 raise OperatorError(f"{what} {self.where}, which is damaged: {reason}. {RESTORE}") from None
-            raise OperatorError(f"{what} {self.where}: {reason}.") from None
+            raise StoreUnreachable(f"{what} {self.where}: {reason}.") from None
 
     def _blamed(self, error: Exception) -> StoreRefused | StoreFailing:
         if _is_damage(error):

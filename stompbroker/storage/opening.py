@@ -14,6 +14,7 @@ from sqlalchemy import column, func, inspect, select, table
 
 import stompbroker
 from stompbroker.errors import OperatorError
+from stompbroker.file_replacing import replace_file
 from stompbroker.storage import paging, postgres
 from stompbroker.storage.failures import RESTORE, Failures
 from stompbroker.storage.schema import REVISION, ledger_batches
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Names the store of a data directory, so that a lost one is not mistaken for a first start.
 MARKER_NAME: Final = "store.id"
+#: Has the token of the broker that last owned a server's store with this data directory.
+OWNER_NAME: Final = "owner"
 #: Two processes that migrate one server database wait for each other. Any number that nobody else uses.
 _MIGRATION_LOCK: Final = 0x53544F4D_4D494752
 
@@ -64,6 +67,8 @@ def _refuse_outdated(database: str, directory: Path) -> None:
     try:
         with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
             current = _usable_revision(connection, failures.where)
+            if database:
+                postgres.refuse_pool(engine, failures.where)
     finally:
         engine.dispose()
     if not database and current is None:
@@ -86,6 +91,25 @@ def migrate(database: str, directory: Path) -> list[str]:
         if not database and current is None:
             _refuse_lost(directory, "is empty")
         return _bring_up_to_date(connection)
+
+
+def recall_owner(directory: Path) -> str:
+    """The token of the last broker that owned a server's store with this directory; empty if there is none.
+
+    The caller holds the directory, so that broker is dead, whatever the database still thinks.
+    """
+    try:
+        return (directory / OWNER_NAME).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def note_owner(directory: Path, token: str) -> None:
+    """Raises OperatorError."""
+    try:
+        replace_file(directory / OWNER_NAME, f"{token}\n".encode())
+    except OSError as error:
+        raise OperatorError(f"Cannot write {directory / OWNER_NAME}: {error.strerror}.") from error
 
 
 def recognise(directory: Path, store_id: str) -> None:

@@ -2,17 +2,18 @@
 
 A starting broker writes its token there. The first statement of every batch, the fence, increments the batch number in
 the owner's row. So a batch is written once, even if it is repeated, and only by the owner, even if locks were lost.
+Whoever looks at the row also sees whether the store has forgotten something, as a replica that took over may have.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import bindparam, insert, select, update
 
-from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreTaken
+from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreTaken, StoreWentBack
 from stompbroker.storage.row_format import checksum
 from stompbroker.storage.schema import journal_state
 from stompbroker.storage.statements import text_of
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Insert, Update
     from sqlalchemy.engine.interfaces import DBAPICursor
 
-_LOOK: Final = select(journal_state.c.owner, journal_state.c.owner_description, journal_state.c.batch)
+_LOOK: Final = select(
+    journal_state.c.owner, journal_state.c.owner_description, journal_state.c.start_number, journal_state.c.batch
+)
 
 
 @final
@@ -39,6 +42,8 @@ class Ownership:
     batch: int
     #: Whether the last owner closed the store; true if there was none.
     was_closed: bool = True
+    #: The last owner's token; empty if there was none.
+    last_owner: str = field(default="", compare=False)
 
 
 def holder_of(connection: Connection) -> str | None:
@@ -48,10 +53,17 @@ def holder_of(connection: Connection) -> str | None:
 
 @final
 class Fence:
-    """The row, as the owner sees it. `owner` is a token, new in every process, so that no earlier one passes."""
+    """The row, as the owner sees it. `owner` is a token, new in every process, so that no earlier one passes.
+
+    Invariants:
+        the store has confirmed batch `written`, and whatever came before it
+    """
 
     def __init__(self, where: str, dialect: Dialect) -> None:
         self.owner = secrets.token_hex(16)
+        #: Set by who commits.
+        self.written = 0
+        self._start_number = 0
         self._where = where
         self._advance, names = text_of(
             update(journal_state)
@@ -73,7 +85,11 @@ class Fence:
             if row.checksum is not None and row.checksum != expected:
                 raise StoreDamaged("the row that says whose store it is is not as it was written")
             ownership = Ownership(
-                store_id=row.store_id, start_number=row.start_number + 1, batch=row.batch, was_closed=row.was_closed
+                store_id=row.store_id,
+                start_number=row.start_number + 1,
+                batch=row.batch,
+                was_closed=row.was_closed,
+                last_owner=row.owner,
             )
             statement = update(journal_state)
         connection.execute(
@@ -85,6 +101,7 @@ class Fence:
                 checksum=checksum((ownership.store_id, self.owner, description, ownership.start_number)),
             )
         )
+        self.written, self._start_number = ownership.batch, ownership.start_number
         return ownership
 
     def note_closed(self, connection: Connection) -> None:
@@ -97,7 +114,7 @@ class Fence:
         if cursor.rowcount == 1:
             return
         cursor.execute(self._look, ())
-        last = self._checked(cursor.fetchone())
+        last = self._checked(cursor.fetchone(), self.written)
         raise StoreFailing(
             f"Batch {number} was to be written to {self._where}, but batch {last} is the last one there."
         )
@@ -107,13 +124,28 @@ class Fence:
 
         On a server it waits for a transaction under way, which may be the COMMIT of a lost connection.
         """
-        return self._checked(connection.execute(_LOOK.with_for_update()).one_or_none())
+        self.written = self._checked(connection.execute(_LOOK.with_for_update()).one_or_none(), self.written)
+        return self.written
 
-    def _checked(self, row: Sequence[Any] | None) -> int:
-        """The batch in the row, if it is ours."""
+    def check(self, connection: Connection) -> None:
+        """See that the store is still ours and has all that it confirmed. Raises StoreTaken or StoreWentBack.
+
+        Another thread may be writing.
+        """
+        written = self.written
+        self._checked(connection.execute(_LOOK).one_or_none(), written)
+
+    def _checked(self, row: Sequence[Any] | None, written: int) -> int:
+        """The batch in the row, if it is ours. `written` was confirmed before the row was read."""
         if row is None:
             raise StoreFailing(f"The row that says whose store {self._where} is has gone.")
-        owner, description, batch = row
+        owner, description, start_number, batch = row
+        if start_number < self._start_number or (owner == self.owner and batch < written):
+            raise StoreWentBack(
+                f"The store {self._where} has forgotten what it had confirmed: its last batch is {batch}, and this "
+                f"broker has written {written}. A replica that lacked commits has taken over, or a backup was "
+                "restored while the broker ran. Make sure that this is the database you want, then start again."
+            )
         if owner != self.owner:
             raise StoreTaken(
                 f"Another broker has taken the store {self._where}: {description}. This one must not write "

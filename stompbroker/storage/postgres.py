@@ -6,7 +6,9 @@ override ours. No text shows a password.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -27,7 +29,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from stompbroker.errors import OperatorError
+from stompbroker.storage import lease as leasing
 from stompbroker.storage.batch_writing import BatchWriter, message_rows
+from stompbroker.storage.failures import StoreHeld, StoreTaken
+from stompbroker.storage.ownership import holder_of
 from stompbroker.storage.paging import Rows
 from stompbroker.storage.schema import messages, metadata
 from stompbroker.storage.statements import IN_RANGE, text_of
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Engine
 
     from stompbroker.storage.batch import MessageRun
+    from stompbroker.storage.lease import Lease, Standing
     from stompbroker.storage.paging import PageLimits
 
 _ALLOWED: Final = (
@@ -152,11 +158,39 @@ def _engine(url: URL, session: dict[str, str], pool: type[Pool]) -> Engine:
         ) from None
 
 
+def refuse_pool(engine: Engine, where: str) -> None:
+    """Raise OperatorError if a pool before the server gives each transaction another session.
+
+    A pool that takes turns gives a second transaction of one connection another session, if it has several at rest. Any
+    other pool, or one with a single session, gives another connection's transaction the one that has just been left.
+    """
+    with engine.connect() as first, engine.connect() as second:
+        sessions = set()
+        for _ in range(2):
+            sessions.add(_session_of(first))
+            first.commit()
+        if len(sessions) == 1 and _session_of(second) not in sessions:
+            return
+    raise OperatorError(
+        f"The connections to the database {where} go through a pool that gives each transaction another session "
+        "(PgBouncer with pool_mode = transaction, for one). The broker's lock and settings belong to its session. "
+        "Name the server itself, or a pool with pool_mode = session."
+    )
+
+
+def _session_of(connection: Connection) -> int:
+    pid: int = connection.execute(select(func.pg_backend_pid())).scalar_one()
+    return pid
+
+
 # The lock ------------------------------------------------------------------------------------------------------------
 
 #: "STMP". The second number of the lock is the hash of the schema, since each schema can be a store.
 _LOCK_KEY: Final = 0x53544D50
 _LOCK_SCHEMA: Final = func.hashtext(func.current_schema())
+#: How long the sessions of a lost owner may take to end once they are told to, and how often we look, in seconds.
+_END_S: Final = 2.0
+_LOOK_S: Final = 0.02
 #: The server shows other users' start times only to those with the right to see them.
 _LOCK_HOLDER: Final = text(
     """
@@ -170,10 +204,10 @@ _LOCK_HOLDER: Final = text(
 )
 
 
-def _lock_holder(connection: Connection) -> str:
+def _lock_holder(connection: Connection) -> str | None:
     row = connection.execute(_LOCK_HOLDER, {"key": _LOCK_KEY}).one_or_none()
     if row is None:
-        return "it has just let go"
+        return None
     pid, address, started_at = row
     since = f" since {started_at} UTC" if started_at else ""
     return f"database session {pid}, from {address or 'this machine'}{since}"
@@ -190,7 +224,11 @@ class PostgresStore(Store):
     """Connects on first use.
 
     An advisory lock, held by a session of its own, tells a second broker in time that the store is taken. It goes with
-    the session; what makes a second writer harmless is the fence in `journal_state`.
+    the session; what makes a second writer harmless is the fence in `journal_state`. If there is a lease, that decides:
+    while it lasts, nobody else takes the store even without the lock, and when it is over, the lock keeps nobody out.
+
+    Invariants:
+        who takes the store holds the row of the lease, and judges and changes both rows in one transaction
     """
 
     def __init__(self, url: URL) -> None:
@@ -202,24 +240,101 @@ class PostgresStore(Store):
         self._copy = f"COPY {messages.name} ({columns}) FROM STDIN (FORMAT BINARY)"
         #: Holds the lock.
         self._session: Connection | None = None
+        #: Renews the lease; a thread that does it takes it away, since a lost one may never come back.
+        self._renewing: Connection | None = None
 
     def stored_bytes(self) -> int:
         sizes = (func.pg_total_relation_size(literal(table.name)) for table in metadata.sorted_tables)
         with self.reading() as connection:
             return sum(connection.execute(select(*sizes)).one())
 
-    def _lock(self) -> str | None:
+    # The owner -------------------------------------------------------------------------------------------------------
+
+    def look_at_owner(self) -> Standing:
+        with self._failures.translated_for_operator("Cannot look at the store"), self._readers.begin() as connection:
+            standing = leasing.look(connection)
+            if not standing.is_leased and _lock_holder(connection) is None:
+                return replace(standing, owner="")
+            return standing
+
+    def _admit(self, connection: Connection, predecessor: str) -> None:
+        leasing.hold_row(connection)
+        standing = leasing.look(connection)
+        is_over = standing.is_over or (standing.is_leased and standing.owner == predecessor)
+        holder = self._lock_again()
+        if is_over:
+            self._end_sessions_of_lost(connection)
+        elif holder is not None:
+            broker = holder_of(connection) or "one that is just starting"
+            raise StoreHeld(
+                f"The store {self.where} is held by another broker: {broker} ({holder}). "
+                "Stop that one first, or give this one a store of its own."
+            )
+        if standing.is_leased and not is_over:
+            lasts_s = standing.lasts_s or 0.0
+            self._unlock()
+            raise StoreHeld(
+                f"The store {self.where} is held by another broker: {standing.description} (its lease lasts "
+                f"{lasts_s:.1f} s more). Stop that one first, or give this one a store of its own.",
+                lasts_s=lasts_s,
+            )
+
+    def _end_sessions_of_lost(self, successor: Connection) -> None:
+        """They are not missed for long: a dead machine says no goodbye. If we may not end them, the fence keeps their
+        batches out, and the lease other brokers."""
+        session = self._session or self._own_session()
+        with suppress(SQLAlchemyError):
+            leasing.end_sessions(session, lock_key=_LOCK_KEY, successor=_session_of(successor))
+        if session is not self._session:
+            discard(session)
+        gives_up_at_s = time.monotonic() + _END_S
+        while self._lock_again() is not None and time.monotonic() < gives_up_at_s:
+            time.sleep(_LOOK_S)
+
+    def _begin_lease(self, connection: Connection, lease: Lease) -> None:
+        asked_at_s = leasing.boottime_s()
+        leasing.begin(connection, self._fence.owner, lease.lease_s)
+        lease.note_renewed(asked_at_s)
+
+    def renew_lease(self) -> None:
+        if self.lease is None:
+            return
+        connection, self._renewing = self._renewing, None
+        with self._failures.translated():
+            if connection is None:
+                connection = self._own_session()
+            try:
+                asked_at_s = leasing.boottime_s()
+                is_ours = leasing.renew(connection, self._fence.owner, self.lease.lease_s)
+                self._fence.check(connection)
+            except BaseException:
+                discard(connection)
+                raise
+        if not is_ours:
+            discard(connection)
+            raise StoreTaken(f"The lease of the store {self.where} is not ours any more: somebody has changed its row.")
+        self._renewing = connection
+        self.lease.note_renewed(asked_at_s)
+
+    def _give_back(self, connection: Connection) -> None:
+        leasing.give_back(connection, self._fence.owner)
+
+    def _own_session(self) -> Connection:
+        """Each statement is a transaction."""
+        return self._connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    def _lock_again(self) -> str | None:
         if self._session is not None:
             with suppress(SQLAlchemyError):
                 self._session.exec_driver_sql("SELECT 1")
                 return None
             self._unlock()
-        session = self._connect().execution_options(isolation_level="AUTOCOMMIT")
+        session = self._own_session()
         try:
             if session.execute(select(func.pg_try_advisory_lock(_LOCK_KEY, _LOCK_SCHEMA))).scalar_one():
                 self._session = session
                 return None
-            return _lock_holder(session)
+            return _lock_holder(session) or "it has just let go"
         finally:
             if self._session is not session:
                 discard(session)
@@ -232,6 +347,9 @@ class PostgresStore(Store):
     def close(self, *, is_sound: bool = True) -> None:
         super().close(is_sound=is_sound)
         self._unlock()
+        if self._renewing is not None:
+            discard(self._renewing)
+            self._renewing = None
 
     def _copy_messages(self, cursor: Any, runs: Sequence[MessageRun]) -> None:
         """By COPY in binary form: 1.6 µs of our time a row, against 23 by INSERT of many rows."""

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    DateTime,
     Index,
     Integer,
     LargeBinary,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Constraint
 
 #: The last step of `migrations/`, as a test checks. Written here so that a start need not import Alembic.
-REVISION: Final = "0007"
+REVISION: Final = "0009"
 
 #: A migration can only drop constraints whose names it knows.
 NAMING_CONVENTION: Final = {
@@ -110,6 +111,17 @@ journal_state = Table(
     Column("was_closed", Boolean, nullable=False, server_default=false()),
     #: Covers store id, owner, description and start number, but not what changes with each batch.
     _checksum(),
+)
+
+#: The only row: until when the owner may go on, on a server (`lease.py`).
+leases = Table(
+    "leases",
+    metadata,
+    Column("id", SmallInteger, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    #: The token of the owner whose lease it is. If another one owns the store, that has no lease.
+    Column("owner", Text, nullable=False),
+    #: By the database's clock; NULL once it was given back.
+    Column("until", DateTime(timezone=True)),
 )
 
 #: `whole_from` is NULL in rows of old releases.

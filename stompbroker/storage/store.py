@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from stompbroker.errors import OperatorError
 from stompbroker.storage.failures import Failures, StoreDamaged, StoreFailing, StoreRefused
+from stompbroker.storage.lease import Lease, Standing
 from stompbroker.storage.loading import check_structure, load
-from stompbroker.storage.ownership import Fence, Ownership, holder_of
+from stompbroker.storage.ownership import Fence, Ownership
 from stompbroker.storage.paging import (
     MAX_PAGE_BYTES,
     MAX_PAGE_ROWS,
@@ -59,6 +59,10 @@ class Store(ABC):
         self.where = where
         #: False once damage was found.
         self.is_sound = True
+        #: Whether somebody else may own it: then `close` asks the database nothing.
+        self.is_lost = False
+        #: None: we have none, and the lock alone keeps others out.
+        self.lease: Lease | None = None
         self.surveys = Surveys(self.reading)
         self._writers = writers
         self._readers = readers
@@ -80,9 +84,21 @@ class Store(ABC):
         """Held during a write; keeps upkeep out."""
         return nullcontext()
 
-    def _lock(self) -> str | None:
-        """Take the lock that keeps other brokers out, or check that we still hold it. Returns another holder's
-        description, or None if the lock is ours."""
+    def _admit(self, connection: Connection, predecessor: str) -> None:  # noqa: B027 - a file has its directory's lock
+        """See that nobody else owns the store, and keep others out. The caller's transaction takes it then.
+
+        `predecessor` is the token of an owner that is known to be dead. Raises StoreHeld.
+        """
+
+    def _begin_lease(self, connection: Connection, lease: Lease) -> None:  # noqa: B027 - only a server has them
+        """In the transaction that has taken the store."""
+
+    def _give_back(self, connection: Connection) -> None:  # noqa: B027 - only a server has leases
+        """Let others take the store from now on."""
+
+    def _lock_again(self) -> str | None:
+        """Check that we still hold the lock, or take it again. Returns another holder's description, or None if the
+        lock is ours or there is none."""
         return None
 
     def _note_written(self, cursor: DBAPICursor, batch: Batch) -> None:  # noqa: B027 - a server need not care
@@ -90,22 +106,40 @@ class Store(ABC):
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    def take_ownership(self, description: str) -> Ownership:
-        """Become the owner. `description` (process, host, since when) is shown to a broker that finds the store taken.
+    @property
+    def token(self) -> str:
+        """What our row says whose it is."""
+        return self._fence.owner
 
-        Raises OperatorError, naming the holder, if another broker holds the store, or if the database fails.
+    def take_ownership(self, description: str, *, lease_s: float = 0.0, predecessor: str = "") -> Ownership:
+        """Become the owner; with a lease, unless that is 0. `description` (process, host, since when) is shown to a
+        broker that finds the store taken. `predecessor` is the token of an owner that is known to be dead.
+
+        Raises StoreHeld, naming the holder, if another broker owns the store; StoreUnreachable if the database fails;
+        OperatorError if it is damaged.
         """
+        lease = Lease(lease_s) if lease_s else None
         with self._failures.translated_for_operator("Cannot take the store"):
-            if (holder := self._lock()) is not None:
-                with self._readers.begin() as connection:
-                    broker = holder_of(connection) or "one that is just starting"
-                raise OperatorError(
-                    f"The store {self.where} is held by another broker: {broker} ({holder}). "
-                    "Stop that one first, or give this one a store of its own."
-                )
+            self._discard_writer()
             self._writer = self._connect()
-            with self._writing_alone(), self._writer.begin():
-                return self._fence.take(self._writer, description)
+            try:
+                with self._writing_alone(), self._writer.begin():
+                    self._admit(self._writer, predecessor)
+                    ownership = self._fence.take(self._writer, description)
+                    if lease is not None:
+                        self._begin_lease(self._writer, lease)
+            except BaseException:
+                self._discard_writer()
+                raise
+        self.lease = lease
+        return ownership
+
+    def look_at_owner(self) -> Standing:
+        """How it stands with the owner, for who waits to be the next one. Raises StoreUnreachable."""
+        return Standing()
+
+    def renew_lease(self) -> None:  # noqa: B027 - only a server has them
+        """Raises StoreTaken or StoreWentBack, or StoreFailing: then it may be tried again, as long as it lasts."""
 
     def hand_over(self) -> str:
         """Leave writing to another process, which calls `adopt` with the token returned. `recover` takes it back."""
@@ -128,6 +162,7 @@ class Store(ABC):
             self._fence.advance(cursor, batch.number)
             self._batch_writer.write(cursor, batch)
             self._note_written(cursor, batch)
+        self._fence.written = batch.number
 
     def write(self, batch: Batch, *, measures: bool) -> tuple[int | None, bool, int | None]:
         """Commit, and tell how much is free, whether a checkpoint is due and, if it `measures`, the store's size."""
@@ -151,12 +186,12 @@ class Store(ABC):
         """
         self._discard_writer()
         with self._failures.translated():
-            holder = self._lock()
+            holder = self._lock_again()
             writer = self._connect()
             try:
                 with self._writing_alone(), writer.begin():
                     last_batch = self._fence.last_batch(writer)
-                if holder is not None:
+                if holder is not None and self.lease is None:
                     # We are still the owner, so this is our own lost session, which the server has not missed yet.
                     raise StoreFailing(f"The lock of the store {self.where} is held by {holder}.")
             except BaseException:
@@ -172,9 +207,11 @@ class Store(ABC):
         written down.
         """
         with self._writing_alone():
-            if self._writer is not None and is_sound and self.is_sound:
+            if self._writer is not None and not self.is_lost:
                 with suppress(*self._failures.errors), self._writer.begin():
-                    self._fence.note_closed(self._writer)
+                    if is_sound and self.is_sound:
+                        self._fence.note_closed(self._writer)
+                    self._give_back(self._writer)
             self._discard_writer()
         self._readers.dispose()
         self._writers.dispose()

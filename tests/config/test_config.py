@@ -401,6 +401,8 @@ def test_what_is_accepted_has_the_same_password_for_the_driver(url: str) -> None
 
 # Combinations
 
+ON_STANDBY = 'standby = true\ndatabase = "postgresql+psycopg://db.example/broker"\n'
+
 
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -444,6 +446,11 @@ def test_what_is_accepted_has_the_same_password_for_the_driver(url: str) -> None
             '[[topics]]\npattern = "a"\nidle_delete_s = 3600',
             'topics table 1 ("a"): idle_delete_s (3600.0) is below idle_warning_s (604800.0)',
         ),
+        ("standby = true", "standby needs a store that two machines can reach"),
+        ('standby = true\ndatabase = "memory"', "standby needs a store that two machines can reach"),
+        (f"{ON_STANDBY}lease_s = 0", "standby needs a lease"),
+        (ON_STANDBY, "standby with a lake in the data directory would leave a part of the ledger on each machine"),
+        ("lease_s = 1.9", "0 for none, or at least 2: a number of seconds"),
     ],
 )
 def test_what_cannot_work_together_is_refused_with_a_sentence(text: str, words: str) -> None:
@@ -483,6 +490,10 @@ def test_a_general_contradiction_is_not_repeated_for_every_table(line: str) -> N
         "idle_delete_s = 604800\nidle_delete_unsettled = true",
         '[[topics]]\npattern = "a"\nidle_delete_s = 604800\nidle_delete_unsettled = true',
         "ack_deadline_ms = 100",
+        "lease_s = 2",
+        "lease_s = 0",
+        f'{ON_STANDBY}lake = "s3://bucket/lake"',
+        f"{ON_STANDBY}ledger = false",
     ],
 )
 def test_what_works_is_not_refused(tmp_path: Path, text: str) -> None:

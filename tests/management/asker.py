@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import httpx
@@ -133,9 +134,9 @@ async def served(
     port = listener.socket.getsockname()[1]
     # The listener is closed also when a test fails: an open one would fail whichever test the collector runs in.
     async with listener, trio.open_nursery() as nursery:
-        await nursery.start(
-            Management(broker.parts.control, access_to(broker, token=token), [listener], broker.parts.throttle, tls).run
-        )
+        access = access_to(broker, token=token)
+        make = partial(make_application, broker.parts.control, access)
+        await nursery.start(Management(access.endpoint, make, [listener], broker.parts.throttle, tls).run)
         limits = httpx.Limits(max_connections=None)
         base_url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
         async with httpx.AsyncClient(

@@ -36,6 +36,9 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 
+#: The brokers, of which one serves.
+OURS_ON_STORE = ("broker", "standby")
+
 #: What Typer raises for a command line that is none; the only one of its kinds with a public name is a special case.
 UsageError = typer.BadParameter.__bases__[0]
 
@@ -169,7 +172,8 @@ def test_every_dependency_is_a_service_that_can_get_into_that_state() -> None:
 
 def test_every_port_is_listened_on_and_open_to_this_machine_alone() -> None:
     listened = {
-        "broker": {str(broker_endpoint().port), str(Settings.model_fields["http_port"].default)},
+        "broker": {str(endpoint_of("broker").port), str(Settings.model_fields["http_port"].default)},
+        "standby": {str(endpoint_of("standby").port), SERVICES["standby"]["environment"]["STOMPBROKER_HTTP_PORT"]},
         "spark-master": {option(SERVICES["spark-master"]["command"], "--webui-port")},
     }
 
@@ -232,7 +236,37 @@ def test_spark_has_these_programs_and_they_these_options(name: str) -> None:
             assert word.encode() in reader, word
 
 
+def test_the_standby_has_a_directory_of_its_own_and_all_else_in_common() -> None:
+    (_, *options), (_, *of_standby) = (SERVICES[name]["command"] for name in ("broker", "standby"))
+    mounts = {name: dict(mount.split(":")[:2][::-1] for mount in SERVICES[name]["volumes"]) for name in OURS_ON_STORE}
+
+    # Either may be the one that waits.
+    assert "--standby" in options
+    assert "--standby" in of_standby
+    assert option(options, "--data") != option(of_standby, "--data")
+    assert option(of_standby, "--data") not in mounts["broker"]
+    # Store, lake, certificate and token are named in the environment; users are beside the broker's data otherwise.
+    first, second = (SERVICES[name]["environment"] for name in OURS_ON_STORE)
+    assert {key for key in second if second[key] != first.get(key)} == {
+        *("STOMPBROKER_LISTEN", "STOMPBROKER_HTTP_PORT", "STOMPBROKER_USERS_FILE")
+    }
+    assert second["STOMPBROKER_USERS_FILE"] == f"{option(options, '--data')}/users.toml"
+    assert mounts["standby"].items() >= mounts["broker"].items()
+    assert SERVICES["standby"]["profiles"] == ["standby"]
+
+
+def test_the_addresses_that_clients_are_told_are_listened_on() -> None:
+    head = (ROOT / "docker-compose.yml").read_text().partition("services:")[0]
+
+    told = {int(port) for port in re.findall(r"localhost:(\d+)", head)}
+    assert told == {endpoint_of(name).port for name in OURS_ON_STORE}
+
+
 def test_health_checks_look_at_ports_that_are_there() -> None:
+    for name in OURS_ON_STORE:
+        (address,) = re.findall(r"http://localhost:(\d+)/health/live", SERVICES[name]["healthcheck"]["test"][-1])
+        assert address in {port.split(":")[2] for port in SERVICES[name]["ports"]}
+        compile(SERVICES[name]["healthcheck"]["test"][-1], name, "exec")
     for name in ("spark-master", "spark-worker"):
         (address,) = re.findall(r"http://localhost:(\d+)/json/", SERVICES[name]["healthcheck"]["test"][-1])
         assert address == option(SERVICES[name]["command"], "--webui-port")
@@ -276,8 +310,8 @@ def prepare(directory: Path, **given: str) -> None:
     subprocess.run([*SERVICES["prepare"]["entrypoint"], script], env=environment | given, check=True)
 
 
-def broker_endpoint() -> Endpoint:
-    (listen,) = SERVICES["broker"]["environment"]["STOMPBROKER_LISTEN"].split()
+def endpoint_of(name: str) -> Endpoint:
+    (listen,) = SERVICES[name]["environment"]["STOMPBROKER_LISTEN"].split()
     return Endpoint.parse(listen)
 
 

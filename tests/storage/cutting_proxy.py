@@ -1,7 +1,7 @@
-"""A TCP proxy that cuts a connection at a moment of the test's choice.
+"""A TCP proxy that cuts a connection at a moment of the test's choice, or holds all of them as a lost network does.
 
 Law: passes bytes on, both ways, and knows one thing of what they say: that a client asks for COMMIT. Then it does what
-it was told, on that connection alone. Loopback only.
+it was told, on that connection alone. What it holds it passes on when it is released. Loopback only.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class CuttingProxy:
         self.at_commit = AtCommit.PASS_IT_ON
         #: Called once a connection was cut, before the client can notice.
         self.when_cut: Callable[[], None] = lambda: None
+        self._is_passing = threading.Event()
+        self._is_passing.set()
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
 
@@ -58,7 +60,15 @@ class CuttingProxy:
             self._start(self._pass_to_server, client, server)
             self._start(self._pass_to_client, client, server)
 
+    def hold(self) -> None:
+        """Pass nothing on, and say so to nobody."""
+        self._is_passing.clear()
+
+    def release(self) -> None:
+        self._is_passing.set()
+
     def close(self) -> None:
+        self.release()
         for end in (self._listener, *self._sockets):
             _cut(end)
         for thread in self._threads:
@@ -72,6 +82,7 @@ class CuttingProxy:
     def _pass_to_server(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := client.recv(_CHUNK_BYTES):
+                self._is_passing.wait()
                 if b"COMMIT" in data and self.at_commit is not AtCommit.PASS_IT_ON:
                     order, self.at_commit = self.at_commit, AtCommit.PASS_IT_ON
                     if order is AtCommit.CUT_AFTER:
@@ -89,6 +100,7 @@ class CuttingProxy:
     def _pass_to_client(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(_CHUNK_BYTES):
+                self._is_passing.wait()
                 if self._awaited is server:
                     self._awaited = None
                     self.when_cut()

@@ -113,7 +113,7 @@ def test_a_lost_lock_is_taken_again_when_the_store_recovers(store: Store, postgr
 def test_a_lock_that_our_own_lost_session_still_holds_is_waited_for(store: Store, postgres_place: Place) -> None:
     terminate(postgres_place, LOCK_SESSIONS)
     ghost = PostgresStore(make_url(postgres_place.database))
-    assert ghost._lock() is None
+    assert ghost._lock_again() is None
 
     with pytest.raises(StoreFailing, match="is held by database session"):
         store.recover()

@@ -81,8 +81,8 @@ class BrokerProcess:
 
     # Life ------------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start it, and come back when it says that it is ready."""
+    def start(self, *, on_standby: bool = False) -> None:
+        """Start it, and come back when it says that it is ready; or, on stand-by, that it waits."""
         assert not self.is_running
         with self._output_path.open("wb") as output, self._log_path.open("ab") as log:
             if self._open_files is None:
@@ -99,9 +99,17 @@ class BrokerProcess:
                     env=clean_environment(),
                     preexec_fn=self._limit_open_files,
                 )
-        wait_until(lambda: self.output() or not self.is_running, "the line that says where it listens")
+        wait_until(lambda: self.output() or not self.is_running, "its first line")
+        if on_standby:
+            assert self.output(), f"it ended with exit code {self.process.returncode} and this:\n{self.end_of_log()}"
+        else:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Until it serves, which on stand-by may take long."""
+        wait_until(lambda: _READY.search(self._output_path.read_text()) or not self.is_running, "where it listens")
         ready = _READY.search(self._output_path.read_text())
-        assert ready, f"it ended with exit code {self.process.returncode} and this:\n{self.end_of_log()}"
+        assert ready, f"it ended with exit code {self.process.poll()} and this:\n{self.end_of_log()}"
         self.address = Address(ready[1], int(ready[2]))
 
     def restart(self) -> None:

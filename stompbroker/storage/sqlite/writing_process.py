@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import structlog
 
 from stompbroker.errors import OperatorError
-from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreRefused, StoreTaken
+from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreRefused, StoreTaken, StoreWentBack
 from stompbroker.storage.sqlite.batch_wire import decode, encode
 from stompbroker.storage.sqlite.store import SqliteStore
 
@@ -46,7 +46,7 @@ HEAD: Final = struct.Struct("<Q")
 #: An answer is this and a value, or the name of an error and its text.
 _WELL: Final = ""
 _ERRORS: Final[dict[str, type[Exception]]] = {
-    kind.__name__: kind for kind in (StoreDamaged, StoreFailing, StoreRefused, StoreTaken, OperatorError)
+    kind.__name__: kind for kind in (StoreDamaged, StoreFailing, StoreRefused, StoreTaken, StoreWentBack, OperatorError)
 }
 _RECEIVE_BYTES: Final = 1024 * 1024
 #: Up to this size tails are joined, which mostly takes 0.02 ms; sending 1,500 as parts takes the kernel 0.25.
