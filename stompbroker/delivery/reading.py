@@ -10,65 +10,25 @@ It has many methods since all who look at a subscription's place in a topic ask 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
-from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.accounting import Unrecorded, account_of
+from stompbroker.delivery.keys import MAX_HELD_UP, KeyLines
 from stompbroker.delivery.reading_notes import Owners, Remembered, offsets_between
+from stompbroker.delivery.selection import Selection
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome, Party
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from stompbroker.commitlog import Claimed, Cursor, Log, Settlement
+    from stompbroker.commitlog import Claimed, Cursor, Log, OffsetRanges, Settlement
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.policy import DeliveryPolicy, Failure
     from stompbroker.delivery.retained import Replay
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
-
-_origin_of: Final = attrgetter("origin")
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Selection:
-    """Which messages a subscriber gets: not those for one other subscription alone, nor its own if it wants none.
-    Hot path: mostly all messages of a run have one origin, and one look at it is enough."""
-
-    #: The subscriber's number in the store, if it has one.
-    _number: int | None
-    #: The subscriber's name as a publisher, if it does not want its own messages.
-    _own: str | None
-
-    def takes_all(self, messages: Sequence[Message]) -> bool:
-        """Whether the origins alone say that the subscriber gets every one of them."""
-        own = self._own
-        return all(
-            origin.is_for_all_and_ever and (own is None or origin.publisher != own)
-            for origin in set(map(_origin_of, messages))
-        )
-
-    def takes(self, message: Message) -> bool:
-        """Whether the message is for the subscriber, unless it has expired."""
-        only_for, own = message.origin.only_for, self._own
-        return (only_for is None or only_for == self._number) and (own is None or message.origin.publisher != own)
-
-    def meant_within(self, log: Log, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The ranges, without the messages of the log that are not for the subscriber."""
-        foreign = OffsetRanges()
-        for start, stop in ranges:
-            position = start
-            while position < stop:
-                first, messages = log.read(position, stop - position)
-                for offset, message in enumerate(messages, first):
-                    if not self.takes(message):
-                        foreign.add(offset, offset + 1)
-                position = first + max(1, len(messages))
-        return [gap for start, stop in ranges for gap in foreign.gaps(start, stop)]
 
 
 class Found(NamedTuple):
@@ -92,6 +52,7 @@ class Reading:
     Invariants:
         every unsettled sent message that may have to go again is in the log, in the store, or held in `remembered`
         failures and what is remembered are of unsettled offsets only
+        while `lines` is None, no unsettled message that was sent has a key that counts, and none is held up
         every settled message of a durable subscription is in `unrecorded` once, or in the ledger, unless it was lost
     """
 
@@ -119,6 +80,8 @@ class Reading:
     #: The queue of readings it stands in; that queue sets it.
     listed_in: object = None
     owners: Owners[Consumer] = field(default_factory=Owners)
+    #: The order of messages with keys; None while there are none.
+    lines: KeyLines | None = None
 
     def __post_init__(self) -> None:
         self.remembered = Remembered(self.topic.budget)
@@ -167,7 +130,29 @@ class Reading:
     @property
     def has_more(self) -> bool:
         """Whether there is anything to send, for the first time or again."""
+        if self.lines is not None:
+            return self.again_count > 0 or self.new_count > 0
         return self.cursor.free_count > 0 or self.cursor.next_offset < self.topic.log.end_offset
+
+    @property
+    def room_to_hold_up(self) -> int:
+        """How many messages more may be passed over; without room, nothing new is looked at. Of what no store has, as
+        much as a window holds."""
+        policy, count = self.topic.policy, self.cursor.held_up_count
+        if count and self.remembered.held_bytes >= policy.window_bytes:
+            return 0
+        return (MAX_HELD_UP if self.topic.is_in_store else min(MAX_HELD_UP, policy.window_messages)) - count
+
+    @property
+    def again_count(self) -> int:
+        """How many messages may go that were sent or passed over before."""
+        count = self.cursor.free_count
+        return count if self.lines is None else count + len(self.lines.ready) + self.lines.unread.count
+
+    @property
+    def new_count(self) -> int:
+        """How many messages may be looked at for the first time."""
+        return 0 if self.lines is not None and self.room_to_hold_up <= 0 else self.unsent
 
     @property
     def is_idle(self) -> bool:
@@ -176,7 +161,8 @@ class Reading:
     @property
     def is_all_in_flight(self) -> bool:
         """Whether everything sent and unsettled is in flight."""
-        return not self.cursor.waiting_count and not self.cursor.free_count
+        cursor = self.cursor
+        return not cursor.waiting_count and not cursor.free_count and not cursor.held_up_count
 
     @property
     def unsent(self) -> int:
@@ -185,7 +171,8 @@ class Reading:
     @property
     def backlog(self) -> int:
         """How many messages are still to be sent, for the first time or again."""
-        return self.unsent + self.cursor.free_count + self.cursor.waiting_count
+        cursor = self.cursor
+        return self.unsent + cursor.free_count + cursor.waiting_count + cursor.held_up_count
 
     @property
     def unsettled(self) -> int:
@@ -281,6 +268,8 @@ class Reading:
             self.note_failures_changed(self._forget_failures(start, stop))
         self.remembered.forget(start, stop)
         self.note_moved(settlement.total)
+        if self.lines is not None:
+            self._leave_lines([(start, stop)])
         return settlement
 
     def settle_claimed(self, claimed: Claimed) -> None:
@@ -290,6 +279,21 @@ class Reading:
             self._forget_failures(start, stop)
             self.remembered.forget(start, stop)
         self.note_moved(claimed.total)
+        self._leave_lines(claimed.ranges)
+
+    def _leave_lines(self, settled: Iterable[tuple[int, int]]) -> None:
+        """The next of their keys may go, or something new if there is room again."""
+        if self.lines is not None:
+            for start, stop in settled:
+                self.lines.leave(start, stop, self.cursor)
+            self.lines = self.lines or None
+            if self.has_more:
+                self.subscription.offer(self)
+
+    def change_order(self) -> None:
+        """The subscription has begun to heed keys, or does so no more; nobody is attached."""
+        cursor = self.cursor
+        self.lines = (KeyLines.begun(cursor) if self.subscription.is_ordered_by_key else KeyLines.ended(cursor)) or None
 
     def _forget_failures(self, start: int, stop: int) -> list[Offset]:
         settled = offsets_between(self.failures, start, stop)
@@ -374,7 +378,7 @@ class Reading:
             is_stored = self.topic.is_in_store and not self.topic.window.has_unstored(offset)
             if self.subscription.may_go_again and not is_stored:
                 held[offset] = message
-            elif self.is_recorded:
+            elif self.is_recorded and not self.cursor.is_held_up(offset):
                 self.remembered.keep_stub(offset, message)
         self.remembered.hold(held)
 
@@ -382,6 +386,11 @@ class Reading:
         self.cursor.check_invariants()
         self.owners.check_invariants(self.cursor)
         self.remembered.check_invariants()
+        if self.lines is None:
+            assert not self.cursor.held_up_count
+        else:
+            assert self.lines
+            self.lines.check_invariants(self.cursor)
         for offset in (*self.failures, *self.remembered):
             assert offset < self.cursor.next_offset
             assert not self.cursor.is_settled(offset, offset + 1)

@@ -256,6 +256,19 @@ class Subscription:
         return self.pattern.kind is DestinationKind.QUEUE
 
     @property
+    def is_ordered_by_key(self) -> bool:
+        """Whether of the messages with one key one at a time is in flight. A single consumer has an order anyway."""
+        return self.is_shared and not self.is_exclusive
+
+    def share(self, *, is_shared: bool, is_exclusive: bool) -> None:
+        """As its next consumers want it; nobody is attached."""
+        was_ordered_by_key = self.is_ordered_by_key
+        self.is_shared, self.is_exclusive = is_shared, is_exclusive
+        if self.is_ordered_by_key is not was_ordered_by_key:
+            for reading in self.readings.values():
+                reading.change_order()
+
+    @property
     def identity(self) -> Identity | None:
         return None if self.durability is None else self.durability.identity
 
@@ -309,7 +322,7 @@ class Subscription:
         if self.consumers and reading.missing is None:
             self.to_read.put(reading)
             if self.is_shared and len(self.consumers) > 1:
-                self._wake_some(reading.unsent + reading.cursor.free_count)
+                self._wake_some(reading.new_count + reading.again_count)
             else:
                 self.wake()
 

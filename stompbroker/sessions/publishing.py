@@ -8,7 +8,8 @@ whether they may be published now. A publisher says how long a message lives:
     expiration    the same (RabbitMQ)
 
 0 means never in each of them, in spite of the topic's default. If a frame has several, the earliest end counts. An end
-after the year 2262 means never. It may also ask what becomes of it (see `reporting`):
+after the year 2262 means never. With `group-key` (`JMSXGroupID`, `message_group`) consumers of a queue or group get it
+when the ones before it with the same key are settled. It may also ask what becomes of it (see `reporting`):
 
     report:true       its RECEIPT says how many will get it
     mandatory:true    if nobody will, it goes to `reply-to` instead, or is an ERROR
@@ -26,7 +27,7 @@ from stompbroker.access import Right
 from stompbroker.delivery import parse_topic_name
 from stompbroker.errors import PeerViolation
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, refuse_unsupported, truth, whole_number
+from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, read_group_key, refuse_unsupported, truth, whole_number
 from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
@@ -105,7 +106,7 @@ class Publishing:
             is_persistent = truth("persistent", head.headers.get("persistent", "true"))
             now_ns = self._context.clock.now_ns()
             headers = self._with_remote_reply_to(head.headers, now_ns)
-            question = self._read_question(headers)
+            question, group_key = self._read_question(headers), read_group_key(headers)
             topic = self._find_topic(head.headers["destination"], now_ns)
             lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
         except PeerViolation as violation:
@@ -118,6 +119,7 @@ class Publishing:
             is_persistent=is_persistent,
             lifetime_ns=lifetime.lifetime_ns,
             expires_at_ns=lifetime.expires_at_ns,
+            group_key=group_key,
         )
         self._client.note_publishing(topic)
         if origin.can_expire:

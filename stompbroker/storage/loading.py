@@ -1,7 +1,7 @@
 """What a start reads: all topics, subscriptions, cursors and redeliveries.
 
-Of the messages it reads only each topic's first offset, by the index, and of the ledger only sums, so that a start does
-not take longer with a larger backlog.
+Of the messages it reads only each topic's first offset, by the index, and the keys of those that have failed; of the
+ledger only sums. So a start does not take longer with a larger backlog.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def load(connection: Connection) -> Kept:
         subscriptions=[SubscriptionRow(*row) for row in _rows(connection, subscriptions)],
         cursors=[CursorRow._make((*row[:3], unpack_ranges(row[3]), *row[4:])) for row in _rows(connection, cursors)],
         redeliveries=[RedeliveryRow(*row) for row in _rows(connection, redeliveries)],
+        failed_keys={(topic_id, offset): key for topic_id, offset, key in connection.execute(_failed_keys())},
         exports=[ExportRow(*row) for row in _rows(connection, ledger_exports)],
         gathered=[Gathered(*row) for row in connection.execute(_gathered_batches())],
     )
@@ -61,6 +62,16 @@ def check_structure(connection: Connection, table: str) -> None:
 
 def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
     return checked(table.name, connection.execute(select(table).order_by(*table.primary_key.columns)))
+
+
+def _failed_keys() -> Select[Any]:
+    """The keys of messages that have failed. Looks at each of those by the index of `messages`."""
+    is_it = and_(messages.c.topic_id == redeliveries.c.topic_id, messages.c.offset == redeliveries.c.offset)
+    return (
+        select(messages.c.topic_id, messages.c.offset, messages.c.group_key)
+        .select_from(redeliveries.join(messages, is_it))
+        .where(messages.c.group_key.is_not(None))
+    )
 
 
 def _gathered_batches() -> Select[Any]:
@@ -99,7 +110,7 @@ def _check_cursors(kept: Kept) -> None:
             raise StoreDamaged(
                 f"subscription {cursor.subscription_id} has a cursor in a topic {cursor.topic_id} that is not there"
             )
-        reached = max(cursor.ack_floor, cursor.sent_up_to, cursor.settled[-1][1] if cursor.settled else 0)
+        reached = max(cursor.ack_floor, cursor.sent_up_to, *map(max, cursor.settled))
         if reached > topic.next_offset:
             raise StoreDamaged(
                 f"the cursor of subscription {cursor.subscription_id} in the topic {topic.name} stands at {reached}, "
