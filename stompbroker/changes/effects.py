@@ -266,7 +266,7 @@ def claim_settled(
         records = account_of(reading, ranges, outcome, now_ns, sent_at_ns)
     elif reading.topic.context.records is not None:
         reading.topic.context.records.sample(reading, ranges, outcome, now_ns, sent_at_ns)
-    return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, sent_at_ns)
+    return SettledDeliveries(reading, reading.claim(ranges), outcome, records, sent_at_ns)
 
 
 def claim_refused(part: Part, refusal: Refusal, *, holder: Consumer | None) -> SetAside | None:

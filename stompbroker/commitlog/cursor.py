@@ -246,7 +246,7 @@ class Cursor:
     # Pending ---------------------------------------------------------------------------------------------------------
 
     def claim(self, ranges: list[tuple[int, int]]) -> Claimed:
-        """These offsets, one at least, all in flight, waiting or free, are pending from now on."""
+        """These offsets, one at least, none of them settled or pending, are pending from now on."""
         pending = self._pending = self._pending or OffsetRanges()
         waiting: list[int] = []
         free: list[int] = []
@@ -255,6 +255,9 @@ class Cursor:
                 waiting += self._take_from_waiting(start, stop)
             if self._free:
                 free += self._take_from_free(start, stop)
+            if self._held_up is not None:  # a late answer, to what was sent before there were keys
+                free += [offset for low, high in self._held_up.common(start, stop) for offset in range(low, high)]
+                self._take_from_held_up(start, stop)
             pending.add(start, stop)
         return Claimed(ranges, waiting, free)
 

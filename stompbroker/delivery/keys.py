@@ -84,17 +84,15 @@ class KeyLines:
         line[offset] = None
         return next(iter(line)) == offset
 
-    def leave_ready(self, offset: int) -> None:
-        """It is being sent."""
-        index = bisect_left(self.ready, offset)
-        if index < len(self.ready) and self.ready[index] == offset:
-            del self.ready[index]
+    def leave_ready(self, start: int, stop: int) -> None:
+        """These are not held up any more."""
+        del self.ready[bisect_left(self.ready, start) : bisect_left(self.ready, stop)]
 
     def leave(self, start: int, stop: int, cursor: Cursor) -> None:
         """These are settled: the next of each of their keys is ready."""
         if self.unread:
             self.unread.discard(start, stop)
-        del self.ready[bisect_left(self.ready, start) : bisect_left(self.ready, stop)]
+        self.leave_ready(start, stop)
         if stop - start <= len(self._keys):
             offsets: Iterable[int] = [offset for offset in range(start, stop) if offset in self._keys]
         else:

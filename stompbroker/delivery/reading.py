@@ -272,6 +272,13 @@ class Reading:
             self._leave_lines([(start, stop)])
         return settlement
 
+    def claim(self, ranges: list[tuple[int, int]]) -> Claimed:
+        """These are pending from now on."""
+        if self.lines is not None:
+            for start, stop in ranges:
+                self.lines.leave_ready(start, stop)
+        return self.cursor.claim(ranges)
+
     def settle_claimed(self, claimed: Claimed) -> None:
         """The same for what was pending, and is settled in the store."""
         self.cursor.settle_claimed(claimed)

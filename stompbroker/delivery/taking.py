@@ -276,7 +276,7 @@ def _is_its_turn(
     if not (is_free or is_held_up):
         return False  # it waits for its time, or is pending: its key was not known
     if has_key or is_gone:
-        lines.leave_ready(offset)
+        lines.leave_ready(offset, offset + 1)
         return True
     if is_free:
         reading.cursor.hold_up_free(offset)

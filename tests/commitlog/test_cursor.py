@@ -159,12 +159,11 @@ class CursorMachine(RuleBasedStateMachine):
         offsets = [offset for low, high in ranges for offset in range(low, high)]
         done = (State.PENDING, State.SETTLED, None)
         assert offsets == [each for each in range(start, start + count) if self.model.get(each) not in done]
-        # What is held up was never sent: nobody can answer it.
-        offsets = [offset for offset in offsets if self.model[offset] is not State.HELD_UP]
-        if not offsets:
+        if not ranges:
             return
-        ranges = [(offset, offset + 1) for offset in offsets]
         claimed = self.cursor.claim(ranges)
+        was_held_up = [offset for offset in offsets if self.model[offset] is State.HELD_UP]
+        self.model.update(dict.fromkeys(was_held_up, State.FREE))
         before = {offset: self.model[offset] for offset in offsets}
         assert claimed.in_flight == list(before.values()).count(State.IN_FLIGHT)
         self.model.update(dict.fromkeys(offsets, State.PENDING))
