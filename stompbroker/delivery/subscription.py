@@ -291,6 +291,16 @@ class Subscription:
         return sum(consumer.in_flight for consumer in self.consumers)
 
     @property
+    def held_up(self) -> int:
+        """How many messages wait behind another one of their key."""
+        return sum(reading.cursor.held_up_count for reading in self.readings.values())
+
+    @property
+    def keys_held_up(self) -> int:
+        """How many keys have such messages."""
+        return sum(reading.lines.keys_held_up for reading in self.readings.values() if reading.lines is not None)
+
+    @property
     def jitter_seed(self) -> int:
         """Spreads its retries; a durable subscription has the same seed after a restart."""
         return crc32(self.public_id.encode())

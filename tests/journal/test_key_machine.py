@@ -137,18 +137,20 @@ class KeyMachine(RuleBasedStateMachine):
                 self.journal.complete_one(unit)
             self.journal.finish()
 
-    @rule()
-    def die(self) -> None:
+    @rule(is_written=st.booleans())
+    def die(self, is_written: bool) -> None:
         """As if the process had been killed: whatever is not in the store is gone."""
+        if is_written:
+            self.commit()
         self.store.close()
         self.start()
         for key, bodies in self.stored.items():
             self.stored[key] = [body for body in bodies if int(body[1:]) <= self.committed]
 
-    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=12))
+    @rule(keys=st.lists(st.sampled_from(KEYS), max_size=12))
     def publish(self, keys: list[str | None]) -> None:
         topic = self.registry.topic(parse_topic_name("jobs"), self.clock.ns)
-        if topic.gate.is_blocked:
+        if topic.gate.is_blocked or not keys:
             return
         messages = []
         for key in keys:
@@ -163,6 +165,16 @@ class KeyMachine(RuleBasedStateMachine):
             self.committed = last
 
         self.journal.submit(Unit([Appended(topic, messages)], then=note_committed))
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), max_size=12), prefetch=st.integers(2, 6), slices=st.integers(3, 9))
+    def work(self, keys: list[str | None], prefetch: int, slices: int) -> None:
+        """Something is published, stored and sent to somebody."""
+        if not self.members:
+            self.join(prefetch)
+        self.publish(keys)
+        self.commit()
+        self.read_pages()
+        self.distribute(slices)
 
     @rule(prefetch=st.integers(1, 6))
     def join(self, prefetch: int) -> None:
@@ -237,12 +249,13 @@ class KeyMachine(RuleBasedStateMachine):
         self.done.setdefault(key, []).append(body)
         assert self.done[key] == self.stored[key][: len(self.done[key])], "out of order"
 
-    @rule(which=which_member, choice=st.integers(0, 10))
-    def acknowledge(self, which: int, choice: int) -> None:
-        if picked := self._picked(which, choice):
-            member, number = picked
-            self._note_done(member.held.pop(number))
-            self.journal.submit(Unit([], [Answer(member.consumer, Verdict.ACK, number, number)]))
+    @rule(answers=st.lists(st.tuples(which_member, st.integers(0, 10)), min_size=1, max_size=4))
+    def acknowledge(self, answers: list[tuple[int, int]]) -> None:
+        for which, choice in answers:
+            if picked := self._picked(which, choice):
+                member, number = picked
+                self._note_done(member.held.pop(number))
+                self.journal.submit(Unit([], [Answer(member.consumer, Verdict.ACK, number, number)]))
 
     @rule(which=which_member, choice=st.integers(0, 10), delay=st.integers(0, 30))
     def refuse(self, which: int, choice: int, delay: int) -> None:
@@ -324,6 +337,7 @@ class KeyMachine(RuleBasedStateMachine):
 
     @rule()
     def collect(self) -> None:
+        """Settled messages go, from memory and from the store."""
         for topic in list(self.registry.topics.values()):
             self.registry.collect(topic, self.clock.ns, unused_since_ns=-1)
 
@@ -346,24 +360,14 @@ class KeyMachine(RuleBasedStateMachine):
             self.join(3)
             self.read_pages()
             self.distribute(6)
-            for member in self.members:
-                while member.held:
-                    self.acknowledge(self.members.index(member), 0)
-                    self._drain()
+            for _ in range(sum(len(member.held) for member in self.members)):
+                self.acknowledge([(0, 0)])
             self.commit()
         else:
             raise AssertionError("something is never delivered")
         assert self.reading is None or self.reading.lines is None
         self.store.close()
         shutil.rmtree(self.directory)
-
-    def _drain(self) -> None:
-        for member in self.members:
-            while member.held:
-                number, body = next(iter(member.held.items()))
-                del member.held[number]
-                self._note_done(body)
-                self.journal.submit(Unit([], [Answer(member.consumer, Verdict.ACK, number, number)]))
 
     def _is_empty(self) -> bool:
         return self.reading is None or self.reading.unsettled == 0

@@ -557,6 +557,27 @@ async def test_a_subscription_that_becomes_shared_learns_its_keys_and_forgets_th
         broker.check_invariants()
 
 
+# Seen -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_held_up_is_seen(autojump_clock: MockClock, broker: BrokerUnderTest) -> None:
+    await consumer(broker)
+    await send(broker, "a1", "a2", "a3", "b1", "b2", "c1")
+    await wait_all_tasks_blocked()
+    ask = broker.parts.control.call
+
+    (one,) = (await ask("subscriptions", {}))["subscriptions"]
+    details = await ask("subscription", {"id": one["id"]})
+    (explained,) = (await ask("explain_collection", {"topic": JOBS}))["topics"]
+
+    assert (one["held_up"], one["keys_held_up"], one["in_flight"], one["backlog"]) == (3, 2, 3, 3)
+    assert details["topics"][0]["held_up"] == 3
+    states = [each["state"] for each in details["unsettled"]]
+    assert states == ["in flight", "held up", "held up", "in flight", "held up", "in flight"]
+    assert explained["pinned_by"][0]["held_up"] == 3
+    assert "3 of them wait behind another of the same key" in explained["why"]
+
+
 # The cost -------------------------------------------------------------------------------------------------------------
 
 
