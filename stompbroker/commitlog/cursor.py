@@ -387,17 +387,13 @@ class Cursor:
         for offset in (*self._waiting, *self._free):
             assert self.ack_floor <= offset < self.next_offset
             assert offset not in self._settled
-        assert self._pending is None or self._pending
-        for start, stop in self._pending or ():
-            assert self.ack_floor <= start < stop <= self.next_offset
-            assert self._settled.gaps(start, stop) == [(start, stop)]
-            assert not any(start <= offset < stop for offset in (*self._waiting, *self._free))
-        assert self._held_up is None or self._held_up
-        for start, stop in self._held_up or ():
-            assert self.ack_floor <= start < stop <= self.next_offset
-            assert self._settled.gaps(start, stop) == [(start, stop)]
-            assert not self.pending(start, stop)
-            assert not any(start <= offset < stop for offset in (*self._waiting, *self._free))
+        for ranges in (self._pending, self._held_up):
+            assert ranges is None or ranges
+            for start, stop in ranges or ():
+                assert self.ack_floor <= start < stop <= self.next_offset
+                assert self._settled.gaps(start, stop) == [(start, stop)]
+                assert not any(start <= offset < stop for offset in (*self._waiting, *self._free))
+        assert not any(self.pending(start, stop) for start, stop in self.held_up_ranges)
         assert self._given_up is None or self._given_up
         assert all(start > self.next_offset for start, _ in self._given_up or ())
         assert self.in_flight == sum(stop - start for start, stop in self.in_flight_ranges())

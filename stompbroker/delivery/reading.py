@@ -161,8 +161,7 @@ class Reading:
     @property
     def is_all_in_flight(self) -> bool:
         """Whether everything sent and unsettled is in flight."""
-        cursor = self.cursor
-        return not cursor.waiting_count and not cursor.free_count and not cursor.held_up_count
+        return not (self.cursor.waiting_count or self.cursor.free_count or self.cursor.held_up_count)
 
     @property
     def unsent(self) -> int:
@@ -171,8 +170,7 @@ class Reading:
     @property
     def backlog(self) -> int:
         """How many messages are still to be sent, for the first time or again."""
-        cursor = self.cursor
-        return self.unsent + cursor.free_count + cursor.waiting_count + cursor.held_up_count
+        return self.unsent + self.cursor.free_count + self.cursor.waiting_count + self.cursor.held_up_count
 
     @property
     def unsettled(self) -> int:
@@ -269,7 +267,7 @@ class Reading:
         self.remembered.forget(start, stop)
         self.note_moved(settlement.total)
         if self.lines is not None:
-            self._leave_lines([(start, stop)])
+            self._leave_lines(self.lines, [(start, stop)])
         return settlement
 
     def claim(self, ranges: list[tuple[int, int]]) -> Claimed:
@@ -286,21 +284,20 @@ class Reading:
             self._forget_failures(start, stop)
             self.remembered.forget(start, stop)
         self.note_moved(claimed.total)
-        self._leave_lines(claimed.ranges)
-
-    def _leave_lines(self, settled: Iterable[tuple[int, int]]) -> None:
-        """The next of their keys may go, or something new if there is room again."""
         if self.lines is not None:
-            for start, stop in settled:
-                self.lines.leave(start, stop, self.cursor)
-            self.lines = self.lines or None
-            if self.has_more:
-                self.subscription.offer(self)
+            self._leave_lines(self.lines, claimed.ranges)
+
+    def _leave_lines(self, lines: KeyLines, settled: Iterable[tuple[int, int]]) -> None:
+        """The next of their keys may go, or something new if there is room again."""
+        for start, stop in settled:
+            lines.leave(start, stop, self.cursor)
+        self.lines = lines or None
+        if self.has_more:
+            self.subscription.offer(self)
 
     def change_order(self) -> None:
         """The subscription has begun to heed keys, or does so no more; nobody is attached."""
-        cursor = self.cursor
-        self.lines = (KeyLines.begun(cursor) if self.subscription.is_ordered_by_key else KeyLines.ended(cursor)) or None
+        self.lines = (KeyLines.begun if self.subscription.is_ordered_by_key else KeyLines.ended)(self.cursor) or None
 
     def _forget_failures(self, start: int, stop: int) -> list[Offset]:
         settled = offsets_between(self.failures, start, stop)
@@ -393,11 +390,8 @@ class Reading:
         self.cursor.check_invariants()
         self.owners.check_invariants(self.cursor)
         self.remembered.check_invariants()
-        if self.lines is None:
-            assert not self.cursor.held_up_count
-        else:
-            assert self.lines
-            self.lines.check_invariants(self.cursor)
+        assert self.lines is None or self.lines
+        (self.lines or KeyLines()).check_invariants(self.cursor)
         for offset in (*self.failures, *self.remembered):
             assert offset < self.cursor.next_offset
             assert not self.cursor.is_settled(offset, offset + 1)

@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.delivery import reading, sending, withdrawing
 from stompbroker.ids import Offset
+from tests.journal.poison import refuse_messages
 from tests.support.broker_under_test import running_broker
 from tests.support.redelivery import refuse
 from tests.support.work import operations
@@ -311,6 +312,48 @@ async def test_the_next_of_a_key_waits_until_a_commit_is_stored(store_directory:
             assert held_up(broker) == 1
 
         assert await one.next_bodies(1) == [b"a2"]
+
+
+async def test_what_is_held_up_stays_so_over_a_kill_after_a_commit(store_directory: Path) -> None:
+    async with running_broker(store_in=store_directory) as broker:
+        one = await consumer(broker)
+        await send(broker, "a1", "b1", "a2", "a3")
+        _, b1 = await one.next_messages(2)
+        await broker.settle()
+        await one.send("BEGIN", transaction="t")
+        await one.send("ACK", id=b1.headers["ack"], transaction="t")
+        await one.send("COMMIT", transaction="t", receipt="stored")
+        await one.expect_receipt("stored")
+        broker.kill()
+    async with running_broker(store_in=store_directory) as broker:
+        assert (held_up(broker), reading_of(broker).cursor.free_count) == (2, 1)
+        one = await consumer(broker)
+        message, order = await one.next_message(), []
+        for _ in range(2):
+            order.append((message.body, message.headers["redelivered"]))
+            await ack(one, message)
+            message = await one.next_message()
+        assert order == [(b"a1", "true"), (b"a2", "false")]
+        assert (message.body, message.headers["redelivered"]) == (b"a3", "false")
+
+
+async def test_the_next_of_a_key_waits_if_the_store_refuses_a_commit(store_directory: Path) -> None:
+    async with running_broker(store_in=store_directory) as broker:
+        refuse_messages(store_directory)
+        one, two = await consumer(broker, prefetch_count="1"), await consumer(broker)
+        await send(broker, "a1", "a2")
+        (a1,) = await one.next_messages(1)
+        await one.send("BEGIN", transaction="t")
+        await one.send("ACK", id=a1.headers["ack"], transaction="t")
+        await one.send("SEND", b"poison", destination="/queue/other", transaction="t")
+        await one.send("COMMIT", transaction="t")
+        await one.expect_error("cannot be stored")
+
+        again = await two.next_message()
+        assert (again.body, again.headers["redelivered"]) == (b"a1", "true")
+        await broker.expect_silence(two)
+        await ack(two, again)
+        assert await two.next_bodies(1) == [b"a2"]
 
 
 # What nobody is to get ------------------------------------------------------------------------------------------------
