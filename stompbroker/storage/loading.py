@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
 #: Batches of the ledger, of which there may be a hundred thousand, are summed up in groups of this many.
 GATHERED_BATCHES: Final = 16
+#: The keys of messages that have failed. Looks at each of those by the index of `messages`.
+_FAILED_KEYS: Final = (
+    select(messages.c.topic_id, messages.c.offset, messages.c.group_key)
+    .join(
+        redeliveries,
+        and_(messages.c.topic_id == redeliveries.c.topic_id, messages.c.offset == redeliveries.c.offset),
+    )
+    .where(messages.c.group_key.is_not(None))
+)
 
 
 def load(connection: Connection) -> Kept:
@@ -45,7 +54,7 @@ def load(connection: Connection) -> Kept:
         subscriptions=[SubscriptionRow(*row) for row in _rows(connection, subscriptions)],
         cursors=[CursorRow._make((*row[:3], unpack_ranges(row[3]), *row[4:])) for row in _rows(connection, cursors)],
         redeliveries=[RedeliveryRow(*row) for row in _rows(connection, redeliveries)],
-        failed_keys={(topic_id, offset): key for topic_id, offset, key in connection.execute(_failed_keys())},
+        failed_keys={(topic_id, offset): key for topic_id, offset, key in connection.execute(_FAILED_KEYS)},
         exports=[ExportRow(*row) for row in _rows(connection, ledger_exports)],
         gathered=[Gathered(*row) for row in connection.execute(_gathered_batches())],
     )
@@ -62,16 +71,6 @@ def check_structure(connection: Connection, table: str) -> None:
 
 def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
     return checked(table.name, connection.execute(select(table).order_by(*table.primary_key.columns)))
-
-
-def _failed_keys() -> Select[Any]:
-    """The keys of messages that have failed. Looks at each of those by the index of `messages`."""
-    is_it = and_(messages.c.topic_id == redeliveries.c.topic_id, messages.c.offset == redeliveries.c.offset)
-    return (
-        select(messages.c.topic_id, messages.c.offset, messages.c.group_key)
-        .select_from(redeliveries.join(messages, is_it))
-        .where(messages.c.group_key.is_not(None))
-    )
 
 
 def _gathered_batches() -> Select[Any]:
