@@ -96,7 +96,7 @@ def refuse_nul(header: str, value: str) -> None:
 def check_name(header: str, value: str) -> str:
     """The value itself if it can be the name of something that is stored."""
     if not value:
-        raise PeerViolation(f"empty header {header!r}", "a name needs at least one character")
+        raise PeerViolation(f"empty header {header!r}", "it needs at least one character; or leave it out")
     refuse_nul(header, value)
     size_bytes = len(value.encode())
     if size_bytes > MAX_NAME_BYTES:

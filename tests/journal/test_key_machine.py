@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -376,5 +376,5 @@ class KeyMachine(RuleBasedStateMachine):
 def test_of_a_key_messages_are_acknowledged_in_order_whatever_happens(migrated_store: Path) -> None:
     KeyMachine.template = migrated_store
     case = KeyMachine.TestCase
-    case.settings = settings(max_examples=30, stateful_step_count=60, deadline=None, phases=[Phase.generate])
+    case.settings = settings(max_examples=30, stateful_step_count=60, deadline=None)
     case().runTest()

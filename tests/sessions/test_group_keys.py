@@ -663,5 +663,5 @@ async def test_a_message_with_a_key_costs_few_operations(autojump_clock: MockClo
     acknowledged = operations(lambda: one.session.receive(acks))
 
     assert group.counters.acked == 256
-    assert sent / 256 < 60
-    assert acknowledged / 256 < 60
+    assert sent / 256 < 10
+    assert acknowledged / 256 < 5
