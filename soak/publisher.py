@@ -15,6 +15,7 @@ from soak.kill_plan import Moment
 from soak.stomp_client import Misbehaved, StompClient, connected, encoded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from soak.scene import Scene
@@ -29,11 +30,22 @@ _TRANSACTION_PROBABILITY: Final = 0.15
 class Publisher:
     """Invariant: `_unreceipted` are the numbers that were sent and have no receipt, ascending."""
 
-    def __init__(self, number: int, destination: str, random: Random, scene: Scene, *, messages: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        destination: str,
+        random: Random,
+        scene: Scene,
+        *,
+        messages: int,
+        key_of: Callable[[int], str | None] = lambda number: None,
+    ) -> None:
         self.history = PublisherHistory(publisher=number)
         #: Publishes at least so many, and goes on while kills are to come.
         self.messages = messages
         self._destination = destination
+        #: The key of each message, by its number.
+        self._key_of = key_of
         self._random = random
         self._scene = scene
         self._unreceipted: deque[int] = deque()
@@ -75,18 +87,22 @@ class Publisher:
             self.history.transactions.append(tuple(publications))
             headers |= {"transaction": receipt}
             frames = [encoded("BEGIN", {"transaction": receipt})]
-            frames += [encoded("SEND", headers, body_of(each)) for each in publications]
+            frames += [encoded("SEND", headers | self._key(each), body_of(each)) for each in publications]
             frames += [encoded("COMMIT", {"transaction": receipt, "receipt": receipt})]
             talk.awaited.append((receipt, numbers))
         else:
             frames = []
             for each in publications:
                 receipt = f"{each.number}-{each.copy}"
-                frames.append(encoded("SEND", headers | {"receipt": receipt}, body_of(each)))
+                frames.append(encoded("SEND", headers | {"receipt": receipt} | self._key(each), body_of(each)))
                 talk.awaited.append((receipt, [each.number]))
         talk.outstanding += len(numbers)
         await talk.client.send(b"".join(frames))
         self._scene.note(Moment.SENT, len(numbers))
+
+    def _key(self, publication: Publication) -> dict[str, str]:
+        key = self._key_of(publication.number)
+        return {} if key is None else {"group-key": f"{publication.publisher} {key}"}
 
     def _begin(self, number: int) -> Publication:
         copies = self.history.copies

@@ -1,8 +1,9 @@
 """A queue and a durable group under kills: each message goes to one of several members, and one of them settles it.
 
 Members come and go by UNSUBSCRIBE, DISCONNECT and reset, refuse some messages, and acknowledge the others in random
-order, each with a receipt. All members of a group share one history. `Holdings` sees who has what; `verdict` judges the
-rest. The broker itself says when nothing is left; the embedded database says what the ledger has.
+order, each with a receipt. Most messages have one of a thousand keys. All members of a group share one history.
+`Holdings` sees who has what, and whether the order of each key holds; `verdict` judges the rest. The broker itself says
+when nothing is left; the embedded database says what the ledger has.
 """
 
 from __future__ import annotations
@@ -51,9 +52,26 @@ _HOLD_BACK_PROBABILITY: Final = 0.1
 #: for longer left so rarely that a broker that mixed up what they had went unnoticed.
 _MOST_BUFFERS: Final = 12
 _MOST_MISSED: Final = 300
-_PRAISE: Final = "Nothing lost, nothing settled twice, nothing with two members at once, nothing left."
+#: Keys of a publisher, and how many messages in a row have one key, so that some always wait for others.
+_KEYS: Final = 1000
+_IN_A_ROW: Final = 3
+#: One row in so many has no key.
+_KEYLESS_EVERY: Final = 10
+_PRAISE: Final = (
+    "Nothing lost, nothing settled twice, nothing with two members at once, no key out of order, nothing left."
+)
 #: Seconds between two looks at what is left.
 _LOOK_S: Final = 0.1
+
+
+def key_of(number: int) -> str | None:
+    row = number // _IN_A_ROW
+    return None if row % _KEYLESS_EVERY == 0 else str(row % _KEYS)
+
+
+def before(number: int) -> int:
+    """The last message before it with the same key; below 1 if there is none."""
+    return number - 1 if number % _IN_A_ROW else number - 1 - (_KEYS - 1) * _IN_A_ROW
 
 
 async def run_queues(
@@ -71,7 +89,9 @@ async def run_queues(
         for number in range(settings.publishers):
             destination = _GROUPS[number % len(_GROUPS)][0]["destination"]
             publishers.append(
-                Publisher(number, destination, Random(random.random()), scene, messages=settings.messages)
+                Publisher(
+                    number, destination, Random(random.random()), scene, messages=settings.messages, key_of=key_of
+                )
             )
         for number, (headers, key) in enumerate(_GROUPS):
             own = publishers[number :: len(_GROUPS)]
@@ -120,6 +140,8 @@ class Holdings:
         self.history = SubscriberHistory(subscriber=group, publishers=publishers, is_ordered=False)
         self.acknowledged: set[Publication] = set()
         self.confirmed: set[Publication] = set()
+        #: Publisher and number of what was acknowledged, in any copy.
+        self._numbers: set[tuple[int, int]] = set()
         self._holders: dict[Publication, str] = {}
         #: In which life of the broker each message was last delivered.
         self._lives: dict[Publication, int] = {}
@@ -132,11 +154,16 @@ class Holdings:
                 self._complain(Fault.HELD_TWICE, publication)
             if not is_marked:
                 self._complain(Fault.UNMARKED, publication)
+        earlier = before(publication.number)
+        is_next = earlier < 1 or (publication.publisher, earlier) in self._numbers
+        if key_of(publication.number) is not None and not is_next:
+            self._complain(Fault.OVERTOOK, publication)
         self._holders[publication] = member
         self._lives[publication] = life
 
     def acknowledge(self, publication: Publication) -> None:
         self.acknowledged.add(publication)
+        self._numbers.add((publication.publisher, publication.number))
 
     def confirm(self, publication: Publication) -> None:
         self.history.events.append(AckConfirmed(publication))

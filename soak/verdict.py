@@ -38,6 +38,7 @@ class Fault(Enum):
     SETTLED_TWICE = "had its ACK confirmed twice"
     HELD_TWICE = "was in flight to two members at once"
     UNMARKED = "came again without redelivered:true"
+    OVERTOOK = "was delivered before the one before it with the same key was acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

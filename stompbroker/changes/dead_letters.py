@@ -265,7 +265,13 @@ def _message(
     lifetime_ns: int | None = None,
 ) -> Message:
     block = render_headers(headers)
-    origin = Origin(source.origin.publisher, is_plain=b"\\r" not in block, only_for=only_for, lifetime_ns=lifetime_ns)
+    origin = Origin(
+        source.origin.publisher,
+        is_plain=b"\\r" not in block,
+        only_for=only_for,
+        lifetime_ns=lifetime_ns,
+        group_key=source.origin.group_key,
+    )
     return Message(source.body_bytes, message_tail(message_id, block, source.body), origin, now_ns)
 
 

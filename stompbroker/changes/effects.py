@@ -300,7 +300,7 @@ def claim_settled(
     untold = reading.outcomes(ranges, outcome, was_sent=sent_at_ns > 0)
     if untold:
         reading.topic.context.telling.is_in_units = True
-    return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, untold, sent_at_ns)
+    return SettledDeliveries(reading, reading.claim(ranges), outcome, records, untold, sent_at_ns)
 
 
 def claim_refused(consumer: Consumer, part: Part, refusal: Refusal) -> SetAside | None:

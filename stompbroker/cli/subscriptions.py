@@ -189,7 +189,8 @@ def subscription_table(subscriptions: Iterable[Mapping[str, Any]], now: datetime
 
 def _state(one: Mapping[str, Any], now: datetime) -> str:
     if one["members"] and one["sharing"] != "none":
-        return counted(one["members"], "member") + (", exclusive" if one["sharing"] == "exclusive" else "")
+        behind = f", {one['held_up']:,} held up behind {counted(one['keys_held_up'], 'key')}" if one["held_up"] else ""
+        return counted(one["members"], "member") + (", exclusive" if one["sharing"] == "exclusive" else "") + behind
     if one["connected"]:
         return f"connected ({one['peer']})"
     if one["last_seen_at"] is None:

@@ -3,7 +3,8 @@
 Law: no event loop, no clock, no storage, no protocol.
 """
 
-from stompbroker.commitlog.cursor import Claimed, Cursor, Settlement
+from stompbroker.commitlog.claims import Claimed, Settlement
+from stompbroker.commitlog.cursor import Cursor
 from stompbroker.commitlog.log import Log
 from stompbroker.commitlog.offset_ranges import OffsetRanges
 

@@ -3,7 +3,7 @@
 Law: this file knows offsets and nothing else. No clock, no waiting, no storage; whoever moves a cursor is responsible
 for making the move durable. Every change is one synchronous call.
 
-Below `next_offset` every offset is in exactly one of five states; from it on, it is unsent or given up:
+Below `next_offset` every offset is in exactly one of six states; from it on, it is unsent or given up:
 
     in flight ──settle──► settled          sent, not yet answered
         │  ▲                 ▲
@@ -16,6 +16,9 @@ The fifth is pending: the offset belongs to a unit that is on its way to the sto
 released or settled by anybody else; and it is not settled, so nothing that it needs may be deleted. The unit's end
 decides: `settle_claimed`, `set_aside_claimed`, or `give_back` if the store refuses the unit.
 
+The sixth is held up: the sender has passed over the offset, which waits behind another (`hold_up`). It was not sent, so
+nobody can answer it; it becomes in flight (`take_held_up`), or is settled because nobody is to get it.
+
 What is given up will never be sent. It is settled as soon as `next_offset` reaches it.
 
 "In flight" is what is left over: it is derived, not kept, so a thousand deliveries in order cost two numbers.
@@ -27,50 +30,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, final
 
+from stompbroker.commitlog.claims import Claimed, Settlement
 from stompbroker.commitlog.offset_ranges import OffsetRanges
 from stompbroker.ids import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-
-class Settlement(NamedTuple):
-    """How many offsets a settling took out of each state; the rest of its range was settled before."""
-
-    in_flight: int
-    waiting: int
-    free: int
-
-    @property
-    def total(self) -> int:
-        return self.in_flight + self.waiting + self.free
-
-
-class Claimed(NamedTuple):
-    """Offsets that became pending together, and what they were before: in flight unless waiting or free."""
-
-    ranges: list[tuple[int, int]]
-    waiting: list[int]
-    free: list[int]
-
-    @property
-    def total(self) -> int:
-        return sum(stop - start for start, stop in self.ranges)
-
-    @property
-    def in_flight(self) -> int:
-        return self.total - len(self.waiting) - len(self.free)
-
-    @property
-    def in_flight_ranges(self) -> list[tuple[int, int]]:
-        if not self.waiting and not self.free:
-            return self.ranges
-        elsewhere = OffsetRanges()
-        for offset in (*self.waiting, *self.free):
-            elsewhere.add(offset, offset + 1)
-        return [gap for start, stop in self.ranges for gap in elsewhere.gaps(start, stop)]
+    Ranges = Iterable[tuple[int, int]]
 
 
 @final
@@ -80,9 +49,9 @@ class Cursor:
     Invariants:
         ack_floor <= next_offset; every offset below ack_floor is settled
         every settled range starts above ack_floor (otherwise the floor would have moved) and ends by next_offset
-        waiting, free, pending and settled share no offset, and all are below next_offset
+        waiting, free, pending, held up and settled share no offset, and all are below next_offset
         what is given up lies above next_offset
-        in_flight == next_offset - ack_floor - settled above the floor - waiting - free - pending
+        in_flight == next_offset - ack_floor - settled above the floor - waiting - free - pending - held up
     """
 
     #: Everything below it is settled.
@@ -93,18 +62,21 @@ class Cursor:
     _waiting: set[int] = field(default_factory=set)
     #: Sorted.
     _free: list[int] = field(default_factory=list)
-    #: Both mostly None, which means that there is nothing pending, or given up.
+    #: Each mostly None, which means that there is nothing pending, held up, or given up.
     _pending: OffsetRanges | None = None
+    _held_up: OffsetRanges | None = None
     _given_up: OffsetRanges | None = None
 
     def __post_init__(self) -> None:
         self.next_offset = self.ack_floor
 
     @classmethod
-    def restored(cls, ack_floor: Offset, settled: Iterable[tuple[int, int]], next_offset: Offset) -> Cursor:
+    def restored(cls, ack_floor: Offset, settled: Ranges, next_offset: Offset, held_up: Ranges = ()) -> Cursor:
         """Where a subscription stood when it was last written down. What was in flight then may go again."""
         cursor = cls(ack_floor)
         cursor.next_offset = next_offset
+        for start, stop in held_up:
+            cursor._hold_up(start, stop)
         for start, stop in settled:
             if start < next_offset:
                 cursor._settled.add(start, stop)
@@ -116,7 +88,7 @@ class Cursor:
     @property
     def in_flight(self) -> int:
         sent = self.next_offset - self.ack_floor - self._settled.count - len(self._waiting) - len(self._free)
-        return sent if self._pending is None else sent - self._pending.count
+        return sent - self.pending_count - self.held_up_count
 
     @property
     def pending_count(self) -> int:
@@ -129,6 +101,14 @@ class Cursor:
     @property
     def free_count(self) -> int:
         return len(self._free)
+
+    @property
+    def held_up_count(self) -> int:
+        return 0 if self._held_up is None else self._held_up.count
+
+    @property
+    def held_up_ranges(self) -> list[tuple[int, int]]:
+        return [*(self._held_up or ())]
 
     @property
     def settled_above(self) -> int:
@@ -172,14 +152,16 @@ class Cursor:
     def is_in_flight(self, offset: int) -> bool:
         if not self.ack_floor <= offset < self.next_offset or offset in self._settled or offset in self._waiting:
             return False
-        if self._pending is not None and offset in self._pending:
+        if self.is_held_up(offset) or (self._pending is not None and offset in self._pending):
             return False
-        index = bisect_left(self._free, offset)
-        return index == len(self._free) or self._free[index] != offset
+        return not self.is_free(offset)
 
     def is_free(self, offset: int) -> bool:
         index = bisect_left(self._free, offset)
         return index < len(self._free) and self._free[index] == offset
+
+    def is_held_up(self, offset: int) -> bool:
+        return self._held_up is not None and offset in self._held_up
 
     def unsettled_from(self, offset: int) -> Offset:
         """The lowest offset not below this one that is not settled, sent or not; perhaps the end of the log."""
@@ -191,7 +173,7 @@ class Cursor:
         return Offset(offset)
 
     def unsettled(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The ranges of sent and unsettled offsets within [start, stop)."""
+        """The ranges of offsets within [start, stop) that were sent or held up, and are not settled."""
         return self._settled.gaps(max(start, self.ack_floor), min(stop, self.next_offset))
 
     def pending(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -199,7 +181,7 @@ class Cursor:
         return [] if self._pending is None else self._pending.common(start, stop)
 
     def unclaimed(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The ranges of sent offsets within [start, stop) that are neither settled nor pending."""
+        """The ranges of offsets within [start, stop) that were sent or held up, and are neither settled nor pending."""
         unsettled = self.unsettled(start, stop)
         if self._pending is None:
             return unsettled
@@ -211,6 +193,16 @@ class Cursor:
         self.next_offset = stop
         if self._given_up is not None:
             self._step_over_given_up(stop)
+
+    def hold_up(self, stop: Offset) -> None:
+        """Unsent → held up, for everything from next_offset up to `stop`."""
+        if stop > self.next_offset:
+            self._hold_up(self.next_offset, stop)
+            self.advance(stop)
+
+    def _hold_up(self, start: int, stop: int) -> None:
+        self._held_up = self._held_up or OffsetRanges()
+        self._held_up.add(start, stop)
 
     def step_over(self, stop: int) -> None:
         """Everything unsent below `stop` will never be sent: it is settled in one go."""
@@ -235,26 +227,27 @@ class Cursor:
         self._given_up = self._given_up or None
 
     def settle(self, start: int, stop: int) -> Settlement:
-        """What was sent of [start, stop) and is not pending is done with, whatever state it was in."""
+        """What was sent or held up of [start, stop) and is not pending is done with, whatever state it was in."""
         if self._pending is not None and self._pending.common(start, stop):
             parts = [self.settle(low, high) for low, high in self._pending.gaps(start, stop)]
-            return Settlement(*map(sum, zip(*parts, strict=True))) if parts else Settlement(0, 0, 0)
+            return Settlement(*map(sum, zip(*parts, strict=True))) if parts else Settlement(0, 0, 0, 0)
         start = max(start, self.ack_floor)
         stop = min(stop, self.next_offset)
         waiting = len(self._take_from_waiting(start, stop)) if self._waiting else 0
         free = len(self._take_from_free(start, stop)) if self._free else 0
+        held_up = self._take_from_held_up(start, stop) if self._held_up is not None else 0
         added = self._settle_range(start, stop)
-        return Settlement(added - waiting - free, waiting, free)
+        return Settlement(added - waiting - free - held_up, waiting, free, held_up)
 
     def set_aside(self, start: int, stop: int) -> list[Offset]:
         """In flight → waiting, for every offset o with start <= o < stop that was in flight; returns those."""
-        waiting = self._waiting
+        waiting, held_up = self._waiting, self._held_up or ()
         free = self._free[bisect_left(self._free, start) : bisect_left(self._free, stop)] if self._free else ()
         offsets = [
             Offset(offset)
             for low, high in self.unclaimed(start, stop)
             for offset in range(low, high)
-            if offset not in waiting and offset not in free
+            if offset not in waiting and offset not in free and offset not in held_up
         ]
         waiting.update(offsets)
         return offsets
@@ -262,7 +255,7 @@ class Cursor:
     # Pending ---------------------------------------------------------------------------------------------------------
 
     def claim(self, ranges: list[tuple[int, int]]) -> Claimed:
-        """These offsets, one at least, all sent and neither settled nor pending, are pending from now on."""
+        """These offsets, one at least, none of them settled or pending, are pending from now on."""
         pending = self._pending = self._pending or OffsetRanges()
         waiting: list[int] = []
         free: list[int] = []
@@ -271,6 +264,9 @@ class Cursor:
                 waiting += self._take_from_waiting(start, stop)
             if self._free:
                 free += self._take_from_free(start, stop)
+            if self._held_up is not None:  # a late answer, to what was sent before there were keys
+                free += [offset for low, high in self._held_up.common(start, stop) for offset in range(low, high)]
+                self._take_from_held_up(start, stop)
             pending.add(start, stop)
         return Claimed(ranges, waiting, free)
 
@@ -327,10 +323,10 @@ class Cursor:
         self._free.sort()
 
     def in_flight_ranges(self) -> list[tuple[int, int]]:
-        if not self._waiting and not self._free and self._pending is None:
+        if not self._waiting and not self._free and self._pending is None and self._held_up is None:
             return self._settled.gaps(self.ack_floor, self.next_offset)
         elsewhere = OffsetRanges()
-        for start, stop in (*self._settled, *(self._pending or ())):
+        for start, stop in (*self._settled, *(self._pending or ()), *(self._held_up or ())):
             elsewhere.add(start, stop)
         for offset in (*self._waiting, *self._free):
             elsewhere.add(offset, offset + 1)
@@ -347,6 +343,16 @@ class Cursor:
             return
         taken = set(offsets)
         self._free = [offset for offset in self._free if offset not in taken]
+
+    def take_held_up(self, offsets: Iterable[int]) -> None:
+        """Held up → in flight, for these, which are held up."""
+        for offset in offsets:
+            self._take_from_held_up(offset, offset + 1)
+
+    def hold_up_free(self, offset: int) -> None:
+        """Free → held up, for this one, which is free."""
+        self.take_free([offset])
+        self._hold_up(offset, offset + 1)
 
     def _settle_range(self, start: int, stop: int) -> int:
         if start >= stop:
@@ -372,6 +378,14 @@ class Cursor:
         del self._free[first:last]
         return taken
 
+    def _take_from_held_up(self, start: int, stop: int) -> int:
+        assert self._held_up is not None
+        before = self._held_up.count
+        self._held_up.discard(start, stop)
+        taken = before - self._held_up.count
+        self._held_up = self._held_up or None
+        return taken
+
     def check_invariants(self) -> None:
         self._settled.check_invariants()
         assert self.ack_floor <= self.next_offset
@@ -382,11 +396,13 @@ class Cursor:
         for offset in (*self._waiting, *self._free):
             assert self.ack_floor <= offset < self.next_offset
             assert offset not in self._settled
-        assert self._pending is None or self._pending
-        for start, stop in self._pending or ():
-            assert self.ack_floor <= start < stop <= self.next_offset
-            assert self._settled.gaps(start, stop) == [(start, stop)]
-            assert not any(start <= offset < stop for offset in (*self._waiting, *self._free))
+        for ranges in (self._pending, self._held_up):
+            assert ranges is None or ranges
+            for start, stop in ranges or ():
+                assert self.ack_floor <= start < stop <= self.next_offset
+                assert self._settled.gaps(start, stop) == [(start, stop)]
+                assert not any(start <= offset < stop for offset in (*self._waiting, *self._free))
+        assert not any(self.pending(start, stop) for start, stop in self.held_up_ranges)
         assert self._given_up is None or self._given_up
         assert all(start > self.next_offset for start, _ in self._given_up or ())
         assert self.in_flight == sum(stop - start for start, stop in self.in_flight_ranges())

@@ -44,6 +44,7 @@ _PINNING: Final[Record[Reading]] = Record(
             int, lambda _, reading: reading.backlog + reading.cursor.in_flight + reading.cursor.pending_count
         ),
         "since": Shown(str | None),
+        "held_up": Shown(int, lambda _, reading: reading.cursor.held_up_count, "Of these, behind others of their key."),
     },
 )
 _RETAINING: Final[Record[Retention]] = Record("Retaining", {**fields_of(Retention), **_AMOUNT})
@@ -63,7 +64,9 @@ _EXPLAINED: Final[Record[Any]] = Record(
 DELIVERY_STATE: Final[Record[Any]] = Record(
     "DeliveryState",
     {
-        "state": Shown(Literal["settled", "in flight", "waiting", "pending", "ready", "not sent", "not for it"]),
+        "state": Shown(
+            Literal["settled", "in flight", "waiting", "pending", "held up", "ready", "not sent", "not for it"]
+        ),
         "attempts": Shown(int | None),
         **alike(str | None, "first_attempt_at", "last_attempt_at", "next_attempt_at", "reason"),
     },
@@ -156,7 +159,7 @@ def _why_kept(topic: Topic, pinned_by: list[dict[str, Any]], pins: int, collecta
         others = "" if pins == 1 else f", and {pins - 1} more have not settled everything"
         return (
             f"{count} {'message is' if count == 1 else 'messages are'} kept, from offset {first['lowest_unsettled']} "
-            f"on, for {_for_whom(topic, first)}{others}"
+            f"on, for {_for_whom(topic, first)}{_held_up(first)}{others}"
         )
     if pins:
         return "it is kept for subscriptions that you may not see"
@@ -165,6 +168,11 @@ def _why_kept(topic: Topic, pinned_by: list[dict[str, Any]], pins: int, collecta
     if topic.retained is not None and stored > collectable:
         return "everybody has settled all of it; it is kept for later subscribers by the topic's retention"
     return "everybody has settled all of it; it goes with the next collections"
+
+
+def _held_up(pinning: dict[str, Any]) -> str:
+    count = pinning["held_up"]
+    return f"; {count} of them {'waits' if count == 1 else 'wait'} behind another of the same key" if count else ""
 
 
 def _for_whom(topic: Topic, pinning: dict[str, Any]) -> str:
@@ -256,6 +264,8 @@ def _state(reading: Reading, offset: Offset) -> str:
         return "waiting"
     if cursor.pending(offset, offset + 1):
         return "pending"
+    if cursor.is_held_up(offset):
+        return "held up"
     return "in flight" if cursor.is_in_flight(offset) else "ready"
 
 

@@ -117,6 +117,8 @@ _SUBSCRIPTION: Final[Record[Subscription]] = Record(
         "lag_s": Shown(float | None, says="Age of the oldest message it has not settled."),
         "in_flight": Shown(int),
         "waiting": Shown(int, says="Failed, and not yet due again."),
+        "held_up": Shown(int, says="Behind another message of their key, in a group or queue."),
+        "keys_held_up": Shown(int, says="How many keys have such messages."),
         **{
             name: Shown(int, partial(lambda name, _, one: getattr(one.counters, name), name))
             for name in Counters.__slots__

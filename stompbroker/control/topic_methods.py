@@ -80,6 +80,7 @@ READING: Final[Record[Reading]] = Record(
         "backlog": Shown(int),
         "in_flight": Shown(int, lambda _, reading: reading.cursor.in_flight),
         "waiting": Shown(int, lambda _, reading: reading.cursor.waiting_count),
+        "held_up": Shown(int, lambda _, reading: reading.cursor.held_up_count, "Behind another message of their key."),
     },
 )
 _POLICY: Final[Record[TopicPolicy]] = Record(

@@ -278,13 +278,16 @@ def note_lost(consumer: Consumer, part: Part, refusal: Refusal) -> None:
         _schedule(reading, failures)
 
 
-def restore_failure(reading: Reading, offset: Offset, failure: Failure) -> bool:
+def restore_failure(reading: Reading, offset: Offset, failure: Failure, key: str | None = None) -> bool:
     """It was waiting for its time when it was last written down. False if it has been settled since."""
     if not reading.cursor.suspend(offset):
         return False
     reading.failures[offset] = failure
     reading.subscription.waiting += 1
     _schedule(reading, {offset: failure})
+    if reading.lines is not None and reading.subscription.is_ordered_by_key:
+        reading.lines.enter(offset, key)
+        reading.lines = reading.lines or None
     return True
 
 

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from stompbroker.delivery.consumer import SLICE_MESSAGES
-from stompbroker.delivery.sending import SLICE_BYTES
 from stompbroker.delivery.sink import Deliveries
+from stompbroker.delivery.taking import SLICE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

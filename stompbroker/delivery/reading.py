@@ -10,12 +10,12 @@ It has many methods since all who look at a subscription's place in a topic ask 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
-from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.accounting import Unrecorded, account_of
+from stompbroker.delivery.keys import MAX_HELD_UP, KeyLines
 from stompbroker.delivery.reading_notes import Owners, Range, Remembered, asked_by, offsets_between
+from stompbroker.delivery.selection import Selection
 from stompbroker.delivery.telling import TOLD, Ended, ended
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome, Party
@@ -24,7 +24,7 @@ from stompbroker.message import size_of_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from stompbroker.commitlog import Claimed, Cursor, Log, Settlement
+    from stompbroker.commitlog import Claimed, Cursor, Log, OffsetRanges, Settlement
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.policy import DeliveryPolicy, Failure
     from stompbroker.delivery.retained import Replay
@@ -32,46 +32,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.telling import Untold
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
-
-_origin_of: Final = attrgetter("origin")
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Selection:
-    """Which messages a subscriber gets: not those for one other subscription alone, nor its own if it wants none.
-    Hot path: mostly all messages of a run have one origin, and one look at it is enough."""
-
-    #: The subscriber's number in the store, if it has one.
-    _number: int | None
-    #: The subscriber's name as a publisher, if it does not want its own messages.
-    _own: str | None
-
-    def takes_all(self, messages: Sequence[Message]) -> bool:
-        """Whether the origins alone say that the subscriber gets every one of them."""
-        own = self._own
-        return all(
-            origin.is_for_all_and_ever and (own is None or origin.publisher != own)
-            for origin in set(map(_origin_of, messages))
-        )
-
-    def takes(self, message: Message) -> bool:
-        """Whether the message is for the subscriber, unless it has expired."""
-        only_for, own = message.origin.only_for, self._own
-        return (only_for is None or only_for == self._number) and (own is None or message.origin.publisher != own)
-
-    def meant_within(self, log: Log, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The ranges, without the messages of the log that are not for the subscriber."""
-        foreign = OffsetRanges()
-        for start, stop in ranges:
-            position = start
-            while position < stop:
-                first, messages = log.read(position, stop - position)
-                for offset, message in enumerate(messages, first):
-                    if not self.takes(message):
-                        foreign.add(offset, offset + 1)
-                position = first + max(1, len(messages))
-        return [gap for start, stop in ranges for gap in foreign.gaps(start, stop)]
 
 
 class Found(NamedTuple):
@@ -95,6 +55,7 @@ class Reading:
     Invariants:
         every unsettled sent message that may have to go again is in the log, in the store, or held in `remembered`
         failures and what is remembered are of unsettled offsets only
+        while `lines` is None, no unsettled message that was sent has a key that counts, and none is held up
         every settled message of a durable subscription is in `unrecorded` once, or in the ledger, unless it was lost
     """
 
@@ -122,6 +83,8 @@ class Reading:
     #: The queue of readings it stands in; that queue sets it.
     listed_in: object = None
     owners: Owners[Consumer] = field(default_factory=Owners)
+    #: The order of messages with keys; None while there are none.
+    lines: KeyLines | None = None
 
     def __post_init__(self) -> None:
         self.remembered = Remembered(self.topic.budget)
@@ -170,7 +133,29 @@ class Reading:
     @property
     def has_more(self) -> bool:
         """Whether there is anything to send, for the first time or again."""
+        if self.lines is not None:
+            return self.again_count > 0 or self.new_count > 0
         return self.cursor.free_count > 0 or self.cursor.next_offset < self.topic.log.end_offset
+
+    @property
+    def room_to_hold_up(self) -> int:
+        """How many messages more may be passed over; without room, nothing new is looked at. Of what no store has, as
+        much as a window holds."""
+        policy, count = self.topic.policy, self.cursor.held_up_count
+        if count and self.remembered.held_bytes >= policy.window_bytes:
+            return 0
+        return (MAX_HELD_UP if self.topic.is_in_store else min(MAX_HELD_UP, policy.window_messages)) - count
+
+    @property
+    def again_count(self) -> int:
+        """How many messages may go that were sent or passed over before."""
+        count = self.cursor.free_count
+        return count if self.lines is None else count + len(self.lines.ready) + self.lines.unread.count
+
+    @property
+    def new_count(self) -> int:
+        """How many messages may be looked at for the first time."""
+        return 0 if self.lines is not None and self.room_to_hold_up <= 0 else self.unsent
 
     @property
     def is_idle(self) -> bool:
@@ -179,7 +164,7 @@ class Reading:
     @property
     def is_all_in_flight(self) -> bool:
         """Whether everything sent and unsettled is in flight."""
-        return not self.cursor.waiting_count and not self.cursor.free_count
+        return not (self.cursor.waiting_count or self.cursor.free_count or self.cursor.held_up_count)
 
     @property
     def unsent(self) -> int:
@@ -188,7 +173,7 @@ class Reading:
     @property
     def backlog(self) -> int:
         """How many messages are still to be sent, for the first time or again."""
-        return self.unsent + self.cursor.free_count + self.cursor.waiting_count
+        return self.unsent + self.cursor.free_count + self.cursor.waiting_count + self.cursor.held_up_count
 
     @property
     def unsettled(self) -> int:
@@ -295,7 +280,16 @@ class Reading:
             self.note_failures_changed(self._forget_failures(start, stop))
         self.remembered.forget(start, stop)
         self.note_moved(settlement.total)
+        if self.lines is not None:
+            self._leave_lines(self.lines, [(start, stop)])
         return settlement
+
+    def claim(self, ranges: list[tuple[int, int]]) -> Claimed:
+        """These are pending from now on."""
+        if self.lines is not None:
+            for start, stop in ranges:
+                self.lines.leave_ready(start, stop)
+        return self.cursor.claim(ranges)
 
     def settle_claimed(self, claimed: Claimed) -> None:
         """The same for what was pending, and is settled in the store."""
@@ -304,6 +298,20 @@ class Reading:
             self._forget_failures(start, stop)
             self.remembered.forget(start, stop)
         self.note_moved(claimed.total)
+        if self.lines is not None:
+            self._leave_lines(self.lines, claimed.ranges)
+
+    def _leave_lines(self, lines: KeyLines, settled: Iterable[tuple[int, int]]) -> None:
+        """The next of their keys may go, or something new if there is room again."""
+        for start, stop in settled:
+            lines.leave(start, stop, self.cursor)
+        self.lines = lines or None
+        if self.has_more:
+            self.subscription.offer(self)
+
+    def change_order(self) -> None:
+        """The subscription has begun to heed keys, or does so no more; nobody is attached."""
+        self.lines = (KeyLines.begun if self.subscription.is_ordered_by_key else KeyLines.ended)(self.cursor) or None
 
     def _forget_failures(self, start: int, stop: int) -> list[Offset]:
         settled = offsets_between(self.failures, start, stop)
@@ -420,7 +428,7 @@ class Reading:
             is_stored = self.topic.is_in_store and not self.topic.window.has_unstored(offset)
             if self.subscription.may_go_again and not is_stored:
                 held[offset] = message
-            elif self.is_recorded:
+            elif self.is_recorded and not self.cursor.is_held_up(offset):
                 self.remembered.keep_stub(offset, message)
         self.remembered.hold(held)
 
@@ -428,6 +436,8 @@ class Reading:
         self.cursor.check_invariants()
         self.owners.check_invariants(self.cursor)
         self.remembered.check_invariants()
+        assert self.lines is None or self.lines
+        (self.lines or KeyLines()).check_invariants(self.cursor)
         for offset in (*self.failures, *self.remembered):
             assert offset < self.cursor.next_offset
             assert not self.cursor.is_settled(offset, offset + 1)

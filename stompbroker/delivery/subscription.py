@@ -274,6 +274,19 @@ class Subscription:
         return self.pattern.kind is DestinationKind.QUEUE and self.browser is None
 
     @property
+    def is_ordered_by_key(self) -> bool:
+        """Whether of the messages with one key one at a time is in flight. A single consumer has an order anyway."""
+        return self.is_shared and not self.is_exclusive
+
+    def share(self, *, is_shared: bool, is_exclusive: bool) -> None:
+        """As its next consumers want it; nobody is attached."""
+        was_ordered_by_key = self.is_ordered_by_key
+        self.is_shared, self.is_exclusive = is_shared, is_exclusive
+        if self.is_ordered_by_key is not was_ordered_by_key:
+            for reading in self.readings.values():
+                reading.change_order()
+
+    @property
     def identity(self) -> Identity | None:
         return None if self.durability is None else self.durability.identity
 
@@ -294,6 +307,16 @@ class Subscription:
     @property
     def in_flight(self) -> int:
         return sum(consumer.in_flight for consumer in self.consumers)
+
+    @property
+    def held_up(self) -> int:
+        """How many messages wait behind another one of their key."""
+        return sum(reading.cursor.held_up_count for reading in self.readings.values())
+
+    @property
+    def keys_held_up(self) -> int:
+        """How many keys have such messages."""
+        return sum(reading.lines.keys_held_up for reading in self.readings.values() if reading.lines is not None)
 
     @property
     def jitter_seed(self) -> int:
@@ -327,7 +350,7 @@ class Subscription:
         if self.consumers and reading.missing is None:
             self.to_read.put(reading)
             if self.is_shared and len(self.consumers) > 1:
-                self._wake_some(reading.unsent + reading.cursor.free_count)
+                self._wake_some(reading.new_count + reading.again_count)
             else:
                 self.wake()
 

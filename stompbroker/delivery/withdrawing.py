@@ -92,7 +92,7 @@ def move_to(reading: Reading, position: Offset, now_ns: int) -> None:
         # A start of the broker must not go back to where it once asked to begin.
         subscription.starts_at = None
         topic.context.unsaved.note_subscription(subscription)
-    reading.cursor = Cursor(position)
+    reading.cursor, reading.lines = Cursor(position), None
     if topic.is_in_store:
         # What was to be deleted is needed again, and is read from the store.
         topic.between_holes = []
@@ -117,7 +117,7 @@ def _give_up(reading: Reading, offset: Offset, outcome: Outcome, now_ns: int, me
     cursor, subscription = reading.cursor, reading.subscription
     if subscription.is_leaving:
         return False
-    if cursor.is_waiting(offset) or cursor.is_free(offset):
+    if cursor.is_waiting(offset) or cursor.is_free(offset) or cursor.is_held_up(offset):
         if message is not None:
             reading.remember(offset, message)
             reading.note_asking(offset, [message])

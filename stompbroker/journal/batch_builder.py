@@ -245,7 +245,8 @@ class _Proposal:
 
 def _with_settled(reading: Reading, ranges: list[tuple[int, int]]) -> Cursor:
     """The cursor when these are settled too."""
-    cursor = Cursor.restored(reading.cursor.ack_floor, reading.cursor.settled_ranges, reading.cursor.next_offset)
+    now = reading.cursor
+    cursor = Cursor.restored(now.ack_floor, now.settled_ranges, now.next_offset, now.held_up_ranges)
     for start, stop in ranges:
         cursor.settle(start, stop)
     return cursor

@@ -100,10 +100,16 @@ def redelivery_key(reading: Reading, offset: Offset) -> RedeliveryKey:
 
 def cursor_row(reading: Reading, cursor: Cursor) -> CursorRow:
     subscription_id, topic_id, _ = redelivery_key(reading, cursor.ack_floor)
-    settled = tuple(cursor.settled_ranges)
+    above = *cursor.settled_ranges, *((stop, start) for start, stop in cursor.held_up_ranges)
     return CursorRow(
-        subscription_id, topic_id, cursor.ack_floor, settled, cursor.next_offset, generation=reading.generation
+        subscription_id, topic_id, cursor.ack_floor, above, cursor.next_offset, generation=reading.generation
     )
+
+
+def restored_cursor(row: CursorRow) -> Cursor:
+    settled = ((start, stop) for start, stop in row.settled if start < stop)
+    held_up = ((start, stop) for stop, start in row.settled if start < stop)
+    return Cursor.restored(row.ack_floor, settled, row.sent_up_to, held_up)
 
 
 def producer_row(producer: Producer, taking: OffsetRanges) -> ProducerRow:
@@ -184,12 +190,13 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
             if cursor is None:  # every message that exists is unsettled
                 topic.add_reading(subscription, Cursor(start))
             else:
-                restored = Cursor.restored(cursor.ack_floor, cursor.settled, cursor.sent_up_to)
-                topic.add_reading(subscription, restored).generation = cursor.generation
+                reading = topic.add_reading(subscription, restored_cursor(cursor))
+                reading.generation = cursor.generation
+                reading.change_order()
     for subscription in subscriptions.values():
         registry.begin(subscription, now_ns)
     for failed in kept.redeliveries:
-        _restore_failure(failed, subscriptions, topics, registry)
+        _restore_failure(failed, kept, subscriptions, topics, registry)
 
 
 def restore_producers(kept: Kept, producers: Producers) -> None:
@@ -222,7 +229,11 @@ def _subscription(row: SubscriptionRow, now_ns: int) -> Subscription:
 
 
 def _restore_failure(
-    row: RedeliveryRow, subscriptions: dict[int, Subscription], topics: dict[int, Topic], registry: Registry
+    row: RedeliveryRow,
+    kept: Kept,
+    subscriptions: dict[int, Subscription],
+    topics: dict[int, Topic],
+    registry: Registry,
 ) -> None:
     subscription, topic = subscriptions.get(row.subscription_id), topics.get(row.topic_id)
     if subscription is None or topic is None or topic not in subscription.readings:
@@ -240,7 +251,8 @@ def _restore_failure(
         is_final=row.is_final,
         nacks=row.nacks,
     )
-    if not answering.restore_failure(reading, row.offset, failure):
+    key = kept.failed_keys.get((row.topic_id, row.offset))
+    if not answering.restore_failure(reading, row.offset, failure, key):
         # Its message is settled by now: have the row deleted.
         reading.changed_failures[row.offset] = None
         registry.unsaved.note_reading(reading, 1)

@@ -152,6 +152,7 @@ async def _subscriptions(parts: BrokerParts) -> Sequence[Metric]:
         "backlog": "Messages it has still to get.",
         "in_flight": "Messages it has not answered.",
         "waiting": "Messages that failed and are not due yet.",
+        "held_up": "Messages behind another one of their key.",
     }
     families: list[Family] = [
         GaugeMetricFamily(f"stompbroker_subscription_{name}", says, labels=labels) for name, says in gauges.items()
@@ -164,7 +165,14 @@ async def _subscriptions(parts: BrokerParts) -> Sequence[Metric]:
         families,
         list(parts.registry.subscriptions),
         parts.looking,
-        row=lambda one: (len(one.consumers), one.backlog, one.in_flight, one.waiting, *one.counters.values()),
+        row=lambda one: (
+            len(one.consumers),
+            one.backlog,
+            one.in_flight,
+            one.waiting,
+            one.held_up,
+            *one.counters.values(),
+        ),
         score=lambda one, _: one.counters.delivered + one.waiting,
         labels=lambda one: [f"{one.key}#{one.public_id}", one.destination, one.pattern.kind.value],
     )

@@ -11,7 +11,7 @@ stays as the topic has it. ActiveMQ's names are accepted with and without its pr
     useExponentialBackOff      true alone leaves the topic's multiplier
 
 Headers of other brokers that would deliver other messages than asked for, to others, or at another time, are refused.
-Mere hints, such as `priority`, are ignored; so is `JMSXGroupID`, until there is order by key.
+Mere hints, such as `priority`, are ignored.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def refuse_nul(header: str, value: str) -> None:
 def check_name(header: str, value: str) -> str:
     """The value itself if it can be the name of something that is stored."""
     if not value:
-        raise PeerViolation(f"empty header {header!r}", "a name needs at least one character")
+        raise PeerViolation(f"empty header {header!r}", "it needs at least one character; or leave it out")
     refuse_nul(header, value)
     size_bytes = len(value.encode())
     if size_bytes > MAX_NAME_BYTES:
@@ -114,6 +114,9 @@ _MAX_ATTEMPTS: Final = 1_000_000
 _MIN_DEADLINE_MS, _MAX_DEADLINE_MS = 100, _DAY_MS
 #: Characters of a reason that are kept with the message.
 MAX_REASON: Final = 250
+
+#: Ours, that of ActiveMQ and JMS, and that of Artemis.
+_GROUP_KEYS: Final = ("group-key", "JMSXGroupID", "message_group")
 
 _PREFIX: Final = "activemq."
 _MILLISECONDS: Final = "a whole number of milliseconds"
@@ -165,6 +168,15 @@ def read_ordering(headers: Mapping[str, str]) -> bool:
     if value not in ("strict", "none"):
         raise malformed("ordering", value, "one of strict, none")
     return value == "strict"
+
+
+def read_group_key(headers: Mapping[str, str]) -> str | None:
+    """What a SEND gives to consumers of a queue or group one after the other. Raises PeerViolation, also where headers
+    disagree."""
+    claims = [_Claim(name, headers[name], check_name(name, headers[name])) for name in _GROUP_KEYS if name in headers]
+    for claim in claims:
+        _agreed(claims[0], claim)
+    return claims[0].value if claims else None
 
 
 def _read_deadline(header: str, value: str) -> int:

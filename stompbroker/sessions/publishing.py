@@ -8,7 +8,8 @@ whether they may be published now. A publisher says how long a message lives:
     expiration    the same (RabbitMQ)
 
 0 means never in each of them, in spite of the topic's default. If a frame has several, the earliest end counts. An end
-after the year 2262 means never. It may also ask what becomes of it (see `reporting`):
+after the year 2262 means never. With `group-key` (`JMSXGroupID`, `message_group`) consumers of a queue or group get it
+when the ones before it with the same key are settled. It may also ask what becomes of it (see `reporting`):
 
     report:true       its RECEIPT says how many will get it
     mandatory:true    if nobody will, it goes to `reply-to` instead, or is an ERROR
@@ -34,7 +35,15 @@ from stompbroker.changes import Appended, Numbered
 from stompbroker.delivery import DestinationKind, parse_topic_name
 from stompbroker.errors import PeerViolation
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, check_name, refuse_unsupported, shown, truth, whole_number
+from stompbroker.sessions.headers import (
+    UNSUPPORTED_IN_SEND,
+    check_name,
+    read_group_key,
+    refuse_unsupported,
+    shown,
+    truth,
+    whole_number,
+)
 from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
@@ -123,7 +132,7 @@ class Publishing:
             is_persistent = truth("persistent", head.headers.get("persistent", "true"))
             now_ns = self._context.clock.now_ns()
             headers = self._with_remote_reply_to(head.headers, now_ns)
-            question = self._read_question(headers)
+            question, group_key = self._read_question(headers), read_group_key(headers)
             outcome_to = self._read_outcome_to(headers, now_ns)
             topic = self._find_topic(head.headers["destination"], now_ns)
             lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
@@ -138,6 +147,7 @@ class Publishing:
             lifetime_ns=lifetime.lifetime_ns,
             expires_at_ns=lifetime.expires_at_ns,
             outcome_to=outcome_to,
+            group_key=group_key,
         )
         topic.is_asking = topic.is_asking or outcome_to is not None
         self._client.note_publishing(topic)

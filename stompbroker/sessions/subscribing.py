@@ -314,8 +314,7 @@ class Subscribing:
         subscription.ack_mode = wanted.ack_mode
         subscription.is_no_local = wanted.is_no_local
         subscription.is_ordered = wanted.is_ordered
-        subscription.is_shared = wanted.is_shared
-        subscription.is_exclusive = wanted.is_exclusive
+        subscription.share(is_shared=wanted.is_shared, is_exclusive=wanted.is_exclusive)
         subscription.wishes = wanted.wishes
 
     def _check_has_room(self) -> None:

@@ -72,7 +72,8 @@ class CursorRow(NamedTuple):
     topic_id: int
     #: Every offset below it is settled.
     ack_floor: Offset
-    #: Settled ranges above the floor, sorted and disjoint.
+    #: Settled ranges above the floor, sorted and disjoint. Behind them, what was passed over and never sent, if there
+    #: is any: ranges as well, but each written as (stop, start).
     settled: tuple[tuple[int, int], ...]
     #: As far as we know, nothing from it on was ever sent.
     sent_up_to: Offset
@@ -236,6 +237,8 @@ class Kept:
     subscriptions: list[SubscriptionRow]
     cursors: list[CursorRow]
     redeliveries: list[RedeliveryRow]
+    #: The keys of those that have one, by topic and offset.
+    failed_keys: dict[tuple[int, int], str]
     producers: list[ProducerRow]
     exports: list[ExportRow]
     #: All batches of the ledger, in order.

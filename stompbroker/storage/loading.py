@@ -1,7 +1,7 @@
 """What a start reads: all topics, subscriptions, cursors and redeliveries.
 
-Of the messages it reads only each topic's first offset, by the index, and of the ledger only sums, so that a start does
-not take longer with a larger backlog.
+Of the messages it reads only each topic's first offset, by the index, and the keys of those that have failed; of the
+ledger only sums. So a start does not take longer with a larger backlog.
 """
 
 from __future__ import annotations
@@ -40,6 +40,15 @@ if TYPE_CHECKING:
 
 #: Batches of the ledger, of which there may be a hundred thousand, are summed up in groups of this many.
 GATHERED_BATCHES: Final = 16
+#: The keys of messages that have failed. Looks at each of those by the index of `messages`.
+_FAILED_KEYS: Final = (
+    select(messages.c.topic_id, messages.c.offset, messages.c.group_key)
+    .join(
+        redeliveries,
+        and_(messages.c.topic_id == redeliveries.c.topic_id, messages.c.offset == redeliveries.c.offset),
+    )
+    .where(messages.c.group_key.is_not(None))
+)
 
 
 def load(connection: Connection) -> Kept:
@@ -55,6 +64,7 @@ def load(connection: Connection) -> Kept:
         subscriptions=[SubscriptionRow(*row) for row in _rows(connection, subscriptions)],
         cursors=[CursorRow._make(_unpacked(row)) for row in _rows(connection, cursors)],
         redeliveries=[RedeliveryRow(*row) for row in _rows(connection, redeliveries)],
+        failed_keys={(topic_id, offset): key for topic_id, offset, key in connection.execute(_FAILED_KEYS)},
         producers=[ProducerRow._make(_unpacked(row)) for row in _rows(connection, producers)],
         exports=[ExportRow(*row) for row in _rows(connection, ledger_exports)],
         gathered=[Gathered(*row) for row in connection.execute(_gathered_batches())],
@@ -115,7 +125,7 @@ def _check_cursors(kept: Kept) -> None:
             raise StoreDamaged(
                 f"subscription {cursor.subscription_id} has a cursor in a topic {cursor.topic_id} that is not there"
             )
-        reached = max(cursor.ack_floor, cursor.sent_up_to, cursor.settled[-1][1] if cursor.settled else 0)
+        reached = max(cursor.ack_floor, cursor.sent_up_to, *map(max, cursor.settled))
         if reached > topic.next_offset:
             raise StoreDamaged(
                 f"the cursor of subscription {cursor.subscription_id} in the topic {topic.name} stands at {reached}, "

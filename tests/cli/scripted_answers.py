@@ -189,6 +189,8 @@ def _subscription(key: str, **more: Any) -> Answer:
         "backlog": 0,
         "in_flight": 0,
         "waiting": 0,
+        "held_up": 0,
+        "keys_held_up": 0,
         "connected": False,
         "peer": None,
         "durable": True,

@@ -50,7 +50,7 @@ def test_every_subscription_is_a_line(program: Program, data: Path) -> None:
 
 
 def test_groups_and_queues_have_members_and_no_peer(program: Program, data: Path) -> None:
-    group = shared("group:billing @ orders", 3, backlog=7)
+    group = shared("group:billing @ orders", 3, backlog=7, held_up=4, keys_held_up=1)
     exclusive = shared("group:one @ orders", 2, sharing="exclusive")
     ending = shared("group:passing @ orders", 1, durable=False, created_at=None, last_seen_at=None)
     queue = shared("/queue/jobs", 0, durable=False, created_at=None, last_seen_at=None)
@@ -61,7 +61,7 @@ def test_groups_and_queues_have_members_and_no_peer(program: Program, data: Path
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert lines[1:] == [
         "/queue/jobs /queue/jobs individual no members 0 0 0",
-        "group:billing @ orders /topic/orders individual 3 members 7 0 0 2029-12-31 23:59:59",
+        "group:billing @ orders /topic/orders individual 3 members, 4 held up behind 1 key 7 0 0 2029-12-31 23:59:59",
         "group:one @ orders /topic/orders individual 2 members, exclusive 0 0 0 2029-12-31 23:59:59",
         "group:passing @ orders /topic/orders individual 1 member 0 0 0",
     ]

@@ -18,6 +18,7 @@ class State(Enum):
     WAITING = auto()
     FREE = auto()
     PENDING = auto()
+    HELD_UP = auto()
     SETTLED = auto()
 
 
@@ -54,6 +55,27 @@ class CursorMachine(RuleBasedStateMachine):
         self.cursor.step_over(stop)
         self.move_to(stop, State.SETTLED)
 
+    @rule(count=small)
+    def hold_up(self, count: int) -> None:
+        """Up to what is given up, as a reader does."""
+        stop = next((stop for _, stop in self.cursor.unsent(self.next_offset + count)), self.next_offset)
+        self.cursor.hold_up(Offset(stop))
+        self.move_to(stop, State.HELD_UP)
+
+    @rule(choices=st.sets(st.integers(0, 1000), min_size=1, max_size=5))
+    def take_held_up(self, choices: set[int]) -> None:
+        held_up = [offset for offset, state in self.model.items() if state is State.HELD_UP]
+        picked = {held_up[choice % len(held_up)] for choice in choices if held_up}
+        self.cursor.take_held_up(picked)
+        self.model.update(dict.fromkeys(picked, State.IN_FLIGHT))
+
+    @rule(choice=st.integers(0, 1000))
+    def hold_up_free(self, choice: int) -> None:
+        offset = self.pick(choice, State.FREE)
+        if offset is not None:
+            self.cursor.hold_up_free(offset)
+            self.model[offset] = State.HELD_UP
+
     def move_to(self, stop: int, state: State) -> None:
         self.model.update(dict.fromkeys(range(self.next_offset, stop), state))
         self.next_offset = stop
@@ -73,10 +95,13 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule()
     def write_down_and_restore(self) -> None:
-        """What was in flight or waiting is free afterwards; nothing may be pending."""
+        """What was in flight or waiting is free afterwards, and what was held up still is; nothing may be pending."""
         if not self.claims:
-            self.cursor = Cursor.restored(self.cursor.ack_floor, self.cursor.settled_ranges, self.cursor.next_offset)
-            unsettled = [offset for offset, state in self.model.items() if state is not State.SETTLED]
+            cursor = self.cursor
+            ranges = cursor.settled_ranges, cursor.held_up_ranges
+            self.cursor = Cursor.restored(cursor.ack_floor, ranges[0], cursor.next_offset, ranges[1])
+            kept = (State.SETTLED, State.HELD_UP)
+            unsettled = [offset for offset, state in self.model.items() if state not in kept]
             self.model.update(dict.fromkeys(unsettled, State.FREE))
 
     @rule(start=st.integers(0, 200), count=small)
@@ -88,6 +113,7 @@ class CursorMachine(RuleBasedStateMachine):
         assert settlement.in_flight == states.count(State.IN_FLIGHT)
         assert settlement.waiting == states.count(State.WAITING)
         assert settlement.free == states.count(State.FREE)
+        assert settlement.held_up == states.count(State.HELD_UP)
         self.model.update(dict.fromkeys(settled, State.SETTLED))
 
     @rule(choice=st.integers(0, 1000))
@@ -136,6 +162,8 @@ class CursorMachine(RuleBasedStateMachine):
         if not ranges:
             return
         claimed = self.cursor.claim(ranges)
+        was_held_up = [offset for offset in offsets if self.model[offset] is State.HELD_UP]
+        self.model.update(dict.fromkeys(was_held_up, State.FREE))
         before = {offset: self.model[offset] for offset in offsets}
         assert claimed.in_flight == list(before.values()).count(State.IN_FLIGHT)
         self.model.update(dict.fromkeys(offsets, State.PENDING))
@@ -174,6 +202,7 @@ class CursorMachine(RuleBasedStateMachine):
         assert self.cursor.waiting_count == states.count(State.WAITING)
         assert self.cursor.free_count == states.count(State.FREE)
         assert self.cursor.pending_count == states.count(State.PENDING)
+        assert self.cursor.held_up_count == states.count(State.HELD_UP)
         # What is pending is not settled: the floor, and so whoever deletes, stays below it.
         unsettled = [offset for offset, state in self.model.items() if state is not State.SETTLED]
         assert self.cursor.ack_floor == min(unsettled, default=self.next_offset)
@@ -186,6 +215,7 @@ class CursorMachine(RuleBasedStateMachine):
         for offset in range(self.next_offset + 2):
             assert self.cursor.is_in_flight(offset) == (self.model.get(offset) is State.IN_FLIGHT)
             assert self.cursor.is_waiting(offset) == (self.model.get(offset) is State.WAITING)
+            assert self.cursor.is_held_up(offset) == (self.model.get(offset) is State.HELD_UP)
 
 
 CursorMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)

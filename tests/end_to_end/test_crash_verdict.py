@@ -195,6 +195,16 @@ def test_what_two_members_have_at_once_is_found() -> None:
     assert held(("a", 1), ("b", 1)).findings([]) == [finding(Fault.HELD_TWICE, 1)]
 
 
+def test_what_overtakes_another_message_of_its_key_is_found() -> None:
+    """Numbers 3 to 5 have one key, and 1 has none."""
+    holdings = held(("a", 3), ("b", 1))
+    holdings.take("b", Publication(0, 4, 1), "id-4", life=1, is_marked=False)
+    holdings.acknowledge(Publication(0, 4, 1))
+    holdings.take("b", Publication(0, 5, 1), "id-5", life=1, is_marked=False)
+
+    assert holdings.findings([]) == [finding(Fault.OVERTOOK, 4)]
+
+
 def test_what_comes_again_in_one_life_of_the_broker_has_to_be_marked() -> None:
     first, holdings = Publication(0, 1, 1), held(("a", 1), is_marked=False)
     holdings.let_go("a", [first])

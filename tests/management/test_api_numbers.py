@@ -187,6 +187,7 @@ async def test_a_durable_subscription(durable_broker: BrokerUnderTest) -> None:
         "backlog": 2,
         "in_flight": 4,
         "waiting": 2,
+        "held_up": 0,
     }
 
 

@@ -162,7 +162,7 @@ async def test_the_busiest_have_names_and_the_rest_is_other() -> None:
     assert sum(delivered.values()) == value(families, "stompbroker_deliveries_delivered_total") == sum(range(150))
     in_flight = by_label(families, "stompbroker_subscription_in_flight", "subscription")
     assert sum(in_flight.values()) == sum(range(150))
-    assert sum(len(family.samples) for family in families.values()) < 2000, "however many there are"
+    assert sum(len(family.samples) for family in families.values()) < 2200, "however many there are"
 
 
 @pytest.mark.parametrize("topics", [2, 120])

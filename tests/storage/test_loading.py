@@ -9,8 +9,8 @@ from sqlalchemy import Engine, event
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import Batch
-from tests.storage.place import cursor, publication, topic
-from tests.support.messages import make_messages
+from tests.storage.place import cursor, publication, redelivery, topic
+from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -47,24 +47,38 @@ def test_loading_takes_as_many_statements_for_many_messages_as_for_none(store: S
         store.commit(publication(number, make_messages(1000), topic_id=number))
 
     assert statements_of_loading(store) == before
-    assert len(before) == 7
+    assert len(before) == 8
 
 
 def test_of_the_messages_only_an_index_is_touched(store: Store, place: Place) -> None:
     for number in range(1, 4):
         store.commit(publication(number, make_messages(1000), topic_id=number))
-    (statement,) = (text for text in statements_of_loading(store) if "messages" in text)
+    (statement, of_failed) = (text for text in statements_of_loading(store) if "messages" in text)
+    assert "JOIN redeliveries" in of_failed
 
     if place.is_sqlite:
         plan = [row[3] for row in place.query(f"EXPLAIN QUERY PLAN {statement}")]
         (step,) = (line for line in plan if "messages" in line)
         assert step.startswith("SEARCH messages USING COVERING INDEX")
+        plan = [row[3] for row in place.query(f"EXPLAIN QUERY PLAN {of_failed}")]
+        (step,) = (line for line in plan if "messages" in line)
+        assert step.startswith("SEARCH messages USING INDEX")
     else:
         place.query("VACUUM ANALYZE messages, topics")
         plan = [row[0] for row in place.query(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, BUFFERS OFF) {statement}")]
         (step,) = (line for line in plan if " on messages" in line)
         # One row of the index for each of the three topics.
         assert "Index Only Scan using pk_messages on messages (actual rows=1.00 loops=3)" in step
+
+
+def test_the_keys_of_messages_that_failed_are_known(store: Store) -> None:
+    messages = [make_message(number=number, group_key=key) for number, key in enumerate(("a", "b", None))]
+    failed = [redelivery(7, 1, offset) for offset in (1, 2)]
+    batch = publication(1, messages)
+    batch.redeliveries += failed
+    store.commit(batch)
+
+    assert store.load().failed_keys == {(1, 1): "b"}
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ const positionColumns = [
   number("Backlog", "backlog"),
   number("In flight", "in_flight"),
   number("Waiting", "waiting"),
+  number("Held up", "held_up"),
 ];
 
 const unsettledColumns = [
@@ -297,6 +298,7 @@ const tiles = (one) =>
     tile("Lag", age(one.lag_s), { note: "oldest not settled" }),
     tile("In flight", count(one.in_flight), { note: one.prefetch == null ? "" : `of ${count(one.prefetch)} at most` }),
     tile("Waiting", count(one.waiting), { note: "failed, to come again" }),
+    one.held_up > 0 && tile("Held up", count(one.held_up), { note: `behind ${several(one.keys_held_up, "key")}` }),
     tile("Delivered/s", rate(one.rate), { note: `${count(one.delivered)} in all` }),
     tile("Acked/s", rate(one.ack_rate), { note: `${count(one.acked)} in all` }),
     tile("Drains in", age(one.drain_s), { note: "at this rate" }),

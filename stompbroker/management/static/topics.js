@@ -118,6 +118,7 @@ const readerColumns = [
   { label: "Backlog", isNumber: true, cell: (one) => count(one.backlog) },
   { label: "In flight", isNumber: true, cell: (one) => count(one.in_flight) },
   { label: "Waiting", isNumber: true, cell: (one) => count(one.waiting) },
+  { label: "Held up", isNumber: true, cell: (one) => count(one.held_up) },
 ];
 
 const pinningColumns = [
