@@ -14,6 +14,7 @@ from stompbroker.changes.effects import (
     Removed,
     SetAside,
     SettledDeliveries,
+    ValueChanged,
 )
 from stompbroker.changes.journal import (
     Answer,
@@ -52,6 +53,7 @@ __all__ = [
     "SettledDeliveries",
     "StoreState",
     "Unit",
+    "ValueChanged",
     "Verdict",
     "provenance_of",
     "redriven",

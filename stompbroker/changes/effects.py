@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from stompbroker.commitlog import Claimed
-    from stompbroker.delivery import Consumer, Failure, Part, Reading, Refusal, Registry, Subscription, Topic
+    from stompbroker.delivery import (
+        Consumer,
+        Failure,
+        LastValues,
+        Part,
+        Pattern,
+        Reading,
+        Refusal,
+        Registry,
+        Subscription,
+        Topic,
+    )
     from stompbroker.ledger.records import Settled
     from stompbroker.message import Message
 
@@ -93,6 +104,37 @@ class Appended(Effect):
 
     def undo(self, now_ns: int, reason: str) -> None:
         self.topic.pending_units -= 1
+
+
+@final
+@dataclass(slots=True, eq=False)
+class ValueChanged(Effect):
+    """A topic gets another last value, or has none any more."""
+
+    values: LastValues
+    destination: Pattern
+    #: None takes the value away.
+    message: Message | None
+    #: What was published with it, and which of those messages says so. None for an order of the broker.
+    _appended: Appended | None = None
+    _said_by: Message | None = None
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the message that says so is not published, since a producer has repeated it."""
+        return self._appended is not None and self._said_by not in self._appended.messages
+
+    @property
+    def is_stored(self) -> bool:
+        return self.values.is_stored
+
+    def apply(self, now_ns: int) -> None:
+        if self.is_void:
+            return
+        if self.message is None:
+            self.values.remove(self.destination.key)
+        else:
+            self.values.set(self.destination, self.message)
 
 
 @final

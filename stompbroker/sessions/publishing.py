@@ -13,6 +13,12 @@ after the year 2262 means never. It may also ask what becomes of it (see `report
     report:true       its RECEIPT says how many will get it
     mandatory:true    if nobody will, it goes to `reply-to` instead, or is an ERROR
 
+It may say what newcomers of its topic get first (see `delivery/last_values.py`):
+
+    retain:set        this message, from now on, instead of the last value before
+    retain:remove     nothing any more
+    retain:false      not this one, although the operator says so for all (`last_value`)
+
 And it may number its messages, so that one it repeats is published once (see `changes/producers.py`):
 
     producer          its name
@@ -30,10 +36,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.access import Right
 from stompbroker.changes import Appended, Numbered
-from stompbroker.delivery import parse_topic_name
+from stompbroker.delivery import DestinationKind, parse_topic_name
 from stompbroker.errors import PeerViolation
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.headers import UNSUPPORTED_IN_SEND, check_name, refuse_unsupported, truth, whole_number
+from stompbroker.sessions.headers import (
+    UNSUPPORTED_IN_SEND,
+    check_name,
+    malformed,
+    refuse_unsupported,
+    shown,
+    truth,
+    whole_number,
+)
 from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
@@ -97,6 +111,8 @@ class SendPlan:
     #: For which it was allowed.
     grant: Grant
     question: Question | None
+    #: Whether a message becomes its topic's last value, or takes that away (false); None for neither.
+    sets_value: bool | None
 
 
 @final
@@ -125,6 +141,7 @@ class Publishing:
             question = self._read_question(headers)
             topic = self._find_topic(head.headers["destination"], now_ns)
             lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
+            sets_value = _read_retain(head.headers, topic)
         except PeerViolation as violation:
             violation.receipt = receipt
             raise
@@ -140,7 +157,7 @@ class Publishing:
         if origin.can_expire:
             topic.is_choosy = True
         template = message_tail_template(self._context.message_ids.prefix, passed_through)
-        return SendPlan(topic, template, origin, self._client.grant, question)
+        return SendPlan(topic, template, origin, self._client.grant, question, sets_value)
 
     def _read_question(self, headers: Mapping[str, str]) -> Question | None:
         """None if the SEND asks nothing. Raises PeerViolation."""
@@ -196,6 +213,8 @@ class Publishing:
         """Make each body a message on its topic's run."""
         plan = self.plan(run.head, run.receipt)
         messages = self.messages_of(plan, run.bodies, now_ns)
+        if plan.sets_value is not None:
+            unit.values[plan.topic] = messages[-1], plan.sets_value
         if plan.topic in unit.publications:
             unit.publications[plan.topic] += messages
         else:
@@ -221,6 +240,18 @@ class Publishing:
             return Appended(plan.topic, self.messages_of(plan, bodies, now_ns))
         producer.offer(numbers)
         return Numbered(plan.topic, self.messages_of(plan, bodies, now_ns), producer=producer, numbers=numbers)
+
+    def check_value_fits(self, frame: Frame) -> None:
+        """Raise PeerViolation if there is no room for another last value."""
+        values = self._context.registry.last_values
+        size_bytes = values.size_bytes + len(frame.body)
+        if size_bytes > values.max_bytes:
+            raise PeerViolation(
+                "too many last values",
+                f"with this one they would take {size_bytes} bytes, and may take {values.max_bytes} "
+                "(last_values_bytes); take some away with retain:remove, or send without retain:set",
+                receipt=frame.receipt,
+            )
 
     def producer(self, numbering: Numbering, now_ns: int) -> Producer:
         """Raises PeerViolation if it may not send any more."""
@@ -254,6 +285,23 @@ def check_number_in_transaction(frame: Frame, question: Question) -> None:
         raise PeerViolation(
             "producer-seq:0 in a transaction", "0 is no message, but begins an epoch: send it outside of transactions"
         )
+
+
+def _read_retain(headers: Mapping[str, str], topic: Topic) -> bool | None:
+    """Whether a SEND sets the last value of its topic, or takes it away (false). Raises PeerViolation."""
+    said = headers.get("retain", "")
+    if topic.destination.kind is not DestinationKind.TOPIC:
+        if said in ("set", "remove"):
+            raise PeerViolation(
+                "'retain' is for topics",
+                f"{shown(headers['destination'])} is none, and has no last value: use /topic/NAME, or leave retain out",
+            )
+        return None
+    if said in ("", "false"):
+        return True if topic.policy.last_value and not said else None
+    if said not in ("set", "remove"):
+        raise malformed("retain", said, "one of set, remove, false")
+    return said == "set"
 
 
 def _read_numbering(headers: Mapping[str, str]) -> Numbering | None:

@@ -31,6 +31,7 @@ from stompbroker.storage.batch import (
     CursorRow,
     ExportRow,
     Gap,
+    LastValueRow,
     LedgerRow,
     ProducerRow,
     RedeliveryRow,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Constraint
 
 #: The last step of `migrations/`, as a test checks. Written here so that a start need not import Alembic.
-REVISION: Final = "0007"
+REVISION: Final = "0008"
 
 #: A migration can only drop constraints whose names it knows.
 NAMING_CONVENTION: Final = {
@@ -157,6 +158,8 @@ redeliveries = _table(
 )
 
 producers = _table("producers", ProducerRow, keys=2)
+
+last_values = _table("last_values", LastValueRow)
 
 #: Records of the ledger, from the transaction that settles their deliveries until they are in a file of the lake. The
 #: index is for the export of a day, in order.
