@@ -21,8 +21,11 @@ from stompbroker_report.content import (
     DeadLetters,
     Durations,
     Figures,
+    GroupFigures,
+    Groups,
     Head,
     HourFigures,
+    MemberFigures,
     Outcomes,
     Reading,
     ReadingFigures,
@@ -101,6 +104,7 @@ def content_of(facts: DateFacts, excerpts: Mapping[str, Excerpt], history: Mappi
         reasons=_reasons(excerpts["reasons"]),
         dead_letters=_dead_letters(excerpts["dead_letters"], excerpts["latest_dead_letters"]),
         backlog=_backlog(excerpts),
+        groups=_groups(excerpts["groups"], excerpts["members"]),
     )
 
 
@@ -218,6 +222,29 @@ def _dead_letters(groups: Excerpt, latest: Excerpt) -> DeadLetters:
         total_groups=groups.total_rows,
         other_deliveries=deliveries - sum(row["deliveries"] for row in groups.rows),
         latest=tuple(_from_row(DeadLetter, row, reading=_reading(row)) for row in latest.rows),
+    )
+
+
+def _groups(groups: Excerpt, members: Excerpt) -> Groups:
+    busiest: dict[str, list[MemberFigures]] = defaultdict(list)
+    for row in members.rows:
+        busiest[row["subscription"]].append(_from_row(MemberFigures, row))
+    return Groups(
+        rows=tuple(
+            GroupFigures(
+                subscription=row["subscription"],
+                members=row["group_members"],
+                deliveries=row["group_deliveries"],
+                even_share_rate=1 / row["group_members"],
+                largest_share_rate=row["share_rate"],
+                least_share_rate=row["group_least_share_rate"],
+                failed=row["group_failed"],
+                without_member=row["group_without_member"],
+                busiest=tuple(busiest.get(row["subscription"], ())),
+            )
+            for row in groups.rows
+        ),
+        total_rows=groups.total_rows,
     )
 
 

@@ -96,7 +96,7 @@ def measures(figures: DataFrame, unsettled: DataFrame) -> DataFrame:
         "dt", "scope", "name", "pair.measure", "pair.value"
     )
     closing_lag = aggregated(
-        unsettled.withColumn("hour_utc", F.lit(None).cast("int")),
+        unsettled.withColumns({"hour_utc": F.lit(None).cast("int"), "member": F.lit(None).cast("string")}),
         tuple(_SCOPES),
         F.sum("lag_messages").cast("double").alias("value"),
     ).select("dt", _scope(), _name(), F.lit(Measure.CLOSING_LAG.value).alias("measure"), "value")

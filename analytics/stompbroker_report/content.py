@@ -11,7 +11,7 @@ never 0.
 from __future__ import annotations
 
 import datetime  # noqa: TC003 - read at run time, when a report is read back
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar, final
 
 from stompbroker_report.measures import Change, DayMeasures  # noqa: TC001 - likewise
@@ -145,6 +145,51 @@ class ReadingFigures:
     reading: Reading
     is_durable: bool
     figures: Figures
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFigures:
+    """One member of a group or queue, by the name of its connection."""
+
+    member: str
+    deliveries: int
+    #: Of what members of its group had.
+    share_rate: float
+    #: Dead-lettered or discarded when this member had failed last.
+    failed: int
+    #: Of its deliveries, those that were sent more than once, perhaps to other members before.
+    redelivered: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFigures:
+    """One group or queue, in all its topics; most deliveries first."""
+
+    subscription: str
+    #: Those that had at least one delivery, and what they had together.
+    members: int
+    deliveries: int
+    #: 1 / members: what each would have had if they had shared evenly.
+    even_share_rate: float
+    largest_share_rate: float
+    least_share_rate: float
+    failed: int
+    #: Settled without a member (expired, deleted), or by a broker that did not name it; not in `deliveries`.
+    without_member: int
+    #: The members with most deliveries, those first; of the busiest groups only.
+    busiest: tuple[MemberFigures, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Groups and queues of which a record names a member."""
+
+    rows: tuple[GroupFigures, ...] = ()
+    #: Including those in `rows`.
+    total_rows: int = 0
 
 
 @final
@@ -333,6 +378,8 @@ class ReportContent:
     reasons: tuple[Reason, ...]
     dead_letters: DeadLetters
     backlog: Backlog
+    #: Reports of older releases do not have it, and stay in the overview.
+    groups: Groups = field(default_factory=Groups)
 
     @property
     def closing_lag(self) -> int | None:

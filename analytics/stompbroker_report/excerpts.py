@@ -26,6 +26,9 @@ SLOWEST_ROWS: Final = 10
 REASON_ROWS: Final = 20
 DEAD_LETTER_ROWS: Final = 20
 UNSETTLED_ROWS: Final = 30
+#: Groups whose members are listed, those with most deliveries; and how many members of each, those with most.
+LISTED_GROUPS: Final = 6
+MEMBER_ROWS: Final = 10
 CHANGE_ROWS: Final = 40
 #: As many lines as can be told apart in one plot.
 SERIES: Final = 8
@@ -72,6 +75,7 @@ _SELECTIONS: Final = {
         where=pc.field("time_to_ack_deliveries") >= FEWEST_TO_RANK,
     ),
     "readings": _Selection("readings", TABLE_ROWS, "-deliveries topic subscription"),
+    "groups": _Selection("members", TABLE_ROWS, "-group_deliveries subscription", where=pc.field("place") == 1),
     "reasons": _Selection("reasons", REASON_ROWS, "-deliveries reason", totals=("deliveries", "nacks", "dead")),
     "dead_letters": _Selection(
         "dead_letters", DEAD_LETTER_ROWS, "-deliveries topic subscription reason", totals=("deliveries",)
@@ -101,8 +105,17 @@ def excerpts_of(results: Results, day: date) -> dict[str, Excerpt]:
     """By name, what the report of one date is made of."""
     excerpts = {name: _excerpt(results, day, selection) for name, selection in _SELECTIONS.items()}
     plotted = pc.field("topic").isin([row["topic"] for row in excerpts["topics"].rows[:SERIES]])
-    selection = _Selection("topic_hours", SERIES * _HOURS, "topic hour_utc", where=plotted)
-    return {**excerpts, "topic_hours": _excerpt(results, day, selection)}
+    busiest = pc.field("subscription").isin([row["subscription"] for row in excerpts["groups"].rows[:LISTED_GROUPS]])
+    more = {
+        "topic_hours": _Selection("topic_hours", SERIES * _HOURS, "topic hour_utc", where=plotted),
+        "members": _Selection(
+            "members",
+            LISTED_GROUPS * MEMBER_ROWS,
+            "subscription place",
+            where=busiest & (pc.field("place") <= MEMBER_ROWS),
+        ),
+    }
+    return excerpts | {name: _excerpt(results, day, selection) for name, selection in more.items()}
 
 
 def _excerpt(results: Results, day: date, selection: _Selection) -> Excerpt:

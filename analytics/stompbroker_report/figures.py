@@ -1,7 +1,8 @@
 """Deliveries, outcomes, attempts and durations of days, topics, subscriptions, readings and hours, all in one frame.
 
 Rows of `records.measured` in, one row per level and combination of keys out, with the columns of the marts. Sums are
-made once per reading and hour and added up from there; percentiles cannot be added, so each level computes its own.
+made once per reading, hour and member and added up from there; percentiles cannot be added, so each level computes its
+own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def weighted_when(condition: Column) -> Column:
 
 
 def sums(records: DataFrame) -> DataFrame:
-    """One row per date, topic, subscription and hour: everything that can be added up."""
+    """One row per date, topic, subscription, hour and member: everything that can be added up."""
     weight, attempts, outcome = F.col("weight"), F.col("attempts"), F.col("outcome")
     hourly = records.groupBy(*KEYS).agg(
         F.max("is_durable").alias("is_durable"),
@@ -50,9 +51,9 @@ def sums(records: DataFrame) -> DataFrame:
         F.sum(F.coalesce("body_bytes", F.lit(0)) * weight).alias("body_bytes"),
         *(weighted_when(F.col(f"{name}_us").isNotNull()).alias(column) for name, column in DURATION_SUMS.items()),
     )
-    # 1 in a reading's first hour: the sum is the number of readings of a day, topic or subscription.
-    first_hour = F.min("hour_utc").over(Window.partitionBy(*Level.READING.keys))
-    return hourly.withColumn("readings", F.when(F.col("hour_utc") == first_hour, 1).otherwise(0).cast("bigint"))
+    # 1 in a reading's first row: the sum is the number of readings of a day, topic or subscription.
+    place = F.row_number().over(Window.partitionBy(*Level.READING.keys).orderBy("hour_utc", "member"))
+    return hourly.withColumn("readings", F.when(place == 1, 1).otherwise(0).cast("bigint"))
 
 
 def durations(records: DataFrame, levels: Collection[Level] = _MEASURED) -> DataFrame:

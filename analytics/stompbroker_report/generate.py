@@ -87,7 +87,7 @@ def generate_lake(where: Path, *, last_date: date, days: int, deliveries: int, s
             offsets[topic.name] += len(messages.published_us)
             for reading in topic.readings:
                 behaving = _on_a_bad_day(reading) if day == last_date else reading
-                key = (topic.name, _subscription(reading, day))
+                key = (topic.name, _subscription(topic, reading, day))
                 new, free_at[key] = _settle(random, messages, behaving, day, free_at.get(key, 0))
                 all_known = _joined(unsettled.get(key), new)
                 is_settled = all_known.settled_us < day_end_us
@@ -140,7 +140,8 @@ def _settle(
     published = messages.published_us[kept]
     count = len(kept)
     is_auto = reading.ack_mode == "auto"
-    tries, is_dead, is_expired = _fates(random, reading, count)
+    had_by = _shared_among(random, reading, count)
+    tries, is_dead, is_expired = _fates(random, reading, had_by, count)
 
     first_sent = published + _scattered(random, 0.002, 0.8, count)
     if reading.busy_s:
@@ -166,8 +167,8 @@ def _settle(
         "message_id": _numbered(f"5a3b{TOPICS.index(messages.topic):04x}-1-", offsets),
         "topic": _repeated(messages.topic.name, count),
         "offset": offsets,
-        "subscription": _repeated(_subscription(reading, day), count),
-        "client_id": _repeated(reading.client, count),
+        "subscription": _repeated(_subscription(messages.topic, reading, day), count),
+        "client_id": _optional(reading.client, count),
         "subscription_name": _repeated(_name(reading, day), count),
         "is_durable": _repeated(reading.is_durable, count),
         "ack_mode": _repeated(reading.ack_mode, count),
@@ -184,19 +185,32 @@ def _settle(
         "last_reason": pc.if_else(pa.array(has_failed), reasons, pa.scalar(None, pa.string())),
         "outcome": outcome,
         "weight": np.full(count, reading.weight, dtype=np.int64),
-        "kind": _repeated("topic", count),
+        "kind": _repeated(messages.topic.kind, count),
+        "member": pa.array([member.name for member in reading.members], pa.string()).take(
+            pa.array(had_by, mask=is_expired | (not reading.members))
+        ),
     }
     rows = pa.table([pa.array(columns[field.name], field.type) for field in DELIVERIES], schema=DELIVERIES)
     return _Settled(rows=rows, published_us=published, settled_us=settled), free_at_us
 
 
-def _fates(random: np.random.Generator, reading: SampleReading, count: int) -> tuple[Integers, Any, Any]:
+def _shared_among(random: np.random.Generator, reading: SampleReading, count: int) -> Integers:
+    """Indexes of the members that had them; of no meaning without members."""
+    if not reading.members:
+        return np.zeros(count, dtype=np.int64)
+    return random.choice(len(reading.members), size=count, p=[member.share for member in reading.members])
+
+
+def _fates(
+    random: np.random.Generator, reading: SampleReading, had_by: Integers, count: int
+) -> tuple[Integers, Any, Any]:
     """How often each is sent, whether it is dead-lettered, and whether it expires unsent."""
     if reading.ack_mode == "auto":
         never = np.zeros(count, dtype=np.bool_)
         return np.ones(count, dtype=np.int64), never, never
     tries = random.geometric(1 - reading.failing, size=count).astype(np.int64)
-    is_dead = (random.random(count) < reading.hopeless) | (tries > _MOST_ATTEMPTS)
+    hopeless = np.array([member.hopeless for member in reading.members] or [0.0])[had_by] + reading.hopeless
+    is_dead = (random.random(count) < hopeless) | (tries > _MOST_ATTEMPTS)
     is_expired = (random.random(count) < reading.expiring) & ~is_dead
     return np.where(is_dead, _MOST_ATTEMPTS, np.minimum(tries, _MOST_ATTEMPTS)), is_dead, is_expired
 
@@ -225,25 +239,29 @@ def _snapshots(topic: SampleTopic, reading: SampleReading, day: date, known: _Se
     oldest = np.minimum(np.searchsorted(settled, moments), len(known.published_us) - 1)
     age_s = np.maximum(0, moments - np.sort(known.published_us)[oldest]) / _SECOND_US
     waiting = np.minimum(lag, np.round(lag * reading.failing)).astype(np.int64)
-    subscription = _subscription(reading, day)
+    subscription = _subscription(topic, reading, day)
     columns: dict[str, Any] = {
         "taken_at": _times(moments),
         "is_closing": [*(False for _ in range(24)), True],
         "topic": _repeated(topic.name, 25),
         "subscription": _repeated(subscription, 25),
-        "client_id": _repeated(reading.client, 25),
+        "client_id": _optional(reading.client, 25),
         "subscription_name": _repeated(reading.name, 25),
         "lag_messages": lag,
         "lag_s": pa.array(age_s, mask=lag == 0),
         "in_flight": np.minimum(lag - waiting, 64),
         "waiting": waiting,
         "pinned_bytes": lag * topic.body_bytes,
-        "kind": _repeated("topic", 25),
+        "kind": _repeated(topic.kind, 25),
     }
     return pa.table([pa.array(columns[field.name], field.type) for field in BACKLOG], schema=BACKLOG)
 
 
-def _subscription(reading: SampleReading, day: date) -> str:
+def _subscription(topic: SampleTopic, reading: SampleReading, day: date) -> str:
+    if topic.kind == "queue":
+        return f"/queue/{topic.name}"
+    if reading.members:
+        return f"group:{reading.name} @ {topic.name}"
     return f"{reading.client}/{_name(reading, day)}"
 
 
@@ -283,6 +301,10 @@ def _numbered(prefix: str, numbers: Integers) -> pa.Array:
 
 def _repeated(value: object, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value), count)
+
+
+def _optional(text: str | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 def _times(microseconds: Integers, is_missing: Any = None) -> pa.Array:

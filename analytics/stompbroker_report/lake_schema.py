@@ -35,6 +35,7 @@ DELIVERIES: Final = pa.schema(
         pa.field("outcome", pa.string(), nullable=False),
         pa.field("weight", pa.int64(), nullable=False),
         pa.field("kind", pa.string()),
+        pa.field("member", pa.string()),
     ]
 )
 

@@ -16,19 +16,21 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 #: A key that a level does not have is null in its rows.
-KEYS: Final = ("dt", "topic", "subscription", "hour_utc")
+KEYS: Final = ("dt", "topic", "subscription", "hour_utc", "member")
 
 
 @final
 class Level(IntEnum):
     """A combination of keys; the number has a bit for each of `KEYS` that the level does *not* have."""
 
-    DAY = 0b0111
-    TOPIC = 0b0011
-    SUBSCRIPTION = 0b0101
-    READING = 0b0001
-    HOUR = 0b0110
-    TOPIC_HOUR = 0b0010
+    DAY = 0b01111
+    TOPIC = 0b00111
+    SUBSCRIPTION = 0b01011
+    READING = 0b00011
+    HOUR = 0b01101
+    TOPIC_HOUR = 0b00101
+    #: A member of a group or queue; one row more, with null, has what no member had.
+    MEMBER = 0b01010
 
     @property
     def keys(self) -> tuple[str, ...]:

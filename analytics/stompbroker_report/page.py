@@ -50,6 +50,7 @@ def _sections(content: ReportContent) -> Iterator[Markup]:
     if content.day.deliveries:
         yield section("The day in hours", page_tables.hours(content))
         yield section("How it ended", page_tables.endings(content), page_troubles.reasons(content))
+        yield section("Groups and queues", *page_tables.groups(content))
         yield section("Topics", page_tables.topics(content))
         yield section("Subscriptions", page_tables.subscriptions(content))
         yield section("Topic by subscription", page_tables.readings(content))

@@ -130,7 +130,7 @@ def tile(label: str, value: str, note: str = "", *, kind: str = "") -> Markup:
     ).format(kind, label, value, note)
 
 
-def panel(title: str, *parts: Markup) -> Markup:
+def panel(title: str | Markup, *parts: Markup) -> Markup:
     return Markup('<section class="panel">\n<h3>{}</h3>\n{}\n</section>').format(title, joined(filter(None, parts)))
 
 

@@ -28,9 +28,9 @@ from stompbroker_report.palette import OUTCOMES
 from stompbroker_report.readable_numbers import UNKNOWN, count, duration, share, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from stompbroker_report.content import Figures, ReportContent, Table
+    from stompbroker_report.content import Figures, GroupFigures, ReportContent, Table
     from stompbroker_report.measures import DayMeasures
     from stompbroker_report.page_parts import Column
 
@@ -103,6 +103,64 @@ def _figures(figures: Figures) -> tuple[str, ...]:
         duration(figures.time_to_ack.p99_s),
         size(figures.body_bytes),
     )
+
+
+def groups(content: ReportContent) -> Iterator[Markup]:
+    """How evenly members shared; nothing if there were none."""
+    found = content.groups
+    if not found.rows:
+        return
+    shown = found.rows[:MAX_ROWS]
+    columns = (
+        *names("group or queue"),
+        *numbers("deliveries", "members", "even share", "busiest had", "least had", "failed", "without a member"),
+    )
+    rows = [
+        (
+            name(one.subscription),
+            count(one.deliveries),
+            count(one.members),
+            share(one.even_share_rate),
+            share(one.largest_share_rate),
+            share(one.least_share_rate),
+            count(one.failed),
+            count(one.without_member),
+        )
+        for one in shown
+    ]
+    missing = found.total_rows - len(shown)
+    more = sentence(f"{count(missing)} more have fewer deliveries; the marts have all.") if missing else NOTHING
+    meant = sentence(
+        "A member counts if it had a delivery: it acknowledged it, was sent it in auto mode, or failed with it last. "
+        "Failed: dead letters and discarded ones. Without a member: nobody had it in the end, or the broker that wrote "
+        "the record does not name members."
+    )
+    title = f"{count(found.total_rows)} {'groups and queues' if found.total_rows > 1 else 'group or queue'}"
+    yield panel(
+        f"The {count(len(shown))} with most deliveries, of {title}" if missing else title,
+        table(columns, rows),
+        more,
+        meant,
+    )
+    yield side_by_side(*(_members(one) for one in shown if one.busiest))
+
+
+def _members(group: GroupFigures) -> Markup:
+    columns = (*names("member"), *numbers("deliveries", "share", "failed", "redelivered"))
+    rows = [
+        (
+            name(one.member),
+            count(one.deliveries),
+            share(one.share_rate),
+            count(one.failed),
+            share(one.redelivered / one.deliveries),
+        )
+        for one in group.busiest
+    ]
+    left_out = group.members - len(rows)
+    deliveries = group.deliveries - sum(one.deliveries for one in group.busiest)
+    rest = (f"{count(left_out)} more", count(deliveries), share(deliveries / group.deliveries), "", "")
+    return panel(name(group.subscription), table(columns, rows, rest=rest if left_out else ()))
 
 
 def topics(content: ReportContent) -> Markup:

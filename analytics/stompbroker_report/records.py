@@ -21,6 +21,7 @@ def measured(deliveries: DataFrame) -> DataFrame:
         "subscription",
         "is_durable",
         F.hour("settled_at").alias("hour_utc"),
+        "member",
         "outcome",
         "weight",
         "attempts",

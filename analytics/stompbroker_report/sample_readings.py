@@ -10,13 +10,24 @@ from typing import Final, final
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class SampleMember:
+    """One member of a group or queue: its client id, its share, and how many of its messages it never gets done."""
+
+    name: str
+    share: float
+    hopeless: float = 0.0
+
+
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleReading:
     """One subscription of a topic, and how it behaves."""
 
-    #: Client id and name; the name of a transient one changes with each day's connection.
-    client: str
+    #: Client id and name; the name of a transient one changes with each day's connection. A group has no client id.
+    client: str | None
     name: str
+    members: tuple[SampleMember, ...] = ()
     is_durable: bool = True
     ack_mode: str = "client-individual"
     #: Deliveries per record: more than 1 where the ledger keeps a sample.
@@ -46,6 +57,7 @@ class SampleTopic:
     #: Volume on a Saturday or Sunday, relative to a weekday.
     weekend: float
     readings: tuple[SampleReading, ...]
+    kind: str = "topic"
 
 
 _ON_TIME: Final = ("not answered in time", "the connection was lost")
@@ -67,6 +79,20 @@ TOPICS: Final = (
                 reasons=("item is not in stock", "no such warehouse", *_ON_TIME),
             ),
             SampleReading(client="dashboard", name="live", is_durable=False, ack_mode="auto", weight=10),
+            # One of the workers is on a slow machine.
+            SampleReading(
+                client=None,
+                name="invoices",
+                members=(
+                    SampleMember("invoice-worker-1", 0.31),
+                    SampleMember("invoice-worker-2", 0.30),
+                    SampleMember("invoice-worker-3", 0.29),
+                    SampleMember("invoice-worker-4", 0.10),
+                ),
+                ack_s=0.3,
+                failing=0.01,
+                reasons=_ON_TIME,
+            ),
         ),
     ),
     SampleTopic(
@@ -143,10 +169,34 @@ TOPICS: Final = (
     ),
     SampleTopic(
         name="audit",
-        share=0.20,
+        share=0.14,
         body_bytes=450,
         weekend=0.7,
         readings=(SampleReading(client="archive", name="audit", ack_mode="client", ack_s=0.12, ack_scatter=0.3),),
+    ),
+    SampleTopic(
+        name="pictures.resize",
+        share=0.06,
+        body_bytes=90_000,
+        weekend=0.5,
+        kind="queue",
+        readings=(
+            # One of the workers has an old library.
+            SampleReading(
+                client=None,
+                name="pictures.resize",
+                members=(
+                    SampleMember("resizer-a", 0.34),
+                    SampleMember("resizer-b", 0.33),
+                    SampleMember("resizer-c", 0.33, hopeless=0.012),
+                ),
+                ack_s=0.7,
+                failing=0.02,
+                hopeless=0.0005,
+                reasons=("not a picture", *_ON_TIME),
+                expiring=0.001,
+            ),
+        ),
     ),
     # Clients choose names, so the page has to cope with anything.
     SampleTopic(

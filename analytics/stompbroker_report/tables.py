@@ -14,6 +14,7 @@ from stompbroker_report.changes import Calendar, changes, measures
 from stompbroker_report.failures import dead_letters, latest_dead_letters, reading_reasons, reasons
 from stompbroker_report.figures import durations, figures, figures_of, sums
 from stompbroker_report.levels import Level
+from stompbroker_report.members import members
 from stompbroker_report.records import duplicates, measured, to_compare
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def tables_of(
     earlier = to_compare(measured(deliveries.where(~is_reported)))
     all_durations = durations(measured(reported)).unionByName(durations(earlier, _COMPARED))
     all_figures = keep(figures(sums(measured(deliveries)), all_durations))
-    by_level = {level: figures_of(level, all_figures) for level in Level}
+    by_level = {level: figures_of(level, all_figures) for level in Level if level is not Level.MEMBER}
     by_reading = keep(reading_backlog(snapshots))
     at_end = unsettled(by_reading)
     failed = keep(reading_reasons(reported))
@@ -45,6 +46,7 @@ def tables_of(
         "topics": by_level[Level.TOPIC],
         "subscriptions": by_level[Level.SUBSCRIPTION],
         "readings": by_level[Level.READING],
+        "members": members(all_figures),
         "hours": by_level[Level.HOUR],
         "topic_hours": by_level[Level.TOPIC_HOUR],
         "reading_reasons": failed,

@@ -300,27 +300,34 @@ class SetAside(PendingDeliveries):
 
 
 def claim_settled(
-    reading: Reading, ranges: list[tuple[int, int]], outcome: Outcome, now_ns: int, sent_at_ns: int = 0
+    reading: Reading,
+    ranges: list[tuple[int, int]],
+    outcome: Outcome,
+    now_ns: int,
+    sent_at_ns: int = 0,
+    member: str | None = None,
 ) -> SettledDeliveries:
     """These offsets, of which none is pending, will be settled; those that are in flight were sent then."""
     records: list[Settled] = []
     if reading.is_recorded:
-        records = account_of(reading, ranges, outcome, now_ns, sent_at_ns)
+        records = account_of(reading, ranges, outcome, now_ns, sent_at_ns, member)
     elif reading.topic.context.records is not None:
-        reading.topic.context.records.sample(reading, ranges, outcome, now_ns, sent_at_ns)
+        reading.topic.context.records.sample(reading, ranges, outcome, now_ns, sent_at_ns, member)
     return SettledDeliveries(reading, reading.cursor.claim(ranges), outcome, records, sent_at_ns)
 
 
-def claim_refused(part: Part, refusal: Refusal, *, holder: Consumer | None) -> SetAside | None:
-    """What of these is in flight to `holder`, or free if there is none, will be set aside; None if nothing is."""
+def claim_refused(consumer: Consumer, part: Part, refusal: Refusal) -> SetAside | None:
+    """What of these is in flight to this consumer, or free if it has left, will be set aside; None if nothing is."""
     reading, start, stop, sent_at_ns = part
     cursor, owners = reading.cursor, reading.owners
     offsets = [
         offset
         for offset in map(Offset, range(start, stop))
-        if (cursor.is_free(offset) if holder is None else cursor.is_in_flight(offset) and owners.has(holder, offset))
+        if (
+            cursor.is_in_flight(offset) and owners.has(consumer, offset) if consumer.is_open else cursor.is_free(offset)
+        )
     ]
     if not offsets:
         return None
-    failures = answering.failures_after(reading, offsets, refusal, sent_at_ns, failed_with=holder)
+    failures = answering.failures_after(reading, offsets, refusal, sent_at_ns, consumer)
     return SetAside(reading, reading.cursor.claim([(offset, offset + 1) for offset in offsets]), failures)

@@ -170,7 +170,7 @@ class Unit:
         for reading, start, stop, sent_at_ns in unclaimed:
             ranges = reading.cursor.unsettled(start, stop)
             if ranges:
-                effect = claim_settled(reading, ranges, Outcome.ACKED, now_ns, sent_at_ns)
+                effect = claim_settled(reading, ranges, Outcome.ACKED, now_ns, sent_at_ns, consumer.member)
                 self.effects.append(effect)
                 subscription.counters.late -= effect.claimed.in_flight
             subscription.counters.late += stop - start
@@ -183,7 +183,7 @@ class Unit:
         """What is pending is not in flight: to refuse that is too late."""
         subscription, refused = answer.consumer.subscription, 0
         for part in parts if not (subscription.is_closed or subscription.is_leaving) else ():
-            effect = claim_refused(part, answer.refusal, holder=answer.consumer if answer.consumer.is_open else None)
+            effect = claim_refused(answer.consumer, part, answer.refusal)
             if effect is not None:
                 self.effects.append(effect)
                 refused += effect.claimed.total

@@ -20,6 +20,7 @@ from stompbroker.cli.migrate import migrate
 from stompbroker.cli.publish import publish
 from stompbroker.cli.report import report
 from stompbroker.cli.serve import serve
+from stompbroker.cli.spotty import spotty
 from stompbroker.cli.stats import stats, top
 from stompbroker.cli.subscribe import subscribe
 from stompbroker.cli.terminal import complain, say
@@ -45,6 +46,8 @@ def _application() -> typer.Typer:
     application.callback()(_about)
     for command in (serve, publish, subscribe, stats, top, config, migrate, trace, report, certificate):
         application.command()(command)
+    # What it does not know is for the broker it starts.
+    application.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(spotty)
     application.add_typer(subscriptions.commands, name="subscriptions")
     application.add_typer(dead_letters.commands, name="dead-letters")
     application.add_typer(gc.commands, name="gc")

@@ -34,6 +34,10 @@ class NoBroker(OperatorError):
     """Nobody answers at the control socket; the text says which one and what to do."""
 
 
+class NobodyThere(NoBroker):
+    """No process listens, or it went away: what the broker would do, another process can."""
+
+
 class ControlRefused(OperatorError):
     """The broker answered that it cannot or will not."""
 
@@ -63,7 +67,7 @@ class ControlClient:
                 f"The broker at {self._path} has not answered for {timeout_s:g} seconds; it seems to hang."
             ) from error
         except trio.BrokenResourceError as error:
-            raise NoBroker(f"The broker at {self._path} went away before it answered.") from error
+            raise NobodyThere(f"The broker at {self._path} went away before it answered.") from error
         return self._result(line)
 
     async def _receive_line(self) -> bytes:
@@ -99,7 +103,7 @@ async def connect(data: Path) -> AsyncIterator[ControlClient]:
             stream = await trio.open_unix_socket(address)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         # A broker that was killed leaves its socket behind; connecting to it is refused.
-        raise NoBroker(
+        raise NobodyThere(
             f"No broker is running with the data directory {data} (nobody listens on {path}). "
             'Start one with "stompbroker serve", or name its directory with --data.'
         ) from error

@@ -1,7 +1,7 @@
 """`stompbroker report`: what became of a day's deliveries, as a page, as data and as tables.
 
-Law: `stompbroker_report` computes, and is there only with the extra; this file reads the arguments, has a running
-broker export first, and shows progress on stderr and results on stdout. Each failure has an exit code of its own.
+Law: `stompbroker_report` computes, and is there only with the extra; this file reads the arguments, has what
+is settled exported first, and shows progress on stderr and results on stdout. Each failure has an exit code of its own.
 """
 
 import sys
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stompbroker.cli.options import ConfigOption
-from stompbroker.cli.outcome import ExitCode
+from stompbroker.cli.ledger import bring_to_lake
+from stompbroker.cli.options import ConfigOption, DatabaseOption
+from stompbroker.cli.outcome import ExitCode, sentences
 from stompbroker.cli.terminal import open_console, say
 from stompbroker.cli.wording import counted
 from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
+    from stompbroker.config import Settings
     from stompbroker_report.making import ShowStep
 
 #: Dates of one run. All of them go through Spark in one pass.
@@ -42,10 +44,11 @@ def report(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Data directory of a broker, which is asked to export first.",
+            help="Data directory of a broker; what it has not yet exported is exported first.",
             show_default="from the settings, ./data",
         ),
     ] = None,
+    database: DatabaseOption = None,
     lake: Annotated[
         str | None, typer.Option(metavar="PATH", help="A lake without its broker: a directory, or an address as s3://…")
     ] = None,
@@ -91,7 +94,7 @@ def report(
     """
     dates = _read_dates(day, first, last)
     starts_at = _read_time(at)
-    if data is not None and lake is not None:
+    if (data, database) != (None, None) and lake is not None:
         raise typer.BadParameter("name the broker's directory or a lake, not both", param_hint="--lake")
     if nightly and (day, first, last) != (None, None, None):
         raise typer.BadParameter("reports on the day before each time, so it takes no dates", param_hint="--nightly")
@@ -99,7 +102,7 @@ def report(
 
     from stompbroker.config import load
 
-    settings = load(config, flags={"data": data})
+    settings = load(config, flags={"data": data, "database": database})
     source = settings.lake_place if lake is None else lake
     target = out if out is not None else "." if lake is not None else str(settings.data)
 
@@ -109,7 +112,7 @@ def report(
         arguments = [argument for argument in sys.argv[1:] if argument != "--nightly"]
         report_every_night([sys.executable, "-m", "stompbroker", *arguments], starts_at, target, _note)
     if lake is None:
-        _export(settings.data)
+        _export(settings)
         keep = keep or settings.lake_retention_days
     if keep is not None:
         _delete_before(target, datetime.now(UTC).date() - timedelta(days=keep))
@@ -169,16 +172,17 @@ def _require_extra() -> None:
 # One run -------------------------------------------------------------------------------------------------------------
 
 
-def _export(data: Path) -> None:
-    """Have the broker with this data directory export to the lake what it still holds."""
+def _export(settings: "Settings") -> None:
+    """Bring to the lake what is settled, by the broker if it runs. A failure is shown and does not stop the report."""
     import trio
 
-    from stompbroker.cli.control_client import ControlRefused, NoBroker, ask
-
     try:
-        trio.run(ask, data, "export_ledger")
-    except (NoBroker, ControlRefused) as error:
-        _note(f"{str(error).rstrip('.')}. The report has what is in the lake already.")
+        trio.run(bring_to_lake, settings, lambda step: _note(step, mark="…"))
+    except* OperatorError as group:
+        for sentence in sentences(group):
+            _note(f"{sentence.rstrip('.')}. The report has what is in the lake already.")
+    except* KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _delete_before(out: str, first_kept: date) -> None:

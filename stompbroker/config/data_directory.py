@@ -35,8 +35,17 @@ CONTROL_BACKLOG = 16
 MAX_LOCK_BYTES = 4096
 
 
+#: Who holds a directory, as the one who is refused is told.
+BROKER = "another broker"
+EXPORT = "an export of its ledger, which ends by itself"
+
+
 class DataDirectoryError(OperatorError):
     """The data directory cannot be used; the text says why and what to do."""
+
+
+class DirectoryHeld(DataDirectoryError):
+    """Another process has it."""
 
 
 @final
@@ -87,15 +96,15 @@ def control_socket_path(data: Path) -> Path:
 
 
 @contextmanager
-def hold(path: Path) -> Iterator[DataDirectory]:
-    """Create the directory if need be, and hold it until the block ends.
+def hold(path: Path, holder: str = BROKER) -> Iterator[DataDirectory]:
+    """Create the directory if need be, and hold it until the block ends, as BROKER or EXPORT.
 
-    Raises DataDirectoryError at once, without waiting, when another process holds it.
+    Raises DirectoryHeld at once, without waiting, when another process holds it, or another DataDirectoryError.
     """
     _create(path)
     lock = _open_lock(path)
     try:
-        _take_lock(lock, path)
+        _take_lock(lock, path, holder)
         directory = DataDirectory(path)
         try:
             yield directory
@@ -131,12 +140,12 @@ def _open_lock(path: Path) -> int:
         ) from error
 
 
-def _take_lock(lock: int, path: Path) -> None:
+def _take_lock(lock: int, path: Path, holder: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise DataDirectoryError(
-            f"The data directory {path} is held by another broker: {_holder(lock)}. "
+        raise DirectoryHeld(
+            f"The data directory {path} is held by {_holder(lock)}. "
             "Stop that one first, or give this one a directory of its own with --data."
         ) from error
     except OSError as error:
@@ -146,22 +155,24 @@ def _take_lock(lock: int, path: Path) -> None:
             f"The file system of the data directory {path} has no locks ({error.strerror}), "
             "so two brokers could not be kept apart. Choose a local directory with --data."
         ) from error
-    holder = {
+    details = {
+        "holder": holder,
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     os.ftruncate(lock, 0)
-    os.pwrite(lock, (json.dumps(holder) + "\n").encode(), 0)
+    os.pwrite(lock, (json.dumps(details) + "\n").encode(), 0)
 
 
 def _holder(lock: int) -> str:
     """The holder as the file says; it is written just after locking."""
     try:
-        holder = json.loads(os.pread(lock, MAX_LOCK_BYTES, 0))
-        return f"process {holder['pid']} on {holder['host']}, since {holder['started_at']}"
+        found = json.loads(os.pread(lock, MAX_LOCK_BYTES, 0))
+        process = f"process {found['pid']} on {found['host']}, since {found['started_at']}"
+        return f"{found.get('holder', BROKER)}: {process}"
     except (ValueError, KeyError, TypeError):
-        return "one that is just starting"
+        return f"{BROKER}: one that is just starting"
 
 
 @contextmanager

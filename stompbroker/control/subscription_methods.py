@@ -136,6 +136,7 @@ _MEMBER: Final[Record[Consumer]] = Record(
         "connection": Shown(int | None, lambda _, member: member.connection_id),
         "peer": Shown(str | None),
         "id": Shown(str | None, lambda _, member: member.name, "Of its SUBSCRIBE."),
+        "member": Shown(str | None, says="Of a group or queue: its name in the ledger and in the report."),
         "ack": Shown(_ACK_MODE, lambda _, member: _ack_mode_of(member).value),
         "prefetch": Shown(int, lambda _, member: member.credit.max_messages),
         "in_flight": Shown(int),
@@ -221,8 +222,8 @@ async def _show(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any]:
 
 def _shown_to(caller: Caller, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Connections concern the whole broker."""
-    hidden = {"connection": None, "peer": None} if caller.is_restricted else {}
-    return [entry | hidden for entry in entries]
+    hidden = ("connection", "peer", "member") if caller.is_restricted else ()
+    return [entry | {name: None for name in hidden if name in entry} for entry in entries]
 
 
 def _find(broker: BrokerParts, caller: Caller, public_id: str) -> Subscription:

@@ -30,6 +30,8 @@ ANSWERED_PER_S: Final = 1000
 SENT_PER_S: Final = 100
 #: Runs that wait to be written.
 MAX_GATHERED: Final = 10_000
+#: What becomes of a message because it has failed: the member that failed last had it.
+_BY_FAILING: Final = (Outcome.DEAD, Outcome.DISCARDED)
 
 
 class Accountable(Protocol):
@@ -90,13 +92,19 @@ class Unrecorded:
 
 
 def account_of(
-    reading: Accountable, ranges: Iterable[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int
+    reading: Accountable,
+    ranges: Iterable[tuple[int, int]],
+    outcome: Outcome,
+    settled_at_ns: int,
+    sent_at_ns: int,
+    member: str | None = None,
 ) -> list[Settled]:
-    """What is known of unsettled messages that are about to be settled; those in flight were sent at `sent_at_ns`."""
+    """What is known of unsettled messages that are about to be settled; those in flight were sent at `sent_at_ns`.
+    `member`: of a group, who has them."""
     found: list[Settled] = []
     for start, stop in ranges:
         for low, high in _alike(reading, start, stop):
-            found += _account(reading, low, high, outcome, settled_at_ns, sent_at_ns)
+            found += _account(reading, low, high, outcome, settled_at_ns, sent_at_ns, member)
     return found
 
 
@@ -113,7 +121,13 @@ def _alike(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, i
 
 
 def _account(
-    reading: Accountable, start: int, stop: int, outcome: Outcome, settled_at_ns: int, sent_at_ns: int
+    reading: Accountable,
+    start: int,
+    stop: int,
+    outcome: Outcome,
+    settled_at_ns: int,
+    sent_at_ns: int,
+    member: str | None,
 ) -> Iterator[Settled]:
     """Of messages that share all but their contents."""
     first, cursor = Offset(start), reading.cursor
@@ -124,6 +138,8 @@ def _account(
     if is_in_flight:
         last_sent_ns = sent_at_ns
     failed = 0 if failure is None else failure.count
+    if failure is not None and outcome in _BY_FAILING:
+        member = failure.member
     for position, count, messages in _runs(reading, start, stop):
         yield Settled(
             outcome,
@@ -136,6 +152,7 @@ def _account(
             failed + is_in_flight or int(first_sent_ns > 0),
             0 if failure is None else failure.nacks,
             "" if failure is None else failure.reason,
+            member=member,
         )
 
 
@@ -225,22 +242,25 @@ class Records:
         outcome: Outcome,
         settled_at_ns: int,
         sent_at_ns: int,
+        member: str | None = None,
     ) -> None:
         """A transient subscription is about to settle these."""
         settled: list[Settled] = []
         for start, stop in ranges:
             picked = self._answered.pick(stop - start, settled_at_ns)
             if len(picked) == stop - start:
-                settled += account_of(reading, [(start, stop)], outcome, settled_at_ns, sent_at_ns)
+                settled += account_of(reading, [(start, stop)], outcome, settled_at_ns, sent_at_ns, member)
                 continue
             for index in picked:
                 position = start + index
-                found = account_of(reading, [(position, position + 1)], outcome, settled_at_ns, sent_at_ns)
+                found = account_of(reading, [(position, position + 1)], outcome, settled_at_ns, sent_at_ns, member)
                 settled += [one._replace(weight=self._answered.interval) for one in found]
         if settled:
             self._gather(reading, settled)
 
-    def sample_sent(self, reading: Accountable, first: Offset, messages: Sequence[Message], now_ns: int) -> None:
+    def sample_sent(
+        self, reading: Accountable, first: Offset, messages: Sequence[Message], now_ns: int, member: str | None
+    ) -> None:
         """A transient subscription in `auto` mode is sent these, which settles them."""
         picked, weight = self._sent.pick(len(messages), now_ns), self._sent.interval
         if picked:
@@ -257,6 +277,7 @@ class Records:
                         last_sent_ns=now_ns,
                         attempts=1,
                         weight=weight,
+                        member=member,
                     )
                     for index in picked
                 ],

@@ -144,7 +144,7 @@ def settle(consumer: Consumer, parts: list[Part], now_ns: int) -> None:
     if subscription.pending or subscription.is_leaving:
         parts = _without_pending(consumer, parts, now_ns)
     for reading, start, stop, sent_at_ns in parts:
-        settlement = reading.settle(start, stop, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns)
+        settlement = reading.settle(start, stop, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns, member=consumer.member)
         reading.topic.context.times.note_acknowledged(sent_at_ns, now_ns, settlement.total)
         for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
             holder.give_up_in_flight(reading, [(start, stop)], count)
@@ -164,7 +164,7 @@ def set_aside(consumer: Consumer, parts: list[Part], refusal: Refusal, *, answer
         return
     total = 0
     for part in parts:
-        count = _set_aside_part(part, refusal, holder=consumer if consumer.is_open else None)
+        count = _set_aside_part(consumer, part, refusal)
         if consumer.is_open:
             consumer.give_up_in_flight(part.reading, [(part.start, part.stop)], count)
         total += count
@@ -239,20 +239,20 @@ def repeat_deferred(reading: Reading) -> None:
 # Redelivery -----------------------------------------------------------------------------------------------------------
 
 
-def _set_aside_part(part: Part, refusal: Refusal, *, holder: Consumer | None) -> int:
-    """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight to `holder`,
-    or that are free if there is none."""
+def _set_aside_part(consumer: Consumer, part: Part, refusal: Refusal) -> int:
+    """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight to this
+    consumer, or that are free if it has left."""
     reading, start, stop, sent_at_ns = part
-    if holder is None:
+    if not consumer.is_open:
         offsets = [offset for offset in map(Offset, range(start, stop)) if reading.cursor.suspend(offset)]
-    elif reading.owners.is_alone(holder):
+    elif reading.owners.is_alone(consumer):
         offsets = reading.cursor.set_aside(start, stop)
     else:
-        meant = reading.owners.within(holder, [(start, stop)])
+        meant = reading.owners.within(consumer, [(start, stop)])
         offsets = [offset for low, high in meant for offset in reading.cursor.set_aside(low, high)]
         reading.owners.take_away(meant, len(offsets))
     if offsets:
-        failures = failures_after(reading, offsets, refusal, sent_at_ns, failed_with=holder)
+        failures = failures_after(reading, offsets, refusal, sent_at_ns, consumer)
         reading.failures.update(failures)
         _schedule(reading, failures)
         reading.note_failures_changed(offsets)
@@ -266,11 +266,11 @@ def set_aside_claimed(reading: Reading, claimed: Claimed, failures: Mapping[Offs
     _schedule(reading, failures)
 
 
-def note_lost(part: Part, refusal: Refusal) -> None:
-    """A consumer was lost while it worked on this one message, which is free now: that counts as a failure. It waits
+def note_lost(consumer: Consumer, part: Part, refusal: Refusal) -> None:
+    """This consumer was lost while it worked on this one message, which is free now: that counts as a failure. It waits
     only if it is not to be tried again."""
     reading, offset = part.reading, Offset(part.start)
-    failures = failures_after(reading, [offset], refusal._replace(delay_ns=0), part.sent_at_ns)
+    failures = failures_after(reading, [offset], refusal._replace(delay_ns=0), part.sent_at_ns, consumer)
     reading.failures.update(failures)
     reading.note_failures_changed(failures)
     if reading.is_used_up(offset) and reading.cursor.suspend(offset):
@@ -312,12 +312,7 @@ def become_due(waiting: Waiting) -> None:
 
 
 def failures_after(
-    reading: Reading,
-    offsets: Sequence[Offset],
-    refusal: Refusal,
-    sent_at_ns: int,
-    *,
-    failed_with: Consumer | None = None,
+    reading: Reading, offsets: Sequence[Offset], refusal: Refusal, sent_at_ns: int, failed_with: Consumer
 ) -> dict[Offset, Failure]:
     """What is known of these messages when they have been refused together."""
     failing = Failing(refusal, reading.policy, reading.subscription.jitter_seed)
@@ -329,10 +324,10 @@ def failures_after(
         if not first_sent_ns and is_noted:
             first_sent_ns = reading.remembered.first_sent_ns(offset) or 0
         found[offset] = failing.failure_after(before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns)
-    if failed_with is not None and reading.subscription.is_shared:
+    if reading.subscription.is_shared:
         member = ref(failed_with)
         for failure in found.values():
-            failure.failed_with = member
+            failure.failed_with, failure.member = member, failed_with.member
     return found
 
 

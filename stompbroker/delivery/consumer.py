@@ -235,6 +235,8 @@ class Consumer:
     #: The connection it belongs to, and its address, for people.
     connection_id: ConnectionId | None = None
     peer: str = ""
+    #: If it is a member of a group: its connection's name as a publisher, by which the ledger knows it.
+    member: str | None = None
     expects_acks: bool = field(init=False)
     is_cumulative: bool = field(init=False)
     sent: SentRuns = field(init=False)

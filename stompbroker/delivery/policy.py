@@ -130,6 +130,8 @@ class Failure:
     last_number: int = 0
     #: A weak reference to the member of a group that failed, so that another one gets it next.
     failed_with: Callable[[], object] | None = None
+    #: Its name in the ledger, which needs it when the member may be gone. A restart forgets both.
+    member: str | None = None
 
     def is_used_up(self, policy: DeliveryPolicy) -> bool:
         return self.is_final or policy.is_used_up(self.count)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.accounting import Unrecorded, account_of
-from stompbroker.delivery.reading_notes import Owners, Remembered, offsets_between
+from stompbroker.delivery.reading_notes import Owners, Range, Remembered, offsets_between
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome, Party
 
@@ -268,10 +268,19 @@ class Reading:
 
     # Settling --------------------------------------------------------------------------------------------------------
 
-    def settle(self, start: int, stop: int, outcome: Outcome, settled_at_ns: int, *, sent_at_ns: int = 0) -> Settlement:
+    def settle(
+        self,
+        start: int,
+        stop: int,
+        outcome: Outcome,
+        settled_at_ns: int,
+        *,
+        sent_at_ns: int = 0,
+        member: str | None = None,
+    ) -> Settlement:
         """Settle these offsets, none of them pending, in whatever state they are; those in flight were sent then."""
         if self.topic.context.records is not None:
-            self.record(self.cursor.unsettled(start, stop), outcome, settled_at_ns, sent_at_ns)
+            self.record(self.cursor.unsettled(start, stop), outcome, settled_at_ns, sent_at_ns, member)
         return self.settle_unrecorded(start, stop)
 
     def settle_unrecorded(self, start: int, stop: int) -> Settlement:
@@ -318,15 +327,17 @@ class Reading:
                 self.changed_failures.update(changed)
                 self.note_moved(len(changed))
 
-    def record(self, ranges: list[tuple[int, int]], outcome: Outcome, settled_at_ns: int, sent_at_ns: int = 0) -> None:
+    def record(
+        self, ranges: list[Range], outcome: Outcome, settled_at_ns: int, sent_at_ns: int = 0, member: str | None = None
+    ) -> None:
         """Tell the ledger of messages that are about to be settled."""
         records = self.topic.context.records
         if records is None:
             return
         if not self.subscription.is_durable:
-            records.sample(self, ranges, outcome, settled_at_ns, sent_at_ns)
+            records.sample(self, ranges, outcome, settled_at_ns, sent_at_ns, member)
             return
-        self.unrecorded.add(account_of(self, ranges, outcome, settled_at_ns, sent_at_ns))
+        self.unrecorded.add(account_of(self, ranges, outcome, settled_at_ns, sent_at_ns, member))
         if self.unrecorded:
             self.topic.context.unsaved.note_reading(self, 0)
 
@@ -359,7 +370,7 @@ class Reading:
         """A transient subscriber has gone with what it had not answered."""
         unanswered = self.owners.leave(consumer, self.cursor)
         if self.subscription.may_go_again:
-            self.record(unanswered, Outcome.UNSUBSCRIBED, now_ns)
+            self.record(unanswered, Outcome.UNSUBSCRIBED, now_ns, member=consumer.member)
 
     def hold_unsettled(self, start: int, stop: int) -> None:
         """The log is about to drop [start, stop): keep what is sent, may go again and is not in the store."""

@@ -254,7 +254,7 @@ class Registry(TopicContext):
             subscription.wake()  # of a group, others may be next
             if worked_on is not None:
                 refusal = Refusal(now_ns, "the connection was lost", is_lost=True)
-                note_lost(worked_on, refusal)
+                note_lost(consumer, worked_on, refusal)
             self._note_seen(subscription, now_ns)
             affected.update(self.blocked)
         self._close(transient, affected, now_ns)

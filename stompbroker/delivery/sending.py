@@ -120,7 +120,7 @@ def _deliver_new(consumer: Consumer, reading: Reading, limit: int, now_ns: int) 
         deliveries = Deliveries(messages, first_number, first, missing_before)
     if not consumer.expects_acks and topic.context.records is not None and not consumer.subscription.is_durable:
         # Now, while the messages are at hand: the log keeps nothing for it.
-        topic.context.records.sample_sent(reading, first, messages, now_ns)
+        topic.context.records.sample_sent(reading, first, messages, now_ns, consumer.member)
     _hand_over(consumer, reading, first, deliveries, now_ns)
     _set_deadline(consumer, reading, first_number, now_ns)
 
@@ -386,7 +386,7 @@ def _settle_sent(consumer: Consumer, reading: Reading, start: int, stop: int) ->
         settlement = reading.settle_unrecorded(start, stop)
     else:
         now_ns = records.now_ns()
-        settlement = reading.settle(start, stop, Outcome.SENT, now_ns, sent_at_ns=now_ns)
+        settlement = reading.settle(start, stop, Outcome.SENT, now_ns, sent_at_ns=now_ns, member=consumer.member)
     for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
         holder.in_flight -= count
     consumer.subscription.counters.acked += settlement.total

@@ -260,15 +260,21 @@ class OpenedStore:
 
 @asynccontextmanager
 async def own_store(
-    database: str, directory: Path, writing: WritingProcess | None = None
+    database: str,
+    directory: Path,
+    writing: WritingProcess | None = None,
+    *,
+    purpose: str = "",
+    may_migrate: bool = True,
 ) -> AsyncIterator[OpenedStore]:
     """The PostgreSQL database at the URL `database` or, if that is empty, the SQLite file in `directory`.
 
-    The process `writing` writes to an SQLite file, if there is one; else a thread. Raises OperatorError.
+    The process `writing` writes to an SQLite file, if there is one; else a thread. A broker that finds the store taken
+    shows the `purpose`. Raises OperatorError.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    description = f"process {os.getpid()} on {socket.gethostname()}, since {started_at}"
+    description = f"{purpose}process {os.getpid()} on {socket.gethostname()}, since {started_at}"
     is_embedded = not database
 
     def take(store: Store) -> tuple[Ownership, Kept]:
@@ -277,7 +283,7 @@ async def own_store(
             recognise(directory, ownership.store_id)
         return ownership, kept
 
-    store = await trio.to_thread.run_sync(open_store, database, directory)
+    store = await trio.to_thread.run_sync(partial(open_store, database, directory, may_migrate=may_migrate))
     writer = StoreWriter(store)
     try:
         ownership, kept = await trio.to_thread.run_sync(take, store)

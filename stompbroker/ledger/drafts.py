@@ -53,7 +53,8 @@ def draft(accounts: Sequence[Account]) -> bytes:
         {
             "parties": [account.party for account in accounts],
             "runs": [
-                (number, run.outcome.value, run.first, run.length, len(run.messages), *run[4:]) for number, run in runs
+                (number, run.outcome.value, *run[1:3], len(run.messages), *run[4 : None if run.member else -1])
+                for number, run in runs
             ],
             "publishers": [origin.publisher for origin in numbers],
         }
@@ -128,6 +129,7 @@ class FairCopy:
                 "last_reason": run.reason or None,
                 "outcome": run.outcome,
                 "weight": run.weight * (1 if messages else length),
+                "member": run.member,
             }
             for name, value in in_common.items():
                 columns[name].extend(repeat(value, rows))

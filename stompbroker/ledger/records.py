@@ -52,6 +52,9 @@ class Settled(NamedTuple):
     reason: str = ""
     #: How many deliveries each of them stands for.
     weight: int = 1
+    #: Of a group or queue: who had them, as `Consumer.member`; None if nobody did, or that is not known any more. Last,
+    #: with a default: drafts of older releases, and of what is not shared, do not have it.
+    member: str | None = None
 
 
 class Party(NamedTuple):

@@ -40,6 +40,8 @@ DELIVERIES: Final = pa.schema(
         pa.field("outcome", pa.string(), nullable=False),
         pa.field("weight", pa.int64(), nullable=False),
         _KIND,
+        # Null, or not there, in files of releases that did not know members.
+        pa.field("member", pa.string()),
     ]
 )
 

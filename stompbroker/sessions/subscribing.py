@@ -112,6 +112,7 @@ class Subscribing:
             name=wanted.name,
             connection_id=self._client.connection_id,
             peer=self._client.peer,
+            member=self._client.name if subscription.is_shared else None,
         )
         registry.claim(consumer, self._context.clock.now_ns())
         self._consumers.add(consumer, request.subscription.destination)

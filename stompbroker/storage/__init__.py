@@ -25,7 +25,7 @@ from stompbroker.storage.batch import (
     TopicRow,
 )
 from stompbroker.storage.failures import REMEDY, StoreDamaged, StoreFailing, StoreRefused, StoreTaken
-from stompbroker.storage.opening import migrate, open_store, read_ledger, recognise
+from stompbroker.storage.opening import MARKER_NAME, migrate, open_store, read_ledger, recognise
 from stompbroker.storage.ownership import Ownership
 from stompbroker.storage.sqlite.writing_process import (
     HEAD,
@@ -39,6 +39,7 @@ from stompbroker.storage.surveys import Expired, Extent, Stretch
 
 __all__ = [
     "HEAD",
+    "MARKER_NAME",
     "REMEDY",
     "Batch",
     "CursorRow",

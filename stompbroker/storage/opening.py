@@ -39,25 +39,41 @@ _MIGRATION_LOCK: Final = 0x53544F4D_4D494752
 _alembic_version: Final = table("alembic_version", column("version_num"))
 
 
-def open_store(database: str, directory: Path) -> Store:
+def open_store(database: str, directory: Path, *, may_migrate: bool = True) -> Store:
     """Open the PostgreSQL database at the URL `database` or, if that is empty, the SQLite file in `directory`.
 
-    The caller holds the directory. Raises OperatorError.
+    The caller holds the directory. Unless it `may_migrate`, an SQLite file must exist and be up to date, as a server
+    database always must. Raises OperatorError.
     """
-    engine, failures = _engine(database, directory, migrates=True)
-    if not database:
+    if not database and may_migrate:
         migrate(database, directory)
-        with failures.translated_for_operator("Cannot open"):
-            return SqliteStore(database_file(directory))
-    with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
-        current = _usable_revision(connection, failures.where)
+    else:
+        _refuse_outdated(database, directory)
+    if database:
+        return postgres.PostgresStore(postgres.server_url(database))
+    _, failures = _engine(database, directory, migrates=True)
+    with failures.translated_for_operator("Cannot open"):
+        return SqliteStore(database_file(directory))
+
+
+def _refuse_outdated(database: str, directory: Path) -> None:
+    """Raises OperatorError."""
+    if not database and not database_file(directory).exists():
+        _refuse_lost(directory, "is gone")
+    engine, failures = _engine(database, directory, migrates=bool(database))
+    try:
+        with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
+            current = _usable_revision(connection, failures.where)
+    finally:
+        engine.dispose()
+    if not database and current is None:
+        _refuse_lost(directory, "is empty")
     if current != REVISION:
         found = "has no tables yet" if current is None else "was last migrated by an older release"
+        where = f"--database {failures.where}" if database else f"--data {directory}"
         raise OperatorError(
-            f"The database {failures.where} {found}. Bring it up to date first: "
-            f"stompbroker migrate --database {failures.where}"
+            f"The database {failures.where} {found}. Bring it up to date first: stompbroker migrate {where}"
         )
-    return postgres.PostgresStore(postgres.server_url(database))
 
 
 def migrate(database: str, directory: Path) -> list[str]:

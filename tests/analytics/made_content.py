@@ -22,8 +22,11 @@ from stompbroker_report.content import (
     DeadLetters,
     Durations,
     Figures,
+    GroupFigures,
+    Groups,
     Head,
     HourFigures,
+    MemberFigures,
     Outcomes,
     Reading,
     ReadingFigures,
@@ -297,6 +300,7 @@ def busy_day() -> ReportContent:
         ),
         dead_letters=_dead_letters(topics, subscriptions),
         backlog=_backlog(topics, subscriptions),
+        groups=_groups(),
     )
 
 
@@ -330,6 +334,46 @@ def _dead_letters(topics: list[str], subscriptions: list[str]) -> DeadLetters:
             )
             for number in range(5)
         ),
+    )
+
+
+def _groups() -> Groups:
+    def group(name: str, deliveries: int, members: int, busiest: tuple[MemberFigures, ...]) -> GroupFigures:
+        return GroupFigures(
+            subscription=name,
+            members=members,
+            deliveries=deliveries,
+            even_share_rate=1 / members,
+            largest_share_rate=0.5,
+            least_share_rate=0.0004,
+            failed=31,
+            without_member=1_200,
+            busiest=busiest,
+        )
+
+    def member(name: str, deliveries: int, failed: int = 0) -> MemberFigures:
+        return MemberFigures(
+            member=name,
+            deliveries=deliveries,
+            share_rate=deliveries / 90_000,
+            failed=failed,
+            redelivered=deliveries // 100,
+        )
+
+    workers = tuple(member(f"worker-{number}", 45_000 // number // number, 31 // number**3) for number in range(1, 9))
+    jobs = (
+        *workers,
+        member(HOSTILE, 10_000),
+        member("n" * 300, 90_000 - 400 - 10_000 - sum(one.deliveries for one in workers)),
+    )
+    return Groups(
+        rows=(
+            group("/queue/jobs", 90_000, 12, jobs),
+            group(f"group:{HOSTILE} @ orders.>", 90_000, 2, (member("one", 60_000), member("two", 30_000))),
+            group("group:" + "n" * 255 + " @ prices.eu", 90_000, 1, (member("5f0c9a3e-4-1207", 90_000),)),
+            group("group:audit @ audit", 60, 3, ()),
+        ),
+        total_rows=9,
     )
 
 

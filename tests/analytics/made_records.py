@@ -51,6 +51,7 @@ def delivery(**otherwise: object) -> Row:
         "outcome": "acked",
         "weight": 1,
         "kind": "topic",
+        "member": None,
         "dt": DATE,
     }
     return _replaced(row, otherwise)

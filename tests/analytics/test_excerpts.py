@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompbroker_report.excerpts import REASON_ROWS, excerpts_of
+from stompbroker_report.excerpts import LISTED_GROUPS, MEMBER_ROWS, REASON_ROWS, excerpts_of
 from stompbroker_report.sinks import Results
 from tests.analytics.made_records import DATE
 
@@ -35,6 +35,26 @@ def test_first_rows_are_shown_and_all_are_summed_up(tmp_path: Path) -> None:
     assert [row["reason"] for row in excerpt.rows[:2]] == ["reason 01", f"reason {len(deliveries) - 1:02}"]
     assert excerpt.total_rows == len(deliveries)
     assert excerpt.totals == {"deliveries": sum(deliveries), "nacks": sum(deliveries), "dead": 0}
+
+
+def test_of_the_busiest_groups_the_busiest_members_are_listed(tmp_path: Path) -> None:
+    rows = [
+        {"subscription": f"group {group}", "member": f"{place:02}", "place": place, "group_deliveries": 100 - group}
+        for group in range(LISTED_GROUPS + 2)
+        for place in range(1, MEMBER_ROWS + 3)
+    ]
+    folder = tmp_path / "marts" / "members" / f"dt={DATE}"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows[::-1]), folder / "part-0.parquet")
+
+    excerpts = excerpts_of(Results(str(tmp_path)), DATE)
+
+    groups, members = excerpts["groups"], excerpts["members"].rows
+    assert [row["subscription"] for row in groups.rows] == [f"group {group}" for group in range(LISTED_GROUPS + 2)]
+    assert groups.total_rows == LISTED_GROUPS + 2
+    assert [(row["subscription"], row["place"]) for row in members] == [
+        (f"group {group}", place) for group in range(LISTED_GROUPS) for place in range(1, MEMBER_ROWS + 1)
+    ]
 
 
 def test_mart_without_the_date_is_empty(tmp_path: Path) -> None:

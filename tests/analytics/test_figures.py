@@ -40,7 +40,7 @@ _CASES: dict[str, list[Row]] = {
     "levels": [
         delivery(topic="a", subscription="x"),
         delivery(topic="a", subscription="y"),
-        delivery(topic="b", subscription="x", settled_at=NOON + timedelta(hours=3), weight=4),
+        delivery(topic="b", subscription="x", settled_at=NOON + timedelta(hours=3), weight=4, member="one"),
     ],
     "sums": [
         delivery(),
@@ -101,6 +101,7 @@ def test_keys_of_levels() -> None:
         Level.READING: ("dt", "topic", "subscription"),
         Level.HOUR: ("dt", "hour_utc"),
         Level.TOPIC_HOUR: ("dt", "topic", "hour_utc"),
+        Level.MEMBER: ("dt", "subscription", "member"),
     }
 
 
@@ -119,6 +120,7 @@ def test_every_level_has_a_row_for_what_it_stands_for(found: Found) -> None:
         Level.READING: {("a", "x"): 1, ("a", "y"): 1, ("b", "x"): 4},
         Level.HOUR: {(12,): 2, (15,): 4},
         Level.TOPIC_HOUR: {("a", 12): 2, ("b", 15): 4},
+        Level.MEMBER: {("x", "one"): 4, ("x", None): 1, ("y", None): 1},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,25 @@ def test_times_in_the_marts_say_that_they_are_utc(sample_run: SampleRun) -> None
         if pa.types.is_timestamp(field.type)
     ]
     assert set(times) == {pa.timestamp("us", "UTC")}
+
+
+def test_members_are_those_of_the_lake(content: ReportContent, records: pa.Table) -> None:
+    counted: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
+    for row in records.to_pylist():
+        counted[row["subscription"]][row["member"]] += row["weight"]
+
+    found = {
+        group.subscription: Counter(
+            {one.member: one.deliveries for one in group.busiest} | {None: group.without_member}
+        )
+        for group in content.groups.rows
+    }
+
+    assert found == {name: counted[name] for name in ("/queue/pictures.resize", "group:invoices @ orders.created")}
+    for group in content.groups.rows:
+        shares = [one.share_rate for one in group.busiest]
+        assert (group.largest_share_rate, group.least_share_rate) == (max(shares), min(shares))
+        assert sum(shares) == pytest.approx(1.0)
 
 
 def test_steps_are_said_in_order(sample_run: SampleRun) -> None:

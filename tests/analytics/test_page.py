@@ -99,6 +99,7 @@ def test_what_is_read_over_coffee_comes_first() -> None:
         "Backlog",
         "The day in hours",
         "How it ended",
+        "Groups and queues",
         "Topics",
         "Subscriptions",
         "Topic by subscription",
@@ -232,6 +233,16 @@ def test_what_is_left_out_is_counted() -> None:
     assert "The 8 with most deliveries, of 140 topics" in said
     assert "The other 132 have 5,120 deliveries" in said
     assert "2 more 6" in said
+
+
+def test_groups_say_who_had_how_much_and_how_much_is_not_shown() -> None:
+    said = Read(page_of("busy")).said
+
+    assert "The 4 with most deliveries, of 9 groups and queues" in said
+    assert "/queue/jobs 90,000 12 8.3 % 50.0 % 0.04 % 31 1,200" in said
+    assert "worker-1 45,000 50.0 % 31 1.0 %" in said
+    assert "2 more 400 0.44 %" in said
+    assert "Groups and queues" not in Read(page_of("quiet")).said
 
 
 def test_the_index_lists_the_newest_first_and_links_to_each() -> None:

@@ -109,6 +109,12 @@ RULES = (
         why="the ledger knows records, not clients",
     ),
     Rule(who=".management", never=(".actors",), why="it looks and acts through control"),
+    Rule(
+        who=".spotty",
+        only=(STDLIB, THIRD_PARTY, ".errors", ".signals", ".transport"),
+        why="it knows a broker from outside only",
+    ),
+    Rule(who=".", save=(".spotty",), never=(".spotty.*",), why="import the package, not its insides"),
 )
 
 #: Names that say nothing about what is inside, so nobody finds or owns it.
@@ -283,6 +289,8 @@ BREAKING = [
         "from stompbroker.actors.listener import run",
         "stompbroker.control never imports",
     ),
+    ("stompbroker/spotty/running.py", "from stompbroker.config import load", "stompbroker.spotty imports only"),
+    ("stompbroker/cli/spotty.py", "from ..spotty.relay import Relay", "stompbroker outside stompbroker.spotty never"),
     ("stompbroker/ledger/lake.py", "import sqlalchemy.orm", "stompbroker outside stompbroker.storage never"),
     ("stompbroker/config.py", "from .cli import main", "stompbroker outside stompbroker.__main__, stompbroker.broker"),
     ("stompbroker/outbox.py", "from .stomp.frame_reader import x", "stompbroker outside stompbroker.stomp never"),

@@ -13,7 +13,7 @@ from stompbroker import __version__
 if TYPE_CHECKING:
     from tests.cli.conftest import Program
 
-COMMANDS = ["serve", "publish", "subscribe", "stats", "config", "migrate", "report", "subscriptions"]
+COMMANDS = ["serve", "publish", "subscribe", "stats", "config", "migrate", "report", "spotty", "subscriptions"]
 
 
 def test_help_lists_every_command_and_how_to_begin(program: Program) -> None:

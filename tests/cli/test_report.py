@@ -101,7 +101,7 @@ def test_without_a_broker_it_says_so_and_goes_on(program: Program) -> None:
 
     assert done.returncode == 3
     first, second = done.stderr.splitlines()
-    assert first.startswith("stompbroker: No broker is running with the data directory data ")
+    assert first.startswith("stompbroker: No broker is running with the data directory data, and none has stored ")
     assert first.endswith("The report has what is in the lake already.")
     assert second.startswith("stompbroker: There is nothing in the lake ")
     assert f"{program.directory}/data/lake." in second
@@ -113,7 +113,7 @@ def test_a_running_broker_is_asked_to_export_first(program: Program) -> None:
     with scripted_answers(data, lambda _: {}) as control:
         done = program.run("report", "--data", str(data))
 
-    assert control.calls == [("export_ledger", {})]
+    assert control.calls == [("overview", {}), ("export_ledger", {})]
     assert done.returncode == 3
     assert done.stderr.startswith(f"stompbroker: There is nothing in the lake {data}/lake.")
 

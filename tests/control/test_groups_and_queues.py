@@ -60,7 +60,8 @@ async def test_a_group_has_members_and_nothing_that_would_be_one_members(
     assert (shown["sharing"], shown["members"], shown["connected"], shown["in_flight"]) == ("shared", 2, True, 5)
     assert (shown["connection"], shown["peer"], shown["prefetch"]) == (None, None, None)
     members = [
-        {name: value for name, value in each.items() if name not in ("rate", "peer")} for each in shown["consumers"]
+        {name: value for name, value in each.items() if name not in ("rate", "peer", "member")}
+        for each in shown["consumers"]
     ]
     alike = {"active": True}
     assert members == [
@@ -72,6 +73,7 @@ async def test_a_group_has_members_and_nothing_that_would_be_one_members(
         | {"prefetch": 7, "in_flight": 3, "delivered": 3},
     ]
     assert [each["peer"] for each in shown["consumers"]] == [first.session.peer, second.session.peer]
+    assert [each["member"] for each in shown["consumers"]] == [first.session.client.name, second.session.client.name]
 
 
 async def test_whoever_has_a_subscription_for_itself_is_its_only_member(

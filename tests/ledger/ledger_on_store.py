@@ -63,6 +63,10 @@ class LedgerOnStore:
         self._store = self.place.open()
         self.exports = self._begin()
 
+    def close(self) -> None:
+        """For others to open it, as after a broker that was stopped."""
+        self._store.close()
+
     def _begin(self) -> Exports:
         self._start_number += 1
         self._batch = self._store.take_ownership("a test").batch

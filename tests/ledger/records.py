@@ -79,4 +79,5 @@ def _delivery(offset: int) -> dict[str, Any]:
         "outcome": "acked",
         "weight": 1,
         "kind": "topic",
+        "member": "worker-1" if offset % 3 == 0 else None,
     }

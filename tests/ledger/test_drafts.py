@@ -72,6 +72,7 @@ def test_every_message_of_a_draft_is_a_row() -> None:
         "outcome": "dead",
         "weight": 10,
         "kind": "topic",
+        "member": None,
     }
     assert second == first | {"message_id": "test-1-8", "offset": 41, "body_bytes": 0, "publisher": "shop"}
 
@@ -82,6 +83,14 @@ def test_a_draft_says_of_which_kind_its_topic_is_and_an_older_one_means_topics()
 
     assert unpack_one(Kind.DELIVERIES, of_queue).column("kind").to_pylist() == ["queue"]
     assert unpack_one(Kind.DELIVERIES, pack_draft(older)).column("kind").to_pylist() == ["topic"]
+
+
+def test_a_draft_says_which_member_had_a_run_and_one_without_members_is_as_in_older_releases() -> None:
+    of_group = drafted(acked(0, 2)._replace(member="worker-1"), acked(2, 1))
+    of_nobody = draft([Account(PARTY, [acked(0, 1)])])
+
+    assert unpack_one(Kind.DELIVERIES, of_group).column("member").to_pylist() == ["worker-1", "worker-1", None]
+    assert b',1]],"publishers"' in of_nobody  # the weight comes last
 
 
 def test_a_stretch_of_messages_that_nobody_knows_is_one_row() -> None:

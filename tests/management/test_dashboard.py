@@ -244,6 +244,7 @@ def test_a_group_shows_its_members_with_what_each_has_in_flight(visit: Visit, wa
             for label in ("In flight", "Prefetch", "Delivered"):
                 expect(row.locator(f'[data-label="{label}"]')).to_have_text(prefetch)
             expect(row.locator('[data-label="Delivered/s"]')).to_have_text(re.compile(r"[0-9]"))
+            expect(row.locator('[data-label="Name in the ledger"]')).to_have_text(re.compile(r"-[0-9]+$"))
         expect(page.locator(".panel", has_text="About it")).not_to_contain_text("Connection")
         page.get_by_role("button", name="Delete").click()
         expect(page.get_by_role("dialog")).to_contain_text("Its 2 members are disconnected.")

@@ -155,7 +155,7 @@ async def test_who_is_restricted_is_not_told_who_the_members_are(guarded: Broker
     async with asking_as(guarded, "wanda") as ask:
         for one in (await ask.get("/subscriptions"))["subscriptions"]:
             (member,) = (await ask.get(f"/subscriptions/{one['id']}"))["consumers"]
-            assert (member["connection"], member["peer"], member["in_flight"]) == (None, None, 1)
+            assert [member[name] for name in ("connection", "peer", "member", "in_flight")] == [None, None, None, 1]
 
 
 async def test_redriving_a_queue_needs_permission_for_both_and_purging_for_one(guarded: BrokerUnderTest) -> None:

@@ -115,6 +115,7 @@ const memberColumns = (seesAll) => [
         !one.active && chip("", "stands by", "Another member gets everything"),
       ),
   },
+  { label: "Name in the ledger", cell: (one) => one.member ?? "–" },
   number("In flight", "in_flight"),
   number("Prefetch", "prefetch"),
   number("Delivered/s", "rate", rate),
