@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery import (
         Consumer,
         Failure,
+        LastValue,
         LastValues,
         Part,
         Pattern,
@@ -113,16 +114,29 @@ class ValueChanged(Effect):
 
     values: LastValues
     destination: Pattern
-    #: None takes the value away.
-    message: Message | None
-    #: What was published with it, and which of those messages says so. None for an order of the broker.
+    #: What is published with it, and which of those messages set the value or take it away (false): the last of them
+    #: that is published counts, since a producer may have repeated some. Nothing takes the value away.
     _appended: Appended | None = None
-    _said_by: Message | None = None
+    _said: list[tuple[Message, bool]] = field(default_factory=list)
+    #: What is taken away, unless there is another value by then; None for any.
+    expired: LastValue | None = None
 
     @property
     def is_void(self) -> bool:
-        """Whether the message that says so is not published, since a producer has repeated it."""
-        return self._appended is not None and self._said_by not in self._appended.messages
+        if self.expired is not None:
+            return self.values.get(self.destination.key) is not self.expired
+        return self._appended is not None and self._last_said is None
+
+    @property
+    def message(self) -> Message | None:
+        """The value from now on; None if there is none."""
+        last = self._last_said
+        return last[0] if last is not None and last[1] else None
+
+    @property
+    def _last_said(self) -> tuple[Message, bool] | None:
+        published = () if self._appended is None else self._appended.messages
+        return next((said for said in reversed(self._said) if said[0] in published), None)
 
     @property
     def is_stored(self) -> bool:
@@ -131,10 +145,11 @@ class ValueChanged(Effect):
     def apply(self, now_ns: int) -> None:
         if self.is_void:
             return
-        if self.message is None:
+        message = self.message
+        if message is None:
             self.values.remove(self.destination.key)
         else:
-            self.values.set(self.destination, self.message)
+            self.values.set(self.destination, message)
 
 
 @final

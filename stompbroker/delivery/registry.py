@@ -372,6 +372,7 @@ class Registry(TopicContext):
             self.unsaved.note_subscription(subscription)
 
     def check_invariants(self) -> None:
+        self.last_values.check_invariants()
         for key, topic in self.topics.items():
             assert topic.destination.key == key
             assert not topic.is_removed

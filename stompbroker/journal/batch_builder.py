@@ -157,7 +157,8 @@ class _Proposal:
                     for start, stop in effect.taking:
                         taking.add(start, stop)
             case ValueChanged(destination=destination) if not effect.is_void:
-                self._values[destination] = effect.message
+                if effect.expired is None or destination not in self._values:
+                    self._values[destination] = effect.message
             case Introduced(producer=producer):
                 self._taking.setdefault(producer, OffsetRanges())
             case Forgotten(idle=idle):

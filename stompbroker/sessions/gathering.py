@@ -282,15 +282,17 @@ class _Sent:
     messages: list[Message]
     producer: Producer | None
     numbers: list[int]
-    #: The one of them that becomes the topic's last value, or takes that away (false).
-    value: tuple[Message, bool] | None = None
+    #: Those of them that set the topic's last value, or take it away (false).
+    values: list[tuple[Message, bool]] = field(default_factory=list)
 
     def effects(self, last_values: LastValues) -> list[Effect]:
         if self.producer is None:
             appended = Appended(self.topic, self.messages)
         else:
             appended = Numbered(self.topic, self.messages, producer=self.producer, numbers=self.numbers)
-        return [appended] if self.value is None else [appended, value_changed(last_values, appended, *self.value)]
+        if not self.values:
+            return [appended]
+        return [appended, ValueChanged(last_values, self.topic.destination, appended, self.values)]
 
 
 @final
@@ -327,11 +329,12 @@ class UnitBuilder:
         last.messages.append(message)
         last.numbers.append(number)
         if sets_value is not None:
-            last.value = message, sets_value
+            last.values.append((message, sets_value))
 
     def _close_publications(self) -> None:
         self._earlier += [
-            _Sent(topic, messages, None, [], self.values.get(topic)) for topic, messages in self.publications.items()
+            _Sent(topic, messages, None, [], [self.values[topic]] if topic in self.values else [])
+            for topic, messages in self.publications.items()
         ]
         self.publications, self.values = {}, {}
 
@@ -385,8 +388,3 @@ class UnitBuilder:
         if self._acknowledging is not None:
             self._answers.append(Answer(self._acknowledging, Verdict.ACK, self._first, self._last))
             self._acknowledging = None
-
-
-def value_changed(last_values: LastValues, appended: Appended, message: Message, is_set: bool) -> ValueChanged:
-    """What is published sets the last value of its topic, or takes it away."""
-    return ValueChanged(last_values, appended.topic.destination, message if is_set else None, appended, message)

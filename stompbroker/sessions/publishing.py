@@ -241,10 +241,11 @@ class Publishing:
         producer.offer(numbers)
         return Numbered(plan.topic, self.messages_of(plan, bodies, now_ns), producer=producer, numbers=numbers)
 
-    def check_value_fits(self, frame: Frame) -> None:
+    def check_value_fits(self, frame: Frame, topic: Topic) -> None:
         """Raise PeerViolation if there is no room for another last value."""
         values = self._context.registry.last_values
-        size_bytes = values.size_bytes + len(frame.body)
+        before = values.get(topic.destination.key)
+        size_bytes = values.size_bytes + len(frame.body) - (0 if before is None else before.message.size_bytes)
         if size_bytes > values.max_bytes:
             raise PeerViolation(
                 "too many last values",

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.changes import Appended, Introduced, Numbered, Unit
+from stompbroker.changes import Appended, Introduced, Numbered, Unit, ValueChanged
 from stompbroker.delivery import appending
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId, Offset
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.gathering import value_changed
 from stompbroker.sessions.publishing import read_lifetime, read_numbers
 from stompbroker.stomp import message_tail, render_frame, render_headers, render_receipts, tail_headers
 
@@ -75,7 +74,8 @@ class Reporting:
                 appended = publishing.appended(plan, run.bodies[start:end], producer, numbers[start:end], now_ns)
                 effects: list[Effect] = [appended]
                 if plan.sets_value is not None:
-                    effects.append(value_changed(values, appended, appended.messages[-1], plan.sets_value))
+                    said = [(message, plan.sets_value) for message in appended.messages]
+                    effects.append(ValueChanged(values, plan.topic.destination, appended, said))
                 then = partial(self._tell, appended, question, receipts[start:end])
                 self._submit(Unit(effects, then=then, lane=self._lane))
                 start = end
