@@ -181,6 +181,15 @@ class Cursor:
         index = bisect_left(self._free, offset)
         return index < len(self._free) and self._free[index] == offset
 
+    def unsettled_from(self, offset: int) -> Offset:
+        """The lowest offset not below this one that is not settled, sent or not; perhaps the end of the log."""
+        offset = max(offset, self.ack_floor)
+        if offset < self.next_offset:
+            offset = self._settled.first_outside_from(offset)
+        if offset >= self.next_offset and self._given_up is not None:
+            offset = self._given_up.first_outside_from(offset)
+        return Offset(offset)
+
     def unsettled(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The ranges of sent and unsettled offsets within [start, stop)."""
         return self._settled.gaps(max(start, self.ack_floor), min(stop, self.next_offset))

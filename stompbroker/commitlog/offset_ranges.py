@@ -120,6 +120,11 @@ class OffsetRanges:
         index = bisect_right(self._stops, offset)
         return max(self._starts[index], offset) if index < len(self._starts) else None
 
+    def first_outside_from(self, offset: int) -> int:
+        """The lowest offset that is not in the set and not below `offset`."""
+        index = bisect_right(self._starts, offset) - 1
+        return max(offset, self._stops[index]) if index >= 0 else offset
+
     def check_invariants(self) -> None:
         assert len(self._starts) == len(self._stops)
         assert all(start < stop for start, stop in self)

@@ -3,8 +3,7 @@
 from stompbroker.control.caller import OPERATOR, Caller
 from stompbroker.control.control import METHODS, Control
 from stompbroker.control.kept import KeptMessages, stored_messages
-from stompbroker.control.listing import TopN
-from stompbroker.control.looking import Looking
+from stompbroker.control.looking import Looking, TopN
 from stompbroker.control.parts import BrokerParts, LedgerParts
 from stompbroker.control.records import Record
 from stompbroker.control.request import ControlError, Forbidden, NotFound, Param, Unavailable

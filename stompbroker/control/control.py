@@ -7,6 +7,7 @@ values. An answer is bounded and made in short steps; each entry is consistent. 
 from __future__ import annotations
 
 from functools import partial
+from math import isnan
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from stompbroker import __version__
@@ -15,7 +16,9 @@ from stompbroker.changes import JournalStatistics, StoreState
 from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
 from stompbroker.control import connection_methods, dead_letters, explaining, subscription_methods, topic_methods
 from stompbroker.control.caller import OPERATOR
+from stompbroker.control.history import BUSIEST, POINTS, STEP_S, kind_of, names_of
 from stompbroker.control.kept import dead_letter_count
+from stompbroker.control.listing import described
 from stompbroker.control.parts import BrokerParts
 from stompbroker.control.records import Record, Shown, alike, fields_of
 from stompbroker.control.request import ControlError, Method, Param, Unavailable
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.control.caller import Caller
+    from stompbroker.control.history import Point
     from stompbroker.control.sampling import Sample
     from stompbroker.counting import LoopGauge
     from stompbroker.memory_budget import MemoryBudget
@@ -141,6 +145,31 @@ _OVERVIEW: Final[Record[Sample]] = Record(
 )
 
 
+_POINT: Final[Record[Point]] = Record(
+    "Point",
+    {
+        "at": Shown(str, lambda _, point: iso_time(point[0])),
+        "values": Shown(
+            list[float | None],
+            lambda _, point: [None if isnan(value) else round(value, 1) for value in point[1]],
+            "In the order of names. null: not known, as between two points around a time without samples.",
+        ),
+    },
+)
+_HISTORY: Final[Record[Any]] = Record(
+    "History",
+    {
+        "of": Shown(Literal["broker", "topic", "subscription"]),
+        "name": Shown(str | None),
+        "is_kept": Shown(bool, says="false: it is not among the busiest, and has no points."),
+        "busiest": Shown(int, says="How many topics, queues and subscriptions have a history: so many of each."),
+        "step_s": Shown(int, says="Time between two points."),
+        "names": Shown([str], says="Growth per second since the point before; backlog, in_flight, waiting: so many."),
+        "points": Shown([_POINT], says="The oldest first."),
+    },
+)
+
+
 _ME: Final[Record[Caller]] = Record(
     "Me",
     {
@@ -175,6 +204,26 @@ async def _overview(broker: BrokerParts, caller: Caller, exact: bool = False) ->
         return _OVERVIEW.describe(broker, sample)
     store = _STORE.describe(broker, broker.journal.statistics()) | {"reason": None}
     return _OVERVIEW.describe(broker, sample, listening=[], store=store, ledger=None)
+
+
+async def _history(
+    broker: BrokerParts, caller: Caller, of: str = "broker", name: str | None = None, seconds: int = POINTS * STEP_S
+) -> dict[str, Any]:
+    """Up to an hour of the broker, or of one of the busiest topics, queues or subscriptions."""
+    if (of == "broker") != (name is None):
+        raise ControlError("name says which topic or subscription; of=broker has none")
+    find: Any = {"topic": topic_methods.find, "subscription": subscription_methods.find}.get(of)
+    thing = None if name is None else find(broker, caller, name)
+    points = broker.sampler.history.points(thing, broker.clock.now_ns() - seconds * NANOSECONDS)
+    return {
+        "of": of,
+        "name": name,
+        "is_kept": points is not None,
+        "busiest": BUSIEST,
+        "step_s": STEP_S,
+        "names": list(names_of(kind_of(thing))),
+        "points": await described(partial(_POINT.describe, broker), points or (), broker.looking),
+    }
 
 
 def _describe_ledger(broker: BrokerParts) -> dict[str, Any] | None:
@@ -225,6 +274,15 @@ _CHANGING: Final = (
 _KEEPING_TO_CALLER: Final = {
     "me": Method(_me, _ME),
     "overview": Method(_overview, _OVERVIEW, {"exact": Param(says="Count now, not a moment ago.", kind=bool)}),
+    "history": Method(
+        _history,
+        _HISTORY,
+        {
+            "of": Param(says="Of what; broker if not given.", choices=("broker", "topic", "subscription")),
+            "name": Param(says="A topic such as orders.paid, a queue such as /queue/jobs, or a subscription's id."),
+            "seconds": Param(says="How far back.", kind=int, low=1, high=POINTS * STEP_S),
+        },
+    ),
     **topic_methods.METHODS,
     **subscription_methods.METHODS,
     **dead_letters.METHODS,

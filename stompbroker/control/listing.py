@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
+from stompbroker.control.looking import STEP_ROWS, TopN
 from stompbroker.control.records import Record, Shown
 from stompbroker.control.request import ControlError, Param
 
@@ -25,13 +26,8 @@ if TYPE_CHECKING:
 
 MAX_LIMIT: Final = 1000
 DEFAULT_LIMIT: Final = 100
-#: Rows between two looks at the time.
-STEP_ROWS: Final = 20
-#: Rows gathered beyond the limit before they are dropped.
-SLACK: Final = 500
 _NO_CURSOR: Final = "cursor is the next_cursor of an answer with the same sort"
 Item = TypeVar("Item")
-Row = TypeVar("Row", bound=tuple[Any, ...])
 Key = tuple[Any, str]
 
 
@@ -56,31 +52,6 @@ def page_of(name: str, record: Record[Any]) -> Record[Any]:
             name: Shown([record]),
         },
     )
-
-
-@final
-@dataclass(slots=True, eq=False)
-class TopN(Generic[Row]):
-    """The first `limit` of many rows. The rest is dropped now and then, so that neither memory nor the final sort
-    grows with the number of rows.
-
-    Invariants:
-        count is the number of rows that were put, and the first `limit` of them are kept
-    """
-
-    _limit: int
-    is_descending: bool = field(kw_only=True)
-    _rows: list[Row] = field(default_factory=list)
-    count: int = 0
-
-    def put(self, row: Row) -> None:
-        self.count += 1
-        self._rows.append(row)
-        if len(self._rows) >= self._limit + SLACK:
-            self._rows = self.take()
-
-    def take(self) -> list[Row]:
-        return sorted(self._rows, reverse=self.is_descending)[: self._limit]
 
 
 @final

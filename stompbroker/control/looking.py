@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final, final
+from typing import Any, Final, Generic, TypeVar, final
 
 import trio
 
@@ -16,6 +16,11 @@ import trio
 STEP_S: Final = 0.0003
 #: Pause between two steps of a background look.
 LEAVE_S: Final = 0.001
+#: Rows between two looks at the time, where a row is quick.
+STEP_ROWS: Final = 20
+#: Rows gathered beyond the limit before they are dropped.
+SLACK: Final = 500
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 @final
@@ -67,3 +72,28 @@ class Look:
         if self._has_turn:
             self._has_turn = False
             self._turn.release()
+
+
+@final
+@dataclass(slots=True, eq=False)
+class TopN(Generic[Row]):
+    """The first `limit` of many rows. The rest is dropped now and then, so that neither memory nor the final sort
+    grows with the number of rows.
+
+    Invariants:
+        count is the number of rows that were put, and the first `limit` of them are kept
+    """
+
+    _limit: int
+    is_descending: bool = field(kw_only=True)
+    _rows: list[Row] = field(default_factory=list)
+    count: int = 0
+
+    def put(self, row: Row) -> None:
+        self.count += 1
+        self._rows.append(row)
+        if len(self._rows) >= self._limit + SLACK:
+            self._rows = self.take()
+
+    def take(self) -> list[Row]:
+        return sorted(self._rows, reverse=self.is_descending)[: self._limit]

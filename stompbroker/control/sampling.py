@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from stompbroker.clock import NANOSECONDS
+from stompbroker.control.history import History
 from stompbroker.delivery import Counters
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Sampler:
     _clock: Clock
     _looking: Looking
     latest: Sample = field(init=False)
+    history: History = field(default_factory=History)
     #: Counted since for somebody who asked.
     _counted: Sample = field(init=False)
     #: One look at a time: an earlier one never replaces a later one.
@@ -95,6 +97,7 @@ class Sampler:
     async def take(self) -> Sample:
         async with self._turn:
             self.latest = await self._look(self.latest, self._looking.by_and_by())
+            await self.history.note(self.latest, self._looking.by_and_by())
             return self.latest
 
     async def recent(self, *, is_exact: bool = False) -> Sample:

@@ -206,7 +206,7 @@ async def _list(
 
 async def _show(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any]:
     """One subscription, with its members and what it has not settled."""
-    subscription = _find(broker, caller, id)
+    subscription = find(broker, caller, id)
     readings = list(islice(subscription.readings.values(), MAX_TOPICS))
     (described_one,) = _shown_to(caller, await _describe_all(broker, [subscription]))
     # Not the first of `consumers`, where each goes to the end when it is served.
@@ -226,7 +226,8 @@ def _shown_to(caller: Caller, entries: list[dict[str, Any]]) -> list[dict[str, A
     return [entry | {name: None for name in hidden if name in entry} for entry in entries]
 
 
-def _find(broker: BrokerParts, caller: Caller, public_id: str) -> Subscription:
+def find(broker: BrokerParts, caller: Caller, public_id: str) -> Subscription:
+    """Raises NotFound."""
     for subscription in broker.registry.subscriptions:
         if subscription.public_id == public_id and caller.sees(subscription.pattern):
             return subscription
@@ -234,7 +235,7 @@ def _find(broker: BrokerParts, caller: Caller, public_id: str) -> Subscription:
 
 
 def _find_to_change(broker: BrokerParts, caller: Caller, public_id: str) -> Subscription:
-    subscription = _find(broker, caller, public_id)
+    subscription = find(broker, caller, public_id)
     caller.check_changes(subscription.pattern)
     return subscription
 

@@ -136,10 +136,7 @@ def _hidden_from(caller: Caller, topic: Topic) -> dict[str, None]:
 
 async def _show(broker: BrokerParts, caller: Caller, name: str) -> dict[str, Any]:
     """One topic or queue, with its policy and who reads it."""
-    pattern = named_topic(name)
-    topic = broker.registry.topics.get(pattern.key)
-    if topic is None or not caller.sees(pattern):
-        raise NotFound(f"there is no {pattern.kind.value} {pattern.name!r}")
+    topic = find(broker, caller, name)
     extent = await broker.kept.extent(topic, topic.collected_up_to, topic.log.end_offset)
     readings = (
         reading
@@ -154,6 +151,15 @@ async def _show(broker: BrokerParts, caller: Caller, name: str) -> dict[str, Any
         subscriptions=[_TOPIC_READING.describe(broker, reading) for reading in islice(readings, MAX_NAMED)],
         **_hidden_from(caller, topic),
     )
+
+
+def find(broker: BrokerParts, caller: Caller, name: str) -> Topic:
+    """Raises NotFound, ControlError."""
+    pattern = named_topic(name)
+    topic = broker.registry.topics.get(pattern.key)
+    if topic is None or not caller.sees(pattern):
+        raise NotFound(f"there is no {pattern.kind.value} {pattern.name!r}")
+    return topic
 
 
 METHODS: Final = {

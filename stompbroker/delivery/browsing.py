@@ -1,29 +1,28 @@
 """Browsing: shows a consumer what a queue holds, and takes nothing.
 
-Law: a browser walks the offsets that the queue's group had not settled when it began, a slice at a time, and steps over
-what is settled, expired or gone when it comes there. It belongs to a subscription that no topic knows, so nothing is
-kept, counted or held up for it. After the last message, or in front of what the store has lost, it shows an end marker.
+Law: a browser walks up to where the queue ended when it began, a slice at a time. It steps over what the queue's group
+has settled, what has expired and what is gone when it comes there. It belongs to a subscription that no topic knows, so
+nothing is kept, counted or held up for it. After the last message, or in front of what the store has lost, it shows an
+end marker.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, final
 
 from stompbroker.delivery.consumer import SLICE_MESSAGES
 from stompbroker.delivery.sending import SLICE_BYTES
 from stompbroker.delivery.sink import Deliveries
-from stompbroker.ids import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stompbroker.commitlog import Cursor
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.policy import Failure
     from stompbroker.delivery.reading import Reading
+    from stompbroker.ids import Offset
     from stompbroker.message import Message
 
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 class Browsing:
     """
     Invariants:
-        `_left` holds rising ranges, no more than the group's cursor had when it began
+        everything below `_next` was shown or stepped over; what is at `_end` or above came later
         it is true exactly if its consumer can be shown something now, be it the end
     """
 
@@ -40,7 +39,8 @@ class Browsing:
     _end_marker: Callable[[bool], Message]
     #: That of the queue's group; None if there is no such queue.
     _group: Reading | None = None
-    _left: deque[tuple[int, int]] = field(default_factory=deque)
+    _next: int = 0
+    _end: int = 0
     _is_under_way: bool = False
     _awaits_page: bool = False
     _is_cut_short: bool = False
@@ -53,15 +53,14 @@ class Browsing:
         self._is_under_way = True
         self._group = group
         if group is not None:
-            self._left.extend(group.unsettled_ranges())
+            self._next, self._end = group.cursor.ack_floor, group.log.end_offset
 
     def deliver_slice(self, consumer: Consumer, now_ns: int) -> None:
         """Show the next slice, or the end; then queue up for what comes next."""
         group = self._group
-        if group is None or group.subscription.is_closed or not self._left:
+        if group is None or group.subscription.is_closed or group.cursor.unsettled_from(self._next) >= self._end:
             self._is_under_way = False
             self._group = None
-            self._left.clear()
             consumer.sink.deliver(Deliveries([self._end_marker(self._is_cut_short)], 0))
             return
         for failure, messages in self._next_runs(group, consumer, now_ns):
@@ -71,36 +70,31 @@ class Browsing:
         consumer.wake()
 
     def _next_runs(self, group: Reading, consumer: Consumer, now_ns: int) -> list[tuple[Failure | None, list[Message]]]:
-        """Messages in order, those together that have failed alike. None if there are none among the offsets looked
-        at, or if the page they are on has to be read first."""
-        start, end = self._left.popleft()
-        start = max(start, group.cursor.ack_floor)
+        """Messages in order, those together that have failed alike. None if there are none at the offsets looked at,
+        or if the page they are on has to be read first."""
         runs: list[tuple[Failure | None, list[Message]]] = []
-        size_bytes = 0
-        for offset in map(Offset, range(start, min(end, start + SLICE_MESSAGES))):
-            if _is_unsettled(group.cursor, offset):
-                message, is_known = group.get(offset)
-                if not is_known:
-                    self._await_page(group, consumer, offset)
-                if not is_known or size_bytes >= SLICE_BYTES:
-                    self._left.appendleft((offset, end))
-                    return runs
-                if message is not None and not message.has_expired(now_ns):
-                    failure = group.failures.get(offset)
-                    if not runs or runs[-1][0] is not failure:
-                        runs.append((failure, []))
-                    runs[-1][1].append(message)
-                    size_bytes += len(message.tail)
-        if start + SLICE_MESSAGES < end:
-            self._left.appendleft((start + SLICE_MESSAGES, end))
+        looked_at = size_bytes = 0
+        offset = group.cursor.unsettled_from(self._next)
+        while offset < self._end and looked_at < SLICE_MESSAGES and size_bytes < SLICE_BYTES:
+            message, is_known = group.get(offset)
+            if not is_known:
+                self._await_page(group, consumer, offset)
+                break
+            if message is not None and not message.has_expired(now_ns):
+                failure = group.failures.get(offset)
+                if not runs or runs[-1][0] is not failure:
+                    runs.append((failure, []))
+                runs[-1][1].append(message)
+                size_bytes += len(message.tail)
+            looked_at += 1
+            offset = group.cursor.unsettled_from(offset + 1)
+        self._next = offset
         return runs
 
     def _await_page(self, group: Reading, consumer: Consumer, offset: Offset) -> None:
         self._awaits_page = True
-        pages = group.topic.context.pages
-        pages.call_when_read(
-            group.topic, offset, partial(self._resume, consumer), if_lost=partial(self._cut_short, consumer)
-        )
+        resume, cut_short = partial(self._resume, consumer), partial(self._cut_short, consumer)
+        group.topic.context.pages.call_when_read(group.topic, offset, resume, if_lost=cut_short)
 
     def _resume(self, consumer: Consumer) -> None:
         self._awaits_page = False
@@ -108,11 +102,5 @@ class Browsing:
 
     def _cut_short(self, consumer: Consumer) -> None:
         self._is_cut_short = True
-        self._left.clear()
+        self._end = 0
         self._resume(consumer)
-
-
-def _is_unsettled(cursor: Cursor, offset: Offset) -> bool:
-    if offset >= cursor.next_offset:
-        return cursor.is_unsent(offset)
-    return not cursor.is_settled(offset, offset + 1)

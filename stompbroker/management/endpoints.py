@@ -76,7 +76,7 @@ class Endpoint:
 
     @property
     def group(self) -> str:
-        return "broker" if self.path in ("/me", "/overview") else self.path.split("/")[1].replace("-", " ")
+        return "broker" if self.path in ("/me", "/overview", "/history") else self.path.split("/")[1].replace("-", " ")
 
 
 @cache
@@ -98,6 +98,7 @@ def _annotation(kind: Any) -> Any:
 ENDPOINTS: Final = (
     Endpoint("GET", "/me", "me"),
     Endpoint("GET", "/overview", "overview"),
+    Endpoint("GET", "/history", "history"),
     Endpoint("GET", "/topics", "topics"),
     Endpoint("GET", "/topics/{name}", "topic"),
     Endpoint("GET", "/topics/{topic}/messages/{message_id}", "trace"),

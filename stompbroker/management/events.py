@@ -31,11 +31,11 @@ INTERVAL_S: Final = 1.0
 FRESH_S: Final = 0.8 * INTERVAL_S
 #: Each stream comes this part of the interval behind the one before: the golden ratio spreads any number of them.
 SPREAD: Final = (5**0.5 - 1) / 2
-#: Without `/me`, which is not the same for all who see the same.
+#: Without `/me`, which is not the same for all who see the same, and `/history`, which the overviews go on from.
 _LISTS: Final = {
     endpoint.path: endpoint
     for endpoint in ENDPOINTS
-    if endpoint.method == "GET" and not endpoint.in_path and endpoint.call != "me"
+    if endpoint.method == "GET" and not endpoint.in_path and endpoint.call not in ("me", "history")
 }
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -179,6 +179,10 @@ class CursorMachine(RuleBasedStateMachine):
         assert self.cursor.ack_floor == min(unsettled, default=self.next_offset)
         found = [offset for start, stop in self.cursor.unsettled(0, 10_000) for offset in range(start, stop)]
         assert found == sorted(unsettled)
+        ahead = [offset for offset in range(self.next_offset, self.next_offset + 50) if offset not in self.given_up]
+        for offset in range(end):
+            expected = next(each for each in (*found, *ahead) if each >= offset)
+            assert self.cursor.unsettled_from(offset) == expected
         for offset in range(self.next_offset + 2):
             assert self.cursor.is_in_flight(offset) == (self.model.get(offset) is State.IN_FLIGHT)
             assert self.cursor.is_waiting(offset) == (self.model.get(offset) is State.WAITING)

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.control import ControlError, Looking, Record, TopN
-from stompbroker.control.listing import SLACK, STEP_ROWS, Page, list_params, take_page
+from stompbroker.control.listing import Page, list_params, take_page
+from stompbroker.control.looking import SLACK, STEP_ROWS
 from stompbroker.control.request import Method
 
 FIELDS = ("name", "size", "rate")

@@ -9,11 +9,13 @@ import re
 import socket
 import threading
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
 from tests.end_to_end.raw_client import RawClient, send_frame
+from tests.management.asker import hold_against_model
 from tests.management.browser import PHONE, page_address, visiting
 from tests.support.broker_process import BrokerProcess, running_broker, wait_until
 from tests.support.prepared_process import run_program
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
     from tests.management.browser import Visit
     from tests.support.broker_process import Address
@@ -108,6 +110,11 @@ def log_in(page: Page, name: str, secret: str) -> None:
     page.keyboard.press("Enter")
 
 
+def curve(page: Page, title: str) -> str:
+    """The path of the first line of a chart: M begins a stretch, L goes on."""
+    return page.locator("figure", has_text=title).locator(".curve").first.get_attribute("d") or ""
+
+
 def number(text: str | None) -> int:
     return int(re.sub(r"\D", "", text or "") or 0)
 
@@ -139,6 +146,73 @@ def test_the_overview_shows_live_numbers_that_grow(visit: Visit, watched_broker:
         assert (tile(page, "Published/s").text_content(), in_all.text_content()) == held
         page.get_by_role("button", name="Hold").click()
         wait_until(lambda: in_all.text_content() != held[1], "numbers that move again")
+
+
+def test_charts_begin_with_what_the_broker_has_kept_of_the_busiest(visit: Visit, watched_broker: BrokerProcess) -> None:
+    page, name = visit.page, "history.flow"
+
+    def points(query: str) -> int:
+        """How many the broker has kept of which it knows the rate."""
+        answer = page.request.get(f"{visit.address}/api/v1/history?{query}").json()
+        hold_against_model("GET", "/history", answer)
+        return sum(point["values"][0] is not None for point in answer["points"])
+
+    with flowing(watched_broker.address, f"/topic/{name}"):
+        publish(watched_broker.address, send_frame("/topic/history.quiet", b"x"))
+        wait_until(lambda: points(f"of=topic&name={name}") >= 3, "ten seconds of history")
+        for view, of in (("/", "of=broker"), (f"/topics/{name}", f"of=topic&name={name}")):
+            kept = points(of)
+            visit.open(view)
+            wait_until(lambda: "L" in curve(page, "Published per second"), "a curve")
+            assert curve(page, "Published per second").count("L") >= kept - 1, view
+        visit.open("/subscriptions?sort=-rate")
+        rows(page).first.get_by_role("link").first.click()
+        wait_until(lambda: curve(page, "Per second").count("L") > 1, "a curve of three points")
+        expect(page.locator("main")).not_to_contain_text("Not among")
+        visit.open("/topics/history.quiet")
+        expect(page.locator("main")).to_contain_text("Not among the 20 busiest")
+
+
+def test_a_chart_shows_an_hour_with_its_gaps_and_goes_on_live_without_a_second_value_for_an_instant(
+    visit: Visit, watched_broker: BrokerProcess
+) -> None:
+    page = visit.page
+    address = f"{visit.address}/api/v1"
+    real = page.request.get(f"{address}/history").json()
+
+    def answer_with_an_hour(route: Route) -> None:
+        # Events that have come, and one to come, are before its end.
+        now = datetime.fromisoformat(page.request.get(f"{address}/overview").json()["sampled_at"])
+        ends_at = now + timedelta(seconds=1.5)
+        hour = [
+            {"at": (ends_at - timedelta(seconds=5 * age)).isoformat(), "values": [float(age)] * len(real["names"])}
+            for age in reversed(range(720))
+        ]
+        hour[200]["values"] = [None] * len(real["names"])
+        told = real | {"points": hour}
+        hold_against_model("GET", "/history", told)
+        route.fulfill(json=told)
+
+    page.route(re.compile("/api/v1/history"), answer_with_an_hour)
+
+    visit.open()
+
+    wait_until(lambda: curve(page, "Published per second").count("L") > 600, "an hour")
+    figure = page.locator("figure", has_text="Published per second")
+    expect(figure.locator(".times")).to_contain_text("1 h ago")
+    drawn = set[str]()
+
+    def is_live() -> bool:
+        drawn.add(curve(page, "Published per second"))
+        return len(drawn) > 3
+
+    wait_until(is_live, "it goes on")
+    for path in drawn:
+        places = [float(place) for place in re.findall(r"[ML]([\d.]+)", path)]
+        assert path.count("M") == 2, "one gap"
+        assert places == sorted(set(places))
+        assert 719 - 2 <= len(places) <= 719 + 3, "what is live makes points of the same length"
+    assert len([url for url in visit.requests if "/v1/history" in url]) == 1
 
 
 def test_topics_are_sorted_filtered_and_paged_and_their_names_are_text(

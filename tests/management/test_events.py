@@ -151,6 +151,7 @@ async def test_what_is_wrong_with_a_page_only_later_is_an_event() -> None:
     [
         ({"resource": "/nowhere"}, "resource is one of /overview, /topics, "),
         ({"resource": "/topics/a"}, "resource is one of"),
+        ({"resource": "/history"}, "resource is one of"),
         ({"resource": "/collector/run"}, "resource is one of"),
         ({"resource": ""}, "resource is one of"),
         ({"resource": "http://["}, "resource is an address"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 import jwt
@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from stompbroker.clock import NANOSECONDS
+from stompbroker.control.sampling import Flow
 from stompbroker.management import server
 from stompbroker.management.endpoints import ENDPOINTS
 from tests.management.asker import API, ENDPOINT, asking, served
@@ -320,6 +321,24 @@ async def test_who_is_restricted_sees_what_is_within_its_patterns_and_counts_onl
         overview = await ask.get("/overview")
         assert (overview["listening"], overview["ledger"], overview["store"]["reason"]) == ([], None, None)
         await ask.refused(403, "GET", f"{API}/connections", "rita is restricted to its patterns")
+
+
+async def test_who_is_restricted_sees_the_history_of_what_is_within_its_patterns(world: World) -> None:
+    sampler = world.broker.parts.control.sampler
+    sample = await sampler.take()
+    busy = dict.fromkeys(sample.flows, Flow((1, 1), (1.0, 1.0)))
+    later = replace(sample, at_ns=sample.at_ns + 5 * NANOSECONDS, flows=busy)
+    await sampler.history.note(later, sampler._looking.at_once())
+    for user in ("vera", "rita"):
+        async with world.asking(user) as ask:
+            assert (await ask.get("/history"))["points"], "numbers of the whole broker, as in the overview"
+            assert (await ask.get("/history", of="topic", name="open.news"))["is_kept"]
+            shown = world.subscription_id("/topic/open.news")
+            assert (await ask.get("/history", of="subscription", name=shown))["is_kept"]
+    async with world.asking("rita") as ask:
+        for of, hidden in (("topic", "secret.plans"), ("subscription", world.subscription_id("/topic/secret.plans"))):
+            query = {"of": of, "name": hidden}
+            await ask.refused(404, "GET", f"{API}/history", f"there is no {of} '{hidden}'", params=query)
 
 
 async def test_why_something_is_kept_names_nobody_who_is_hidden(world: World) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
+from stompbroker.ids import Offset
 from stompbroker.stomp import Version
+from stompbroker.storage import migrate
 from tests.end_to_end.conformance.versions import every_version
 from tests.management.asker import asking
 from tests.sessions.test_damaged_store import damage
@@ -48,11 +50,15 @@ async def browse(broker: BrokerUnderTest) -> list[bytes]:
     return bodies
 
 
-@pytest.fixture(params=["memory", "stored", "stored and not in memory"])
+@pytest.fixture(params=["memory", "stored", "stored and not in memory", "postgresql"])
 def where(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Of whom the broker has to ask for what is in a queue."""
     if request.param == "memory":
         return {}
+    if request.param == "postgresql":
+        url, directory = request.getfixturevalue("postgres_url"), request.getfixturevalue("tmp_path")
+        migrate(url, directory)
+        return {"store_in": directory, "database": url, "window_messages": 2}
     window = {"window_messages": 2} if request.param == "stored and not in memory" else {}
     return {"store_in": request.getfixturevalue("store_directory"), **window}
 
@@ -103,6 +109,19 @@ async def test_what_is_unsettled_is_shown_whatever_becomes_of_it_and_stays(where
         assert {each.headers["delivery-count"] for each in messages if each is not messages[1]} == {"1"}
         (group,) = (each for each in broker.registry.subscriptions if each.is_shared)
         assert (group.unsettled, group.in_flight, group.counters.delivered, len(group.consumers)) == (5, 4, 6, 1)
+
+
+async def test_what_a_consumer_has_and_the_full_window_has_not_is_shown(autojump_clock: MockClock) -> None:
+    async with running_broker(window_messages=10) as broker:
+        worker = await consumer(broker, prefetch_count="2")
+        publisher = await broker.client()
+        for body in numbered(12):
+            await publisher.publish(body, destination=JOBS)
+        await publisher.sync()
+        assert await worker.next_bodies(2) == numbered(2)
+        assert broker.registry.topics[JOBS].log.get(Offset(0)) is None
+
+        assert await browse(broker) == numbered(12)
 
 
 async def test_a_message_in_a_transaction_that_is_being_stored_is_still_shown(store_directory: Path) -> None:

@@ -92,7 +92,7 @@ async function learnWhoIAm() {
 function takeOverview(overview) {
   page.overview = overview;
   setClock(overview.broker);
-  remember(overview);
+  remember(overview, showEverything);
   tick(overview);
 }
 

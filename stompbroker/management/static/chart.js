@@ -1,50 +1,95 @@
-/* A line chart of the last minutes.
+/* A line chart of up to an hour.
  *
- * Law: keeps values for SHOWN_MS and draws them. Where there was no connection, the line has a gap. The picture is also
- * described in words.
+ * Law: what the broker has kept comes first, then what this page has seen since, in points of the same length. Where
+ * nothing is known, the line has a gap. The picture is also described in words.
  */
 
 import { draw, make, renewElement } from "./elements.js";
-import { compact } from "./format.js";
+import { age, compact, count } from "./format.js";
 
-const SHOWN_MS = 5 * 60_000;
+const MINUTE_MS = 60_000;
+/** It shows the shortest of these that holds all points, and keeps the longest. */
+const SPANS_MS = [5 * MINUTE_MS, 15 * MINUTE_MS, 60 * MINUTE_MS];
+const LONGEST_MS = SPANS_MS.at(-1);
+/** Time of one point: what comes within it is its mean. As in the broker's history. */
+const POINT_MS = 5000;
 /** Points further apart than this are not joined. */
 const GAP_MS = 15_000;
 const WIDTH = 300;
 const HEIGHT = 100;
 
 export class Chart {
-  /** `lines`: name and colour (a class) of each; `write` writes a value. */
+  /**
+   * `lines`: name and colour (a class) of each; `write` writes a value. A name with `_` for blanks is what the broker's
+   * history calls it.
+   */
   constructor(title, lines, write) {
     this.title = title;
     this.lines = lines;
     this.write = write;
+    /** A value is null where it is not known. `sinceMs` is when a point of this page began. */
     this.points = [];
+    this.latest = null;
+    this.note = null;
     this.pointedAt = null;
   }
 
-  /** One value for each line. A repeated instant is ignored; an earlier one means another clock, and starts anew. */
+  /** Whether something has happened before this instant that it has not seen: then `recall` first, or soon. */
+  hasMissed(atMs) {
+    const last = this.points.at(-1);
+    return last == null || Math.abs(atMs - last.atMs) > GAP_MS;
+  }
+
+  /** Take the points of the broker's history; of its own it keeps those before and behind them. */
+  recall({ is_kept: isKept, busiest, names, points }) {
+    this.note = isKept ? null : `Not among the ${busiest} busiest: there is no history from before this page was opened.`;
+    if (!points.length) return;
+    const places = this.lines.map(([name]) => names.indexOf(name.replaceAll(" ", "_")));
+    const known = points.map(({ at, values }) => ({ atMs: Date.parse(at), values: places.map((place) => values[place]) }));
+    const before = this.points.filter((point) => point.atMs < known[0].atMs);
+    const behind = this.points.filter((point) => point.atMs > known.at(-1).atMs);
+    this.points = [...before, ...known, ...behind];
+    this.forget();
+  }
+
+  /**
+   * One value for each line. An instant that is not later adds no point, since the history may be ahead of an event; one
+   * that is much earlier means another clock, and starts anew.
+   */
   add(atMs, values) {
     const last = this.points.at(-1);
-    if (atMs === last?.atMs) return;
-    if (atMs < last?.atMs) this.points = [];
-    this.points.push({ atMs, values });
-    while (this.points[0].atMs < atMs - SHOWN_MS) this.points.shift();
+    this.latest = values;
+    if (atMs <= last?.atMs) {
+      if (last.atMs - atMs < GAP_MS) return;
+      this.points = [];
+    }
+    if (atMs > last?.atMs && atMs - last.sinceMs <= POINT_MS) {
+      const part = (atMs - last.atMs) / (atMs - last.sinceMs);
+      const mean = values.map((value, index) => last.values[index] + (value - last.values[index]) * part);
+      this.points[this.points.length - 1] = { atMs, sinceMs: last.sinceMs, values: mean };
+    } else this.points.push({ atMs, sinceMs: this.points.at(-1)?.atMs ?? atMs, values });
+    this.forget();
+  }
+
+  forget() {
+    const sinceMs = this.points.at(-1).atMs - LONGEST_MS;
+    this.points = this.points.filter((point) => point.atMs >= sinceMs);
   }
 
   picture() {
     const last = this.points.at(-1);
     const shown = this.shownPoint();
+    const told = shown === last ? (this.latest ?? shown?.values) : shown.values;
     const legend = this.lines.map(([name, colour], index) =>
       make(
         "span",
         { class: "legend" },
         make("i", { class: `dot ${colour}` }),
         `${name} `,
-        make("b", {}, shown ? this.write(shown.values[index]) : "–"),
+        make("b", {}, this.write(told?.[index])),
       ),
     );
-    const ago = shown && shown !== last ? `${Math.round((last.atMs - shown.atMs) / 1000)} s ago` : "";
+    const ago = shown && shown !== last ? `${age((last.atMs - shown.atMs) / 1000)} ago` : "";
     return make(
       "figure",
       { class: "panel chart", "data-key": this.title },
@@ -56,7 +101,13 @@ export class Chart {
         make("div", {}, legend),
       ),
       ...this.plot(last, shown),
+      this.note && make("p", { class: "muted" }, this.note),
     );
+  }
+
+  spanMs() {
+    const seenMs = this.points.length ? this.points.at(-1).atMs - this.points[0].atMs : 0;
+    return SPANS_MS.find((each) => each >= seenMs);
   }
 
   // Drawing ----------------------------------------------------------------------------------------------------------
@@ -91,25 +142,30 @@ export class Chart {
       make(
         "div",
         { class: "times muted", "aria-hidden": "true" },
-        make("span", {}, "5 min ago"),
+        make("span", {}, `${age(this.spanMs() / 1000)} ago`),
         make("span", {}, "now"),
       ),
     ];
   }
 
   curves(last, shown, highest) {
-    const x = (point) => ((1 - (last.atMs - point.atMs) / SHOWN_MS) * WIDTH).toFixed(2);
+    const spanMs = this.spanMs();
+    const x = (point) => ((1 - (last.atMs - point.atMs) / spanMs) * WIDTH).toFixed(2);
     const y = (value) => ((1 - value / highest) * HEIGHT).toFixed(2);
     const curves = this.lines.map(([, colour], index) => {
-      const d = this.points.map((point, number) => {
-        const isJoined = number && point.atMs - this.points[number - 1].atMs < GAP_MS;
-        return `${isJoined ? "L" : "M"}${x(point)} ${y(point.values[index])}`;
+      let before = null;
+      const d = this.points.map((point) => {
+        const isJoined = before != null && point.atMs - before.atMs < GAP_MS;
+        before = point.values[index] == null ? null : point;
+        return before && `${isJoined ? "L" : "M"}${x(point)} ${y(point.values[index])}`;
       });
       return draw("path", { class: `curve ${colour}`, d: d.join("") });
     });
     // A line of no length with round ends is a dot.
-    const dots = this.lines.map(([, colour], index) =>
-      draw("path", { class: `spot ${colour}`, d: `M${x(shown)} ${y(shown.values[index])}h0` }),
+    const dots = this.lines.map(
+      ([, colour], index) =>
+        shown.values[index] != null &&
+        draw("path", { class: `spot ${colour}`, d: `M${x(shown)} ${y(shown.values[index])}h0` }),
     );
     const pointer = this.pointedAt != null && draw("path", { class: "pointer", d: `M${x(shown)} 0V${HEIGHT}` });
     return [pointer, ...curves, ...dots];
@@ -119,9 +175,9 @@ export class Chart {
     if (last == null) return `${this.title}: nothing yet`;
     const told = this.lines.map(([name], index) => {
       const highest = Math.max(...this.points.map((point) => point.values[index]));
-      return `${name} ${this.write(last.values[index])}, at most ${this.write(highest)}`;
+      return `${name} ${this.write((this.latest ?? last.values)[index])}, at most ${this.write(highest)}`;
     });
-    return `${this.title}, last five minutes: ${told.join("; ")}`;
+    return `${this.title}, last ${age(this.spanMs() / 1000)}: ${told.join("; ")}`;
   }
 
   // Pointing ---------------------------------------------------------------------------------------------------------
@@ -144,10 +200,21 @@ export class Chart {
   shownPoint() {
     const last = this.points.at(-1);
     if (last == null || this.pointedAt == null) return last;
-    const wanted = last.atMs - (1 - this.pointedAt) * SHOWN_MS;
+    const wanted = last.atMs - (1 - this.pointedAt) * this.spanMs();
     return this.points.reduce((best, one) => (Math.abs(one.atMs - wanted) < Math.abs(best.atMs - wanted) ? one : best));
   }
 }
+
+/** Of what a queue or a subscription has not settled. */
+export const backlogChart = () =>
+  new Chart(
+    "Backlog",
+    [
+      ["backlog", "amber"],
+      ["in flight", "green"],
+    ],
+    count,
+  );
 
 /** Rounded up to 2, 4, 6 or 10 times a power of ten. */
 function niceAbove(value) {

@@ -1,12 +1,14 @@
 /* The overview: what flows, what waits, who is behind, and how the broker is.
  *
- * It shows the broker's last second, and the minutes before as far as this page has seen them.
+ * It shows the broker's last second, and the hour before.
  */
 
+import { Problem } from "./broker.js";
 import { Chart } from "./chart.js";
 import { secondsSince } from "./clock.js";
 import { make } from "./elements.js";
 import { age, bytes, count, milliseconds, rate, several } from "./format.js";
+import { recall } from "./history.js";
 import { command, empty, link, panel, table, tile } from "./parts.js";
 import { behindColumns } from "./subscriptions.js";
 
@@ -28,13 +30,26 @@ const unsettled = new Chart(
   count,
 );
 
-/** Called in every view, so that the charts are complete when one comes back. */
-export function remember(overview) {
+/**
+ * Called in every view, so that the charts are complete when one comes back. What they have missed is requested, and
+ * `recalled` called when it is there.
+ */
+export function remember(overview, recalled) {
   const atMs = Date.parse(overview.sampled_at);
+  if (published.hasMissed(atMs)) recallAll().then(recalled);
   const { rates, now } = overview;
   published.add(atMs, [rates.published ?? 0]);
   delivered.add(atMs, [rates.delivered ?? 0, rates.acked ?? 0]);
   unsettled.add(atMs, [now.backlog, now.in_flight]);
+}
+
+async function recallAll() {
+  try {
+    await recall([published, delivered, unsettled]);
+  } catch (error) {
+    // The stream of events notices by itself that there is no connection or login any more.
+    if (!(error instanceof Problem)) throw error;
+  }
 }
 
 const STORE_WORDS = { ok: "OK", "low-space": "Low on space", failing: "Failing", damaged: "Damaged" };

@@ -4,11 +4,12 @@
  */
 
 import { get, path, post, remove } from "./broker.js";
-import { Chart } from "./chart.js";
+import { Chart, backlogChart } from "./chart.js";
 import { due, when } from "./clock.js";
 import { ask, attempt, say } from "./dialogs.js";
 import { make } from "./elements.js";
 import { age, count, rate, several } from "./format.js";
+import { recall } from "./history.js";
 import { button, chip, command, empty, facts, inShell, link, panel, table, tile, topicLink } from "./parts.js";
 
 const address = (one) => `#/subscriptions/${encodeURIComponent(one.id)}`;
@@ -157,14 +158,7 @@ export function subscriptionView(context, route) {
     ],
     rate,
   );
-  const behind = new Chart(
-    "Backlog",
-    [
-      ["backlog", "amber"],
-      ["in flight", "green"],
-    ],
-    count,
-  );
+  const behind = backlogChart();
   let shown = null;
 
   const change = (verb) =>
@@ -245,10 +239,13 @@ export function subscriptionView(context, route) {
     title: id,
     resource: null,
     async tick(overview) {
-      shown = await get(resource);
+      const atMs = Date.parse(overview.sampled_at);
+      const found = await get(resource);
+      if (flow.hasMissed(atMs)) await recall([flow, behind], "subscription", id);
+      shown = found;
       this.title = shown.key;
-      flow.add(Date.parse(overview.sampled_at), [shown.rate, shown.ack_rate]);
-      behind.add(Date.parse(overview.sampled_at), [shown.backlog, shown.in_flight]);
+      flow.add(atMs, [shown.rate, shown.ack_rate]);
+      behind.add(atMs, [shown.backlog, shown.in_flight]);
     },
     content() {
       const back = make("p", { class: "back" }, link("#/subscriptions", "Subscriptions"));

@@ -4,11 +4,12 @@
  */
 
 import { get, path, post, query } from "./broker.js";
-import { Chart } from "./chart.js";
+import { Chart, backlogChart } from "./chart.js";
 import { when } from "./clock.js";
 import { attempt, say } from "./dialogs.js";
 import { make } from "./elements.js";
 import { bytes, count, rate, several, span } from "./format.js";
+import { recall } from "./history.js";
 import {
   QUEUE,
   button,
@@ -145,6 +146,7 @@ export const queueView = (context, route) => viewOf(context, QUEUE + route.parts
 /** `name` is its key. */
 function viewOf(context, name, all) {
   const flow = new Chart("Published per second", [["published", "blue"]], rate);
+  const waiting = backlogChart();
   let topic = null;
   let kept = null;
   return {
@@ -154,8 +156,13 @@ function viewOf(context, name, all) {
       kept = value.topics[0] ?? null;
     },
     async tick(overview) {
-      topic = await get(`/topics${path(name)}`);
-      flow.add(Date.parse(overview.sampled_at), [topic.rate]);
+      const atMs = Date.parse(overview.sampled_at);
+      const found = await get(`/topics${path(name)}`);
+      const charts = found.kind === "queue" ? [flow, waiting] : [flow];
+      if (flow.hasMissed(atMs)) await recall(charts, "topic", name);
+      topic = found;
+      flow.add(atMs, [topic.rate]);
+      waiting.add(atMs, [topic.backlog, topic.in_flight]);
     },
     content() {
       const heading = make(
@@ -169,7 +176,9 @@ function viewOf(context, name, all) {
         back,
         heading,
         tiles(topic, context.seesAll()),
-        make("div", { class: "columns" }, flow.picture(), offsets(topic)),
+        topic.kind === "queue"
+          ? [make("div", { class: "charts two" }, flow.picture(), waiting.picture()), offsets(topic)]
+          : make("div", { class: "columns" }, flow.picture(), offsets(topic)),
         readers(topic),
         make("div", { class: "columns" }, kept && why(kept, context.changesAll()), policy(topic.policy)),
       ];
