@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def keep(broker: BrokerUnderTest, values: dict[str, bytes], **headers: str) -> None:
-    publisher = await broker.client(**headers)
+    publisher = await broker.client(Version.V1_2, **headers)
     for topic, body in values.items():
         await publisher.publish(body, destination=f"/topic/{topic}", retain="set")
     await publisher.sync()
@@ -183,13 +183,8 @@ async def guarded(directory: Path) -> AsyncIterator[BrokerUnderTest]:
     add_user(users, "otto", roles=["operator"], read=["open.>"], manage=["open.eur"])
     add_user(users, "olga", roles=["operator"])
     async with running_broker(store_in=directory) as broker:
-        await keep(
-            broker,
-            {"open.eur": b"1", "open.usd": b"2", "secret": b"3"},
-            version=Version.V1_2,
-            login="app",
-            passcode=PASSWORD,
-        )
+        values = {"open.eur": b"1", "open.usd": b"2", "secret": b"3"}
+        await keep(broker, values, login="app", passcode=PASSWORD)
         yield broker
 
 
