@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.stomp import Version
 from tests.support.broker_under_test import running_broker
+from tests.support.users import PASSWORD, add_user
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -425,3 +428,54 @@ async def test_the_newest_value_replaces_a_larger_one_at_the_bound(
             await keep(publisher, body)
 
         assert await values_of(await broker.subscriber(PRICES), 1) == [b"z" * 6_000]
+
+
+# Permissions ----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def guarded(directory: Path, **values: bytes) -> AsyncIterator[tuple[BrokerUnderTest, Path]]:
+    """With `rita`, who may read `prices.*`, and values that somebody has set of prices and of a secret."""
+    users = directory / "users.toml"
+    add_user(users, "app", read=[">"], write=[">"])
+    add_user(users, "rita", read=["prices.*"])
+    async with running_broker(users_file=str(users)) as broker:
+        publisher = await broker.client(login="app", passcode=PASSWORD)
+        for name, body in values.items():
+            await keep(publisher, body, destination=f"/topic/{name.replace('_', '.')}")
+        await publisher.vanish()
+        yield broker, users
+
+
+@pytest.mark.parametrize("pattern", ["/topic/>", "/topic/prices.>", "/topic/secret", "/topic/**"])
+async def test_a_pattern_that_one_may_not_read_shows_nothing(tmp_path: Path, pattern: str) -> None:
+    async with guarded(tmp_path, prices_eur=b"1", secret=b"2") as (broker, _):
+        reader = await broker.client(login="rita", passcode=PASSWORD)
+        await reader.send("SUBSCRIBE", id="0", destination=pattern)
+        await reader.expect_error("no permission to read", pattern)
+
+
+async def test_with_a_pattern_that_one_may_read_one_sees_only_what_is_in_it(tmp_path: Path) -> None:
+    async with guarded(tmp_path, prices_eur=b"1", prices_eur_tomorrow=b"2", secret=b"3") as (broker, _):
+        reader = await broker.client(login="rita", passcode=PASSWORD)
+        await reader.subscribe("/topic/prices.*")
+        assert await values_of(reader, 1) == [b"1"]
+        await reader.sync()
+
+
+async def test_who_loses_the_permission_while_values_are_shown_gets_no_more_of_them(tmp_path: Path) -> None:
+    values = {f"prices_{number}": b"x" * 100_000 for number in range(30)}
+    async with guarded(tmp_path, **values) as (broker, users):
+        reader = await broker.client(login="rita", passcode=PASSWORD)
+        await reader.send("SUBSCRIBE", id="0", destination="/topic/prices.*")
+        await wait_all_tasks_blocked()  # the first values fill its outbox
+
+        users.write_text(users.read_text().replace("prices.*", "elsewhere"))
+        broker.parts.authenticator.reload()
+
+        shown = 0
+        while (frame := await reader.next_frame()).command == "MESSAGE":
+            shown += 1
+        assert frame.command == "ERROR"
+        assert "no permission to read" in frame.body.decode()
+        assert 0 < shown < 10
