@@ -1,4 +1,4 @@
-"""What a start reads: all topics, subscriptions, cursors and redeliveries.
+"""What a start reads: all topics, subscriptions, cursors, redeliveries, producers and last values.
 
 Of the messages it reads only each topic's first offset, by the index, and of the ledger only sums, so that a start does
 not take longer with a larger backlog.
