@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli.conftest import running_broker
 from tests.cli.failing_subscriber import client_of
 from tests.support.patience import HARD_TIMEOUT_S
 
@@ -76,6 +77,18 @@ def test_they_are_removed_with_yes_and_not_without(own_broker: RunningBroker) ->
     removed = json.loads(own_broker.program.run(COMMAND, "remove", "other", "--yes", "--json").stdout)
     assert removed == {"pattern": "/topic/other", "removed": 1, "is_interrupted": False}
     assert lines_of(own_broker, "remove", "other") == ["There are no last values of /topic/other; nothing was removed."]
+
+
+def test_what_is_removed_stays_away_over_a_restart(program: Program) -> None:
+    """`serve` writes in a process of its own."""
+    with running_broker(program) as broker:
+        keep(broker, {"prices.eur": b"1", "prices.usd": b"2", "other": b"3"})
+        lines_of(broker, "remove", "prices.eur", "--yes")
+        with client_of(broker) as client:
+            client.send("SEND", b"", destination="/topic/other", retain="remove", receipt="removed")
+            client.expect_receipt("removed")
+    with running_broker(program) as broker:
+        assert topics_of(broker) == ["prices.usd"]
 
 
 @pytest.mark.parametrize(("typed", "is_removed"), [("y\n", True), ("n\n", False), ("\n", False)])
