@@ -100,6 +100,7 @@ class Broker:
             self.budget,
             self.totals,
             max_topics=settings.max_topics,
+            last_values_bytes=settings.last_values_bytes,
             can_store=opened is not None,
             records=Records(self.clock.now_ns) if opened is not None and settings.ledger else None,
         )

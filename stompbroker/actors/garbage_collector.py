@@ -1,8 +1,8 @@
 """Trims topics of settled messages, drops unused topics and pages, and disconnects subscribers that block a topic.
 
 A round every second, in short slices. It also lets blocked topics go on when memory has eased, looks after durable
-subscriptions that nobody attaches to, and forgets idle producers. `upkeep` looks after messages that are only in the
-store.
+subscriptions that nobody attaches to, and forgets idle producers and expired last values. `upkeep` looks after messages
+that are only in the store.
 
 It runs the interpreter's search for reference cycles in quiet moments only: with a few thousand connections that takes
 a tenth of a second (p99 beside a flood was 51 ms with it, 13 ms without). Our own objects are freed without it
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 import trio
 
-from stompbroker.changes import warn_or_delete_idle
+from stompbroker.changes import Unit, ValueChanged, warn_or_delete_idle
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import appending
 
@@ -86,6 +86,8 @@ async def run(
         await _in_slices(collect, list(registry.topics.values()), stretches)
         await _in_slices(look_at_idle, list(registry.durable.values()), stretches)
         producers.forget_idle(journal, now_ns)
+        forget = partial(_forget_expired, registry=registry, journal=journal, now_ns=now_ns)
+        await _in_slices(forget, list(registry.last_values.expiring), stretches)
         registry.pages.forget_unused()
         cycles.collect_if_quiet(traffic.reads)
 
@@ -131,6 +133,14 @@ def _look_after_blocked(registry: Registry, now_ns: int) -> None:
                 connection=reading.subscription.connection_id,
                 blocked_for_s=topic.policy.block_timeout_s,
             )
+
+
+def _forget_expired(key: str, *, registry: Registry, journal: Journal, now_ns: int) -> None:
+    value = registry.last_values.get(key)
+    if value is not None and value.message.has_expired(now_ns):
+        del registry.last_values.expiring[key]  # it is on its way out
+        effect = ValueChanged(registry.last_values, value.destination, expired=value)
+        journal.submit(Unit([effect], owes_receipt=False))
 
 
 def _collect(topic: Topic, *, registry: Registry, now_ns: int, unused_since_ns: int) -> None:

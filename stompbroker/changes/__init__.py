@@ -15,6 +15,7 @@ from stompbroker.changes.effects import (
     SetAside,
     SettledDeliveries,
     Told,
+    ValueChanged,
 )
 from stompbroker.changes.journal import (
     Answer,
@@ -56,6 +57,7 @@ __all__ = [
     "StoreState",
     "Told",
     "Unit",
+    "ValueChanged",
     "Verdict",
     "provenance_of",
     "redriven",

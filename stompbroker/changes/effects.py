@@ -21,7 +21,20 @@ if TYPE_CHECKING:
 
     from stompbroker.commitlog import Claimed
     from stompbroker.counting import Totals
-    from stompbroker.delivery import Consumer, Failure, Part, Reading, Refusal, Registry, Subscription, Topic, Untold
+    from stompbroker.delivery import (
+        Consumer,
+        Failure,
+        LastValue,
+        LastValues,
+        Part,
+        Pattern,
+        Reading,
+        Refusal,
+        Registry,
+        Subscription,
+        Topic,
+        Untold,
+    )
     from stompbroker.ledger.records import Settled
     from stompbroker.message import Message
 
@@ -112,6 +125,51 @@ class Told(Appended):
         """The store does not take it."""
         self.topic.pending_units -= 1
         self._note_lost(self.topic.destination.key, len(self.messages), reason)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class ValueChanged(Effect):
+    """A topic gets another last value, or has none any more."""
+
+    values: LastValues
+    destination: Pattern
+    #: What is published with it, and which of those messages set the value or take it away (false): the last of them
+    #: that is published counts, since a producer may have repeated some. Nothing takes the value away.
+    _appended: Appended | None = None
+    _said: list[tuple[Message, bool]] = field(default_factory=list)
+    #: What is taken away, unless there is another value by then; None for any.
+    expired: LastValue | None = None
+
+    @property
+    def is_void(self) -> bool:
+        if self.expired is not None:
+            return self.values.get(self.destination.key) is not self.expired
+        return self._appended is not None and self._last_said is None
+
+    @property
+    def message(self) -> Message | None:
+        """The value from now on; None if there is none."""
+        last = self._last_said
+        return last[0] if last is not None and last[1] else None
+
+    @property
+    def _last_said(self) -> tuple[Message, bool] | None:
+        published = () if self._appended is None else self._appended.messages
+        return next((said for said in reversed(self._said) if said[0] in published), None)
+
+    @property
+    def is_stored(self) -> bool:
+        return self.values.is_stored
+
+    def apply(self, now_ns: int) -> None:
+        if self.is_void:
+            return
+        message = self.message
+        if message is None:
+            self.values.remove(self.destination.key)
+        else:
+            self.values.set(self.destination, message)
 
 
 @final

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
-from stompbroker.changes.effects import Appended, Told, claim_refused, claim_settled
+from stompbroker.changes.effects import Appended, Told, ValueChanged, claim_refused, claim_settled
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery import Gate, Part, Refusal, answering
 from stompbroker.ledger.records import Outcome
@@ -117,7 +117,9 @@ class Unit:
     @property
     def only_publishes(self) -> bool:
         """Whether it says nothing of what was delivered or answered."""
-        return not (self.answered or self.needs_order) and all(isinstance(each, Appended) for each in self.effects)
+        return not (self.answered or self.needs_order) and all(
+            isinstance(each, Appended | ValueChanged) for each in self.effects
+        )
 
     def decide(self) -> None:
         """Find out what the answers mean, when they come: their consumer may leave before they count."""

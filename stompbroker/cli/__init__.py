@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from stompbroker import __version__
-from stompbroker.cli import dead_letters, gc, ledger, subscriptions, users
+from stompbroker.cli import dead_letters, gc, last_values, ledger, subscriptions, users
 from stompbroker.cli.certificate import certificate
 from stompbroker.cli.config import config
 from stompbroker.cli.migrate import migrate
@@ -50,6 +50,7 @@ def _application() -> typer.Typer:
     application.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(spotty)
     application.add_typer(subscriptions.commands, name="subscriptions")
     application.add_typer(dead_letters.commands, name="dead-letters")
+    application.add_typer(last_values.commands, name="last-values")
     application.add_typer(gc.commands, name="gc")
     application.add_typer(ledger.commands, name="ledger")
     application.add_typer(users.commands, name="users")

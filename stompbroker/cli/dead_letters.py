@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from stompbroker.cli.message_content import BodyOption, content_lines, write_body
 from stompbroker.cli.options import ConfigOption, DataOption, JsonOption, data_directory, read_origin, require_utf8
-from stompbroker.cli.outcome import CommandFailed, ask_broker, run
+from stompbroker.cli.outcome import ask_broker, run
 from stompbroker.cli.terminal import print_uncut, say, say_json, table_of
-from stompbroker.cli.wording import counted, in_one_piece, labelled, moment, relative, size
+from stompbroker.cli.wording import in_one_piece, labelled, moment, relative, size
 from stompbroker.visible_text import readable, visible
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 
     from stompbroker.cli.dead_letter_orders import Selection
 
-#: Bytes shown of a body that is not text: 64 lines.
-SHOWN_BINARY_BYTES = 1_024
-_BYTES_A_LINE = 16
-#: Control characters of text. With any other, a body is binary data that happens to be UTF-8.
-_TEXT_CONTROLS = frozenset("\t\n\f\r\x1b")
 TopicArgument = Annotated[
     str,
     typer.Argument(metavar="TOPIC", help="Where they come from: orders, /topic/orders or DLQ.orders; /queue/jobs."),
@@ -115,10 +111,7 @@ def _list(
 def _show(
     topic: TopicArgument,
     offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Its offset, as in the list.")],
-    body: Annotated[
-        str | None,
-        typer.Option("--body", metavar="FILE", help="Write the body, byte by byte, to this file; - is stdout."),
-    ] = None,
+    body: BodyOption = None,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -139,7 +132,7 @@ def _show(
     letter = ask_broker(data_directory(data, config), "dead_letter", topic=origin, offset=offset)
     content = base64.b64decode(letter["body"])
     if body is not None:
-        _write_body(content, body)
+        write_body(content, body)
     elif as_json:
         say_json(letter)
     else:
@@ -255,17 +248,6 @@ async def _first_letters(directory: Path, selection: "Selection", number: int) -
     return [letter async for page in find_letters(directory, selection, number) for letter in page]
 
 
-def _write_body(body: bytes, file: str) -> None:
-    if file == "-":
-        typer.get_binary_stream("stdout").write(body)
-        return
-    try:
-        Path(file).write_bytes(body)
-    except OSError as error:
-        raise CommandFailed(f"The body cannot be written to {file}: {error.strerror}.") from error
-    say(f"Wrote the body, {counted(len(body), 'byte')}, to {file}.")
-
-
 def _list_topics(answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
         say_json(answer)
@@ -322,37 +304,4 @@ def letter_lines(letter: Mapping[str, Any], topic: str, body: bytes, now: dateti
         "message id": f"{readable(letter['original_message_id'])} (the letter's own is {own_id})",
     }
     yield from labelled([(label, text) for label, text in pairs.items() if text], width=None)
-    yield "Headers"
-    yield from (f"  {readable(name)}: {readable(value)}" for name, value in letter["headers"])
-    yield from _body_lines(body)
-
-
-def _body_lines(body: bytes) -> Iterator[str]:
-    text = _as_text(body)
-    if not body:
-        yield "No body"
-    elif text is not None:
-        yield f"Body ({size(len(body))})"
-        yield from (f"  {line}" for line in readable(text, keeps_lines=True).removesuffix("\n").split("\n"))
-    else:
-        yield f"Body ({size(len(body))}, not text)"
-        yield from _hexadecimal(body[:SHOWN_BINARY_BYTES])
-        if len(body) > SHOWN_BINARY_BYTES:
-            yield f"  … and {counted(len(body) - SHOWN_BINARY_BYTES, 'byte')} more"
-        yield "  --body FILE writes it to a file."
-
-
-def _as_text(body: bytes) -> str | None:
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return None
-    return None if any(sign < " " and sign not in _TEXT_CONTROLS for sign in text) else text
-
-
-def _hexadecimal(data: bytes) -> Iterator[str]:
-    """As `hexdump -C` writes it."""
-    for start in range(0, len(data), _BYTES_A_LINE):
-        part = data[start : start + _BYTES_A_LINE]
-        signs = "".join(chr(code) if 0x20 <= code < 0x7F else "." for code in part)
-        yield f"  {start:08x}  {part.hex(' '):{3 * _BYTES_A_LINE - 1}}  {signs}"
+    yield from content_lines(letter["headers"], body)

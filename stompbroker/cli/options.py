@@ -62,6 +62,20 @@ def read_topic(given: str) -> "Pattern":
         raise typer.BadParameter(str(error), param_hint="TOPIC") from None
 
 
+def read_pattern(given: str) -> "Pattern":
+    """`orders`, `orders.>`, and the same behind /topic/."""
+    from stompbroker.delivery import DestinationKind, parse_pattern
+    from stompbroker.errors import InvalidDestination
+
+    try:
+        pattern = parse_pattern(given if given.startswith("/") else f"/topic/{given}")
+    except InvalidDestination as error:
+        raise typer.BadParameter(str(error), param_hint="PATTERN") from None
+    if pattern.kind is not DestinationKind.TOPIC:
+        raise typer.BadParameter(f'"{given}" is no pattern of topics', param_hint="PATTERN")
+    return pattern
+
+
 def read_headers(given: list[str] | None, *, reserved: dict[str, str]) -> list[tuple[str, str]]:
     """Pairs from NAME:VALUE texts. `reserved`: headers that the command sets itself → what to use instead."""
     headers = []

@@ -49,7 +49,7 @@ USERS_FILE = "users.toml"
 # What a [[topics]] table may override --------------------------------------------------------------------------------
 
 #: Settings with the same name in a policy.
-PLAIN: Final = ("slow_subscriber", "window_bytes", "window_messages", "block_timeout_s", "message_ttl_ms")
+PLAIN: Final = ("slow_subscriber", "window_bytes", "window_messages", "block_timeout_s", "message_ttl_ms", "last_value")
 
 #: Field of a policy → its type, and for each field of that type the setting.
 PARTS: Final[Mapping[str, tuple[type, Mapping[str, str]]]] = {
@@ -112,7 +112,7 @@ class _QueueTable(BaseModel):
 
 
 #: What a queue does not do, whatever its table says.
-_NOT_FOR_QUEUES: Final = ("slow_subscriber", "retain_s", "retain_bytes", "retain_messages")
+_NOT_FOR_QUEUES: Final = ("slow_subscriber", "last_value", "retain_s", "retain_bytes", "retain_messages")
 
 if TYPE_CHECKING:
     TopicSettings = _Table
@@ -245,6 +245,7 @@ class Settings(GeneralSettings):
             "retain_bytes": self.dead_letter_retain_bytes,
             "retain_messages": 0,
             "message_ttl_ms": 0,
+            "last_value": False,
         }
         overrides = []
         for table in self.topics:

@@ -343,6 +343,8 @@ class GeneralSettings(BaseModel):
         30.0, "Time publishers are held back without progress before the slowest subscriber is disconnected", 0, DAY_S
     )
     message_ttl_ms: Milliseconds = _setting(0, "Lifetime if the publisher gives none; 0: no limit", 0, DECADE_S * 1_000)
+    last_value: YesOrNo = _setting(False, "Each message becomes its topic's last value, which newcomers get first")
+    last_values_bytes: ByteSize = _setting(64 * MIB, "Bytes of all last values, which are kept in memory", 0, TIB)
     retain_s: Seconds = _setting(
         0.0, "Age up to which messages are kept for later subscribers; 0: no limit, all three 0: keep none", 0, DECADE_S
     )

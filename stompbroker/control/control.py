@@ -14,7 +14,14 @@ from stompbroker import __version__
 from stompbroker.access import Right
 from stompbroker.changes import JournalStatistics, StoreState
 from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
-from stompbroker.control import connection_methods, dead_letters, explaining, subscription_methods, topic_methods
+from stompbroker.control import (
+    connection_methods,
+    dead_letters,
+    explaining,
+    last_values,
+    subscription_methods,
+    topic_methods,
+)
 from stompbroker.control.caller import OPERATOR
 from stompbroker.control.history import BUSIEST, POINTS, STEP_S, kind_of, names_of
 from stompbroker.control.kept import dead_letter_count
@@ -89,9 +96,17 @@ _NOW: Final[Record[Sample]] = Record(
         "dead_letters": Shown(
             int, lambda broker, _: sum(map(dead_letter_count, broker.registry.topics_of_dead_letters))
         ),
+        "last_values": Shown(int, lambda broker, _: len(broker.registry.last_values)),
     },
 )
-_MEMORY: Final[Record[MemoryBudget]] = Record("Memory", alike(int, "used_bytes", "peak_bytes", "limit_bytes"))
+_MEMORY: Final[Record[MemoryBudget]] = Record(
+    "Memory",
+    {
+        **alike(int, "used_bytes", "peak_bytes", "limit_bytes"),
+        "last_values_bytes": Shown(int, lambda broker, _: broker.registry.last_values.size_bytes, "Part of the used."),
+        "last_values_limit_bytes": Shown(int, lambda broker, _: broker.registry.last_values.max_bytes),
+    },
+)
 _EVENT_LOOP: Final[Record[LoopGauge]] = Record(
     "EventLoop",
     {
@@ -269,7 +284,8 @@ _EXPORT: Final[Record[Any]] = Record(
 )
 _CHANGING: Final = (
     *("pause_subscription", "resume_subscription", "move_subscription", "give_subscription", "remove_subscription"),
-    *("redrive_dead_letters", "purge_dead_letters", "close_connection", "run_collector", "export_ledger"),
+    *("redrive_dead_letters", "purge_dead_letters", "remove_last_value", "purge_last_values"),
+    *("close_connection", "run_collector", "export_ledger"),
 )
 _KEEPING_TO_CALLER: Final = {
     "me": Method(_me, _ME),
@@ -286,6 +302,7 @@ _KEEPING_TO_CALLER: Final = {
     **topic_methods.METHODS,
     **subscription_methods.METHODS,
     **dead_letters.METHODS,
+    **last_values.METHODS,
     **explaining.METHODS,
 }
 _WHOLE_BROKER: Final = {

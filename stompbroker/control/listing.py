@@ -45,7 +45,7 @@ def list_params(fields: Iterable[str]) -> dict[str, Param]:
 def page_of(name: str, record: Record[Any]) -> Record[Any]:
     """What `Page.answer` makes."""
     return Record(
-        name.capitalize(),
+        "".join(word.capitalize() for word in name.split("_")),
         {
             "total": Shown(int, says="How many there are that match."),
             "next_cursor": Shown(str | None, says="For the next page; null on the last one."),

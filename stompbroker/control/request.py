@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import trio
 
-from stompbroker.changes import Unit
-from stompbroker.delivery import parse_shown_topic
+from stompbroker.changes import StoreState, Unit
+from stompbroker.delivery import parse_pattern, parse_shown_topic
 from stompbroker.errors import BrokerError, InvalidDestination, shorten
 
 if TYPE_CHECKING:
@@ -99,6 +99,25 @@ def named_topic(name: str) -> Pattern:
         return parse_shown_topic(name)
     except InvalidDestination as error:
         raise ControlError(str(error)) from None
+
+
+def named_pattern(pattern: str) -> Pattern:
+    """Written as `orders.>` or `/topic/orders.>`. Raises ControlError."""
+    try:
+        return parse_pattern(pattern if pattern.startswith("/") else f"/topic/{pattern}")
+    except InvalidDestination as error:
+        raise ControlError(str(error)) from None
+
+
+def is_store_failing(journal: Journal) -> bool:
+    return journal.statistics().state is StoreState.FAILING
+
+
+def check_store(journal: Journal) -> None:
+    """Raises Unavailable while the store fails: the change would wait for it to come back. If the store is only full,
+    a deletion makes room."""
+    if is_store_failing(journal):
+        raise Unavailable(f"{journal.gate.why}; try again later")
 
 
 async def make_durable(journal: Journal, effects: list[Effect], *, what: str) -> None:

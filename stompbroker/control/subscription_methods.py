@@ -12,13 +12,22 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stompbroker.access import NAME_RULE, is_name
-from stompbroker.changes import Removed, StoreState
+from stompbroker.changes import Removed
 from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
 from stompbroker.control.explaining import DELIVERY_STATE, describe_delivery
 from stompbroker.control.kept import Place
 from stompbroker.control.listing import described, list_params, page_of, seen, take_page
 from stompbroker.control.records import DESTINATION_KIND, Record, Shown, alike
-from stompbroker.control.request import ControlError, Method, NotFound, Param, Unavailable, make_durable, named_topic
+from stompbroker.control.request import (
+    ControlError,
+    Method,
+    NotFound,
+    Param,
+    check_store,
+    is_store_failing,
+    make_durable,
+    named_topic,
+)
 from stompbroker.control.topic_methods import READING
 from stompbroker.delivery import AckMode, Counters, withdrawing
 from stompbroker.errors import PeerViolation
@@ -270,7 +279,9 @@ async def _oldest_unsettled_ns(broker: BrokerParts, subscriptions: Iterable[Subs
             behind = (Place(reading.topic, reading.cursor.ack_floor) for reading in first if not reading.is_idle)
             places[one] = list(islice(behind, MAX_LOOKED_UP))
             await look.pause_if_over()
-    known = await broker.kept.first_published_ns(chain(*places.values()), asks_store=not _is_store_failing(broker))
+    known = await broker.kept.first_published_ns(
+        chain(*places.values()), asks_store=not is_store_failing(broker.journal)
+    )
     found = {one: [known[place] for place in behind if place in known] for one, behind in places.items()}
     return {one: min(times) for one, times in found.items() if times}
 
@@ -316,7 +327,7 @@ async def _move(broker: BrokerParts, caller: Caller, id: str, to: str) -> dict[s
     except PeerViolation as violation:
         raise ControlError(f"to: {violation.detail}") from None
     assert start is not None
-    _check_store(broker)
+    check_store(broker.journal)
     if not subscription.has_begun:
         raise ControlError("it is only just being made; try again")
     (reading,) = subscription.readings.values()
@@ -356,7 +367,7 @@ async def _give(broker: BrokerParts, caller: Caller, id: str, owner: str) -> dic
             f"{owner!r} has a durable subscription of that name already, or had one that is being deleted: "
             f"{identity.key!r}"
         )
-    _check_store(broker)
+    check_store(broker.journal)
     _detach(broker, subscription, "was given to another user by an operator")
     broker.registry.adopt(subscription, identity)
     await broker.journal.wait_idle()
@@ -369,7 +380,7 @@ async def _remove(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any
     # Described first: a transient one gets its id from its consumer, which goes.
     removed = {"id": subscription.public_id, "key": subscription.key, "backlog": subscription.backlog}
     if subscription.is_durable:
-        _check_store(broker)
+        check_store(broker.journal)
     elif subscription.is_queue:
         raise ControlError("this queue is kept in memory; it goes by itself when it is empty and nobody uses it")
     _detach(broker, subscription, "was deleted by an operator")
@@ -377,17 +388,6 @@ async def _remove(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any
         removed_for_good = Removed(subscription, broker.registry)
         await make_durable(broker.journal, [removed_for_good], what=f"let {subscription.key!r} go")
     return removed
-
-
-def _is_store_failing(broker: BrokerParts) -> bool:
-    return broker.journal.statistics().state is StoreState.FAILING
-
-
-def _check_store(broker: BrokerParts) -> None:
-    """Raises Unavailable while the store fails: the change would wait for it to come back. If the store is only full,
-    a deletion makes room."""
-    if _is_store_failing(broker):
-        raise Unavailable(f"{broker.journal.gate.why}; try again later")
 
 
 def _detach(broker: BrokerParts, subscription: Subscription, why: str) -> None:

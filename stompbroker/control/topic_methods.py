@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from stompbroker.clock import iso_time
 from stompbroker.control.kept import dead_letter_count, stored_messages
+from stompbroker.control.last_values import LAST_VALUE, last_value_of
 from stompbroker.control.listing import described, list_params, page_of, seen, take_page
 from stompbroker.control.records import DESTINATION_KIND, Record, Shown, alike, fields_of
 from stompbroker.control.request import Method, NotFound, Param, named_topic
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from stompbroker.control.caller import Caller
     from stompbroker.control.parts import BrokerParts
     from stompbroker.control.records import SortFields
-    from stompbroker.delivery import Reading, Subscription, Topic
+    from stompbroker.delivery import Pattern, Reading, Subscription, Topic
 
 #: Subscriptions and publishers that are named with one topic.
 MAX_NAMED: Final = 100
@@ -98,12 +99,20 @@ _TOPIC_READING: Final[Record[Reading]] = Record(
         **READING.fields,
     },
 )
+
+
+def _last_value(broker: BrokerParts, destination: Pattern) -> dict[str, Any] | None:
+    value = last_value_of(broker, destination)
+    return None if value is None else LAST_VALUE.describe(broker, value)
+
+
 _TOPIC_DETAILS: Final[Record[Topic]] = Record(
     "TopicDetails",
     {
         **TOPIC.fields,
         "stored_bytes": Shown(int | None),
         "policy": Shown(_POLICY, lambda broker, topic: _POLICY.describe(broker, topic.policy)),
+        "last_value": Shown((LAST_VALUE, None), lambda broker, topic: _last_value(broker, topic.destination)),
         "publisher_connections": Shown([int]),
         "subscriptions": Shown([_TOPIC_READING], says="Those that the caller sees."),
     },

@@ -20,6 +20,7 @@ from stompbroker.delivery.destination import (
     parse_topic_name,
 )
 from stompbroker.delivery.identity import Identity, IdentityKind, queue_identity
+from stompbroker.delivery.last_values import LastValue, LastValues
 from stompbroker.delivery.pages import PageRequest, Pages
 from stompbroker.delivery.policy import (
     DeliveryPolicy,
@@ -66,6 +67,8 @@ __all__ = [
     "Identity",
     "IdentityKind",
     "IdlePolicy",
+    "LastValue",
+    "LastValues",
     "Leaving",
     "Mark",
     "PageRequest",

@@ -114,6 +114,12 @@ class SentRuns:
         self._firsts.append(self.next_number)
         self.next_number += len(messages)
 
+    def take_numbers(self, count: int) -> int:
+        """The first of the next numbers, for deliveries that settle nothing: an answer to one of them is late."""
+        first = self.next_number
+        self.next_number += count
+        return first
+
     def parts(self, first: int, stop: int) -> list[Part]:
         """What was sent under the numbers first..stop-1."""
         return [part for _, part in self.numbered_parts(first, stop)]
@@ -320,7 +326,7 @@ class Consumer:
     def wake(self) -> None:
         """Queue up if it may receive something now; called at times when it may."""
         subscription = self.subscription
-        has_more = subscription.to_read or subscription.browser
+        has_more = subscription.to_read or subscription.browser or subscription.greeting
         if has_more and self.is_open and not self.is_queued and self.free_credit > 0:
             if self.sink.outlet.has_room:
                 self.queue.put(self)

@@ -226,6 +226,8 @@ class TopicPolicy:
     #: How long a message lives whose publisher does not say; 0 means for ever.
     message_ttl_ms: int = 0
     retention: Retention = field(default_factory=Retention)
+    #: Whether each message becomes the topic's last value, unless its publisher says otherwise.
+    last_value: bool = False
     #: For durable subscriptions whose pattern a table's pattern matches.
     idle: IdlePolicy = field(default_factory=IdlePolicy)
     #: Of a queue: how many messages it may hold, 0 for any number; and whether it is there also if nobody uses it.

@@ -9,13 +9,14 @@ is when that is durable, in the journal's order: a new subscription begins to re
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.delivery import collecting
 from stompbroker.delivery.answering import count_in_flight_between, note_lost, repeat_deferred
 from stompbroker.delivery.appending import try_to_unblock
 from stompbroker.delivery.destination import DestinationKind, Pattern
 from stompbroker.delivery.identity import queue_identity
+from stompbroker.delivery.last_values import LastValues
 from stompbroker.delivery.pages import Pages
 from stompbroker.delivery.policy import Refusal, WhenUsedUp
 from stompbroker.delivery.reading import Waiting
@@ -60,6 +61,10 @@ def _is_unanswered(entry: Unanswered) -> bool:
     return entry.consumer.is_open and count_in_flight_between(*entry) > 0
 
 
+#: Bytes of last values.
+DEFAULT_VALUES_BYTES: Final = 64 * 1024 * 1024
+
+
 @final
 class Registry(TopicContext):
     """
@@ -76,6 +81,7 @@ class Registry(TopicContext):
         totals: Totals,
         *,
         max_topics: int,
+        last_values_bytes: int = DEFAULT_VALUES_BYTES,
         can_store: bool = True,
         records: Records | None = None,
     ) -> None:
@@ -99,6 +105,7 @@ class Registry(TopicContext):
         #: Groups that are not stored: those that end with their last member, and of queues if there is no store.
         self.transient_groups: dict[Identity, Subscription] = {}
         self._next_group_number = 1
+        self.last_values = LastValues(budget, last_values_bytes, can_store)
         self.ready = ReadyQueue()
         #: Woken to make the garbage collector look now.
         self.collection_wanted = Signal()
@@ -365,6 +372,7 @@ class Registry(TopicContext):
             self.unsaved.note_subscription(subscription)
 
     def check_invariants(self) -> None:
+        self.last_values.check_invariants()
         for key, topic in self.topics.items():
             assert topic.destination.key == key
             assert not topic.is_removed

@@ -40,6 +40,9 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
     if consumer.subscription.browser is not None:
         consumer.subscription.browser.deliver_slice(consumer, now_ns)
         return
+    if consumer.subscription.greeting is not None:
+        consumer.subscription.greeting.deliver_slice(consumer, now_ns)
+        return
     reading = _next_reading(consumer)
     if reading is None:
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Deliveries(NamedTuple):
-    """Messages of one topic in a row, to be delivered under the numbers from `first_number` on."""
+    """Messages of one topic in a row, or last values, to be delivered under the numbers from `first_number` on."""
 
     messages: Sequence[Message]
     first_number: int
@@ -30,6 +30,8 @@ class Deliveries(NamedTuple):
     is_again: bool = False
     failure: Failure | None = None
     first_sent_ns: int | None = None
+    #: Whether these are last values of topics, each of its own, which are shown to a newcomer.
+    is_last_value: bool = False
 
 
 class Outlet(Protocol):

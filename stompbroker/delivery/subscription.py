@@ -208,6 +208,12 @@ class Browser(Protocol):
     def deliver_slice(self, consumer: Consumer, now_ns: int) -> None: ...
 
 
+class Greeting(Protocol):
+    """What newcomers are shown first (`last_values`)."""
+
+    def deliver_slice(self, consumer: Consumer, now_ns: int) -> None: ...
+
+
 @final
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Subscription:
@@ -236,6 +242,8 @@ class Subscription:
     wishes: DeliveryWishes = NO_WISHES
     #: For one that only looks at a queue: then no topic knows it, and it has no readings.
     browser: Browser | None = None
+    #: The last values that it is still to be shown, before anything else.
+    greeting: Greeting | None = None
     durability: Durability | None = None
     #: Where it begins in its topic; None for new messages only.
     starts_at: Replay | None = None
@@ -285,6 +293,13 @@ class Subscription:
         if self.is_ordered_by_key is not was_ordered_by_key:
             for reading in self.readings.values():
                 reading.change_order()
+
+    @property
+    def begins_with_values(self) -> bool:
+        """Whether it is shown last values when it is new. Members of a group share messages, and values are none; who
+        asks where to begin reads them as messages."""
+        is_other = self.is_shared or self.browser is not None or self.starts_at is not None
+        return self.pattern.kind is DestinationKind.TOPIC and not is_other
 
     @property
     def identity(self) -> Identity | None:

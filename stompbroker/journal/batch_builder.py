@@ -23,6 +23,7 @@ from stompbroker.changes import (
     SetAside,
     SettledDeliveries,
     Told,
+    ValueChanged,
 )
 from stompbroker.commitlog import Cursor, OffsetRanges
 from stompbroker.delivery import key_of
@@ -32,6 +33,7 @@ from stompbroker.journal.rows import (
     accounts_of_removed,
     add_topic,
     cursor_row,
+    last_value_row,
     ledger_rows,
     producer_row,
     redelivery_key,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     from stompbroker.changes import Effect, Producer, Unit
     from stompbroker.delivery import Pattern, Reading, Registry, Subscription, Topic, Untold
+    from stompbroker.message import Message
     from stompbroker.storage import Batch, RedeliveryKey, RedeliveryRow
 
 
@@ -126,7 +129,17 @@ class Formed:
 class _Proposal:
     """The effects of one batch, while they are being written down."""
 
-    __slots__ = ("_done_with", "_formed", "_next_offsets", "_refused", "_settled", "_taking", "accounts", "batch")
+    __slots__ = (
+        "_done_with",
+        "_formed",
+        "_next_offsets",
+        "_refused",
+        "_settled",
+        "_taking",
+        "_values",
+        "accounts",
+        "batch",
+    )
 
     def __init__(self, formed: Formed, batch: Batch, accounts: list[Account]) -> None:
         self._formed = formed
@@ -138,6 +151,8 @@ class _Proposal:
         #: Failures whose messages are settled with this batch, which may have them too.
         self._done_with: set[RedeliveryKey] = set()
         self._refused: list[RedeliveryRow] = []
+        #: The last values that it sets, or takes away (None); the last change of each counts.
+        self._values: dict[Pattern, Message | None] = {}
         #: The numbers that this batch takes.
         self._taking: dict[Producer, OffsetRanges] = {}
 
@@ -149,6 +164,9 @@ class _Proposal:
                     taking = self._taking.setdefault(effect.producer, OffsetRanges())
                     for start, stop in effect.taking:
                         taking.add(start, stop)
+            case ValueChanged(destination=destination) if not effect.is_void:
+                if effect.expired is None or destination not in self._values:
+                    self._values[destination] = effect.message
             case Introduced(producer=producer):
                 self._taking.setdefault(producer, OffsetRanges())
             case Forgotten(idle=idle):
@@ -176,6 +194,12 @@ class _Proposal:
             batch.redeliveries = [row for row in batch.redeliveries if row[:3] not in self._done_with]
             batch.settled_redeliveries += self._done_with
         batch.redeliveries += self._refused
+        for destination, message in self._values.items():
+            # persistent:false: after a restart there is none, rather than the one before.
+            if message is None or not message.origin.is_persistent:
+                batch.removed_values.append(destination.name)
+            else:
+                batch.last_values.append(last_value_row(destination, message))
         batch.producers += [producer_row(producer, taking) for producer, taking in self._taking.items()]
         if batch.removed_subscriptions:
             # They may have moved just before, or have been created by an earlier unit of this very batch.

@@ -28,9 +28,11 @@ from stompbroker.errors import OperatorError
 from stompbroker.ledger import Kind, Payload, day_of
 from stompbroker.ledger.drafts import draft
 from stompbroker.ledger.records import Account
+from stompbroker.message import Message, Origin
 from stompbroker.storage import (
     CursorRow,
     Gap,
+    LastValueRow,
     LedgerRow,
     ProducerRow,
     RedeliveryKey,
@@ -120,6 +122,18 @@ def producer_row(producer: Producer, taking: OffsetRanges) -> ProducerRow:
     return ProducerRow(producer.owner, producer.name, producer.epoch, tuple(taken), producer.used_at_ns)
 
 
+def last_value_row(destination: Pattern, message: Message) -> LastValueRow:
+    origin = message.origin
+    return LastValueRow(
+        destination.name,
+        message.published_at_ns,
+        origin.publisher,
+        message.body_bytes,
+        message.expires_at_ns,
+        message.tail,
+    )
+
+
 def redelivery_row(key: RedeliveryKey, failure: Failure) -> RedeliveryRow:
     # By position, which takes a third less time (0.6 against 0.9 µs): somebody may refuse thousands a second.
     return RedeliveryRow(
@@ -195,8 +209,18 @@ def restore(kept: Kept, registry: Registry, now_ns: int) -> None:
                 reading.change_order()
     for subscription in subscriptions.values():
         registry.begin(subscription, now_ns)
+    for value in kept.last_values:
+        _restore_value(value, registry)
     for failed in kept.redeliveries:
         _restore_failure(failed, kept, subscriptions, topics, registry)
+
+
+def _restore_value(row: LastValueRow, registry: Registry) -> None:
+    is_plain = row.tail.find(b"\\r", 0, -1 - row.body_bytes) < 0
+    origin = Origin(row.publisher, is_plain=is_plain, expires_at_ns=row.expires_at_ns)
+    registry.last_values.set(
+        Pattern.keyed(row.name), Message(row.body_bytes, bytes(row.tail), origin, row.published_at_ns)
+    )
 
 
 def restore_producers(kept: Kept, producers: Producers) -> None:

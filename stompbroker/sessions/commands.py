@@ -62,7 +62,7 @@ class Commands:
     _publishing: Publishing = field(init=False)
     _reporting: Reporting = field(init=False)
     _subscribing: Subscribing = field(init=False)
-    _unit: UnitBuilder = field(default_factory=UnitBuilder)
+    _unit: UnitBuilder = field(init=False)
     transactions: Transactions = field(init=False)
     consumers: Consumers = field(init=False)
     #: The gate of the topic or the journal for which a frame was last held back.
@@ -76,6 +76,7 @@ class Commands:
 
     def __post_init__(self) -> None:
         context, settings = self._context, self._context.settings
+        self._unit = UnitBuilder(context.registry.last_values)
         self._temporaries = Temporaries(context.registry, settings.max_subscriptions)
         self._publishing = Publishing(context, self._client, self._temporaries)
         self._reporting = Reporting(context, self._client, self._outbox, self._lane)
@@ -115,6 +116,8 @@ class Commands:
                 if isinstance(frame, SendRun):
                     plan = self._publishing.plan(frame.head, frame.receipt)
                     self._check_not_held(plan.topic)
+                    if plan.sets_value:
+                        self._publishing.check_value_fits(frame, plan.topic)
                     if self._publishing.unread_replies:
                         self._read_replies()
                     if plan.question is None:
@@ -187,6 +190,8 @@ class Commands:
         plan = self._publishing.plan(frame.head, frame.receipt)
         if plan.question is not None:
             check_number_in_transaction(frame, plan.question)
+        if plan.sets_value:
+            self._publishing.check_value_fits(frame, plan.topic)
         if self._publishing.unread_replies:
             self._read_replies()
         # The receipt of a frame in a transaction says that it was received, and COMMIT's that it was done.
@@ -255,9 +260,10 @@ class Commands:
         deliveries = iter(transaction.deliveries)
         for each in transaction.frames:
             if each.head in producers:
-                messages = self._publishing.messages_of(plans[each.head], [each.body], self._applied_at_ns)
-                numbers = [int(each.sequence or 0)]
-                self._unit.number(plans[each.head].topic, messages, producers[each.head], numbers)
+                plan, producer = plans[each.head], producers[each.head]
+                (message,) = self._publishing.messages_of(plan, [each.body], self._applied_at_ns)
+                number = int(each.sequence or 0)
+                self._unit.number(plan.topic, message, producer, number, sets_value=plan.sets_value)
             elif each.command == "SEND":
                 self._publishing.gather(SendRun(each.head, each.body, None), self._unit, self._applied_at_ns)
             else:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.changes import Answer, Appended, Numbered, Unit, Verdict
+from stompbroker.changes import Answer, Appended, Numbered, Unit, ValueChanged, Verdict
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import answering
 from stompbroker.errors import PeerViolation
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from stompbroker.changes import Effect, Lane, Producer
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Consumer, Gate, Refusal, Topic
+    from stompbroker.delivery import Consumer, Gate, LastValues, Refusal, Topic
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message import Message
     from stompbroker.sessions.client import Consumers, Named
@@ -273,18 +273,26 @@ class Transactions:
             assert len(transaction.frames) <= self._limits.max_transaction_frames
 
 
-class _Sent(NamedTuple):
+@final
+@dataclass(slots=True, eq=False)
+class _Sent:
     """Messages to one topic, perhaps of a producer, which has numbered them."""
 
     topic: Topic
     messages: list[Message]
     producer: Producer | None
     numbers: list[int]
+    #: Those of them that set the topic's last value, or take it away (false).
+    values: list[tuple[Message, bool]] = field(default_factory=list)
 
-    def effect(self) -> Appended:
+    def effects(self, last_values: LastValues) -> list[Effect]:
         if self.producer is None:
-            return Appended(self.topic, self.messages)
-        return Numbered(self.topic, self.messages, producer=self.producer, numbers=self.numbers)
+            appended = Appended(self.topic, self.messages)
+        else:
+            appended = Numbered(self.topic, self.messages, producer=self.producer, numbers=self.numbers)
+        if not self.values:
+            return [appended]
+        return [appended, ValueChanged(last_values, self.topic.destination, appended, self.values)]
 
 
 @final
@@ -292,8 +300,11 @@ class _Sent(NamedTuple):
 class UnitBuilder:
     """What the frames of one chunk change; answers of neighbouring numbers are joined into ranges."""
 
+    _last_values: LastValues
     #: Messages by topic, each in the order they were sent. Written by `Publishing.gather`.
     publications: dict[Topic, list[Message]] = field(default_factory=dict)
+    #: The one of these that becomes its topic's last value, or takes that away (false).
+    values: dict[Topic, tuple[Message, bool]] = field(default_factory=dict)
     #: What was sent before those, in a transaction with messages of a producer.
     _earlier: list[_Sent] = field(default_factory=list)
     receipts: list[str] = field(default_factory=list)
@@ -306,19 +317,26 @@ class UnitBuilder:
     def __bool__(self) -> bool:
         return bool(self.publications or self._earlier or self.receipts or self._answers or self._acknowledging)
 
-    def number(self, topic: Topic, messages: list[Message], producer: Producer, numbers: list[int]) -> None:
-        """These messages of a producer are published if their numbers are not taken."""
+    def number(
+        self, topic: Topic, message: Message, producer: Producer, number: int, *, sets_value: bool | None
+    ) -> None:
+        """This message of a producer is published if its number is not taken."""
         self._close_publications()
         last = self._earlier[-1] if self._earlier else None
-        if last is not None and last.topic is topic and last.producer is producer:
-            last.messages.extend(messages)
-            last.numbers.extend(numbers)
-        else:
-            self._earlier.append(_Sent(topic, messages, producer, numbers))
+        if last is None or last.topic is not topic or last.producer is not producer:
+            last = _Sent(topic, [], producer, [])
+            self._earlier.append(last)
+        last.messages.append(message)
+        last.numbers.append(number)
+        if sets_value is not None:
+            last.values.append((message, sets_value))
 
     def _close_publications(self) -> None:
-        self._earlier += [_Sent(topic, messages, None, []) for topic, messages in self.publications.items()]
-        self.publications = {}
+        self._earlier += [
+            _Sent(topic, messages, None, [], [self.values[topic]] if topic in self.values else [])
+            for topic, messages in self.publications.items()
+        ]
+        self.publications, self.values = {}, {}
 
     def acknowledge(self, consumer: Consumer, first: int, last: int) -> None:
         """The deliveries numbered first..last are acknowledged."""
@@ -348,7 +366,10 @@ class UnitBuilder:
         """Everything gathered, as a unit; on completion `then` is called with the receipts to send."""
         self._close_range()
         receipts = self.receipts
-        effects: list[Effect] = [each.effect() for each in self._earlier] if self._earlier else []
+        effects: list[Effect] = []
+        if self._earlier or self.values:
+            self._close_publications()
+            effects += [effect for each in self._earlier for effect in each.effects(self._last_values)]
         effects += [Appended(topic, messages) for topic, messages in self.publications.items()]
         unit = Unit(
             effects,

@@ -288,10 +288,6 @@ UNSUPPORTED_IN_SEND: Final[Mapping[str, _Unsupported]] = {
     "x-delay": _DELAYED,
     "destination-type": _ONE_OF_MANY,
     "x-message-ttl": _Unsupported(_is_filled, "the life of a message is not given so; use ttl, in milliseconds"),
-    "retain": _Unsupported(
-        lambda _header, value: value in ("set", "remove"),
-        "a topic keeps no last value; leave the header out, or have the operator set retain_messages for the topic",
-    ),
     "_AMQ_DUPL_ID": _Unsupported(
         _is_filled,
         "duplicates are not found by an id; number your messages with producer, producer-epoch and producer-seq",

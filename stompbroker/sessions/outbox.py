@@ -63,6 +63,8 @@ class StompSink:
     def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
         if deliveries.is_again:
             data = self._again(deliveries)
+        elif deliveries.is_last_value:
+            data = self._joined(self._prefix + b"retained:true\n", deliveries.messages, deliveries.first_number)
         elif deliveries.first_offset is not None:
             data = self._with_offsets(deliveries, deliveries.first_offset)
         else:

@@ -15,6 +15,12 @@ when the ones before it with the same key are settled. It may also ask what beco
     mandatory:true    if nobody will, it goes to `reply-to` instead, or is an ERROR
     outcome-to:DEST   what durable subscriptions, groups and queues make of it is told there (see `changes/outcomes.py`)
 
+It may say what newcomers of its topic get first (see `delivery/last_values.py`):
+
+    retain:set        this message, from now on, instead of the last value before
+    retain:remove     nothing any more
+    retain:false      not this one, although the operator says so for all (`last_value`)
+
 And it may number its messages, so that one it repeats is published once (see `changes/producers.py`):
 
     producer          its name
@@ -38,6 +44,7 @@ from stompbroker.message import Message, Origin
 from stompbroker.sessions.headers import (
     UNSUPPORTED_IN_SEND,
     check_name,
+    malformed,
     read_group_key,
     refuse_unsupported,
     shown,
@@ -107,6 +114,8 @@ class SendPlan:
     #: For which it was allowed.
     grant: Grant
     question: Question | None
+    #: Whether a message becomes its topic's last value, or takes that away (false); None for neither.
+    sets_value: bool | None
 
 
 @final
@@ -136,6 +145,7 @@ class Publishing:
             outcome_to = self._read_outcome_to(headers, now_ns)
             topic = self._find_topic(head.headers["destination"], now_ns)
             lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
+            sets_value = _read_retain(head.headers, topic)
         except PeerViolation as violation:
             violation.receipt = receipt
             raise
@@ -154,7 +164,7 @@ class Publishing:
         if origin.can_expire:
             topic.is_choosy = True
         template = message_tail_template(self._context.message_ids.prefix, passed_through)
-        return SendPlan(topic, template, origin, self._client.grant, question)
+        return SendPlan(topic, template, origin, self._client.grant, question, sets_value)
 
     def _read_question(self, headers: Mapping[str, str]) -> Question | None:
         """None if the SEND asks nothing. Raises PeerViolation."""
@@ -237,6 +247,8 @@ class Publishing:
         """Make each body a message on its topic's run."""
         plan = self.plan(run.head, run.receipt)
         messages = self.messages_of(plan, run.bodies, now_ns)
+        if plan.sets_value is not None:
+            unit.values[plan.topic] = messages[-1], plan.sets_value
         if plan.topic in unit.publications:
             unit.publications[plan.topic] += messages
         else:
@@ -262,6 +274,19 @@ class Publishing:
             return Appended(plan.topic, self.messages_of(plan, bodies, now_ns))
         producer.offer(numbers)
         return Numbered(plan.topic, self.messages_of(plan, bodies, now_ns), producer=producer, numbers=numbers)
+
+    def check_value_fits(self, frame: Frame, topic: Topic) -> None:
+        """Raise PeerViolation if there is no room for another last value."""
+        values = self._context.registry.last_values
+        before = values.get(topic.destination.key)
+        size_bytes = values.size_bytes + len(frame.body) - (0 if before is None else before.message.size_bytes)
+        if size_bytes > values.max_bytes:
+            raise PeerViolation(
+                "too many last values",
+                f"with this one they would take {size_bytes} bytes, and may take {values.max_bytes} "
+                "(last_values_bytes); take some away with retain:remove, or send without retain:set",
+                receipt=frame.receipt,
+            )
 
     def producer(self, numbering: Numbering, now_ns: int) -> Producer:
         """Raises PeerViolation if it may not send any more."""
@@ -295,6 +320,23 @@ def check_number_in_transaction(frame: Frame, question: Question) -> None:
         raise PeerViolation(
             "producer-seq:0 in a transaction", "0 is no message, but begins an epoch: send it outside of transactions"
         )
+
+
+def _read_retain(headers: Mapping[str, str], topic: Topic) -> bool | None:
+    """Whether a SEND sets the last value of its topic, or takes it away (false). Raises PeerViolation."""
+    said = headers.get("retain", "")
+    if topic.destination.kind is not DestinationKind.TOPIC:
+        if said in ("set", "remove"):
+            raise PeerViolation(
+                "'retain' is for topics",
+                f"{shown(headers['destination'])} is none, and has no last value: use /topic/NAME, or leave retain out",
+            )
+        return None
+    if said in ("", "false"):
+        return True if topic.policy.last_value and not said else None
+    if said not in ("set", "remove"):
+        raise malformed("retain", said, "one of set, remove, false")
+    return said == "set"
 
 
 def _read_numbering(headers: Mapping[str, str]) -> Numbering | None:

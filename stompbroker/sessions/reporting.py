@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.changes import Appended, Introduced, Numbered, Unit
+from stompbroker.changes import Appended, Introduced, Numbered, Unit, ValueChanged
 from stompbroker.delivery import appending
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId, Offset
@@ -23,7 +23,7 @@ from stompbroker.stomp import message_tail, render_frame, render_headers, render
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stompbroker.changes import Lane, Producer
+    from stompbroker.changes import Effect, Lane, Producer
     from stompbroker.delivery import Pattern
     from stompbroker.sessions.client import Client
     from stompbroker.sessions.outbox import Outbox
@@ -62,7 +62,7 @@ class Reporting:
                 "report:true without receipt",
                 "the report comes with the RECEIPT: add a receipt header, or leave report out",
             )
-        start = 0
+        start, values = 0, self._context.registry.last_values
         try:
             while start < stop:
                 if numbering is not None and not numbers[start]:
@@ -72,8 +72,12 @@ class Reporting:
                 end = numbers.index(0, start, stop) if 0 in numbers[start:stop] else stop
                 producer = None if numbering is None else publishing.producer(numbering, now_ns)
                 appended = publishing.appended(plan, run.bodies[start:end], producer, numbers[start:end], now_ns)
+                effects: list[Effect] = [appended]
+                if plan.sets_value is not None:
+                    said = [(message, plan.sets_value) for message in appended.messages]
+                    effects.append(ValueChanged(values, plan.topic.destination, appended, said))
                 then = partial(self._tell, appended, question, receipts[start:end])
-                self._submit(Unit([appended], then=then, lane=self._lane))
+                self._submit(Unit(effects, then=then, lane=self._lane))
                 start = end
             if wrong is not None:
                 raise wrong

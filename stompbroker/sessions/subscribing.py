@@ -123,6 +123,8 @@ class Subscribing:
             # Its receipt comes before its first message: the distributor does not run in between.
             now_ns = self._context.clock.now_ns()
             registry.begin(subscription, now_ns)
+            if is_new and subscription.begins_with_values:
+                subscription.greeting = registry.last_values.greeting(subscription.pattern)
             registry.open(consumer, now_ns)
             give_receipts()
 

@@ -39,6 +39,7 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "redelivery-reason",
         "first-delivered-at",
         "missing-before",
+        "retained",
         "returned",
         "returned-destination",
         "producer",

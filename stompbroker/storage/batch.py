@@ -117,6 +117,18 @@ class ProducerRow(NamedTuple):
     used_at_ns: int
 
 
+class LastValueRow(NamedTuple):
+    """The last value of a topic."""
+
+    #: The topic's name.
+    name: str
+    published_at_ns: int
+    publisher: str
+    body_bytes: int
+    expires_at_ns: int | None
+    tail: bytes
+
+
 class ProducerKey(NamedTuple):
     owner: str
     name: str
@@ -203,6 +215,9 @@ class Batch:
     cursors: list[CursorRow] = field(default_factory=list)
     settled_redeliveries: list[RedeliveryKey] = field(default_factory=list)
     redeliveries: list[RedeliveryRow] = field(default_factory=list)
+    #: Names of topics.
+    removed_values: list[str] = field(default_factory=list)
+    last_values: list[LastValueRow] = field(default_factory=list)
     removed_producers: list[ProducerKey] = field(default_factory=list)
     producers: list[ProducerRow] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
@@ -240,6 +255,7 @@ class Kept:
     #: The keys of those that have one, by topic and offset.
     failed_keys: dict[tuple[int, int], str]
     producers: list[ProducerRow]
+    last_values: list[LastValueRow]
     exports: list[ExportRow]
     #: All batches of the ledger, in order.
     gathered: list[Gathered]

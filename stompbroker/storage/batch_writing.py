@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from sqlalchemy import bindparam
 
-from stompbroker.storage.row_format import checksum, message_checksum, origin_checksum, pack_ranges, with_checksum
+from stompbroker.storage.row_format import (
+    checksum,
+    message_checksum,
+    origin_checksum,
+    pack_ranges,
+    value_checksum,
+    with_checksum,
+)
 from stompbroker.storage.schema import (
     cursors,
     gaps,
+    last_values,
     ledger_batches,
     ledger_exports,
     messages,
@@ -74,6 +82,8 @@ class BatchWriter:
             ("cursors", *upserting(cursors, _packed)),
             ("settled_redeliveries", removing(*redeliveries.primary_key), _flat),
             ("redeliveries", *upserting(redeliveries)),
+            ("removed_values", removing(last_values.c.name), list),
+            ("last_values", *upserting(last_values, lambda row: (*row, value_checksum(row)))),
             ("removed_producers", removing(*producers.primary_key), _flat),
             ("producers", *upserting(producers, _packed)),
             ("deletions", deletion(messages, IN_RANGE, dialect).run, _flat),

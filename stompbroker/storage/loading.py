@@ -1,4 +1,4 @@
-"""What a start reads: all topics, subscriptions, cursors and redeliveries.
+"""What a start reads: all topics, subscriptions, cursors, redeliveries, producers and last values.
 
 Of the messages it reads only each topic's first offset, by the index, and the keys of those that have failed; of the
 ledger only sums. So a start does not take longer with a larger backlog.
@@ -15,15 +15,17 @@ from stompbroker.storage.batch import (
     ExportRow,
     Gathered,
     Kept,
+    LastValueRow,
     ProducerRow,
     RedeliveryRow,
     SubscriptionRow,
     TopicRow,
 )
 from stompbroker.storage.failures import StoreDamaged
-from stompbroker.storage.row_format import checked, unpack_ranges
+from stompbroker.storage.row_format import checked, unpack_ranges, value_checksum
 from stompbroker.storage.schema import (
     cursors,
+    last_values,
     ledger_batches,
     ledger_exports,
     messages,
@@ -55,7 +57,7 @@ def load(connection: Connection) -> Kept:
     """Raises StoreDamaged if a row is not as it was written, or rows contradict each other: with a cursor ahead of its
     topic, messages to come would count as settled."""
     if connection.dialect.name == "sqlite":
-        for table in (topics, subscriptions, cursors, redeliveries, producers, ledger_exports):
+        for table in (topics, subscriptions, cursors, redeliveries, producers, last_values, ledger_exports):
             check_structure(connection, table.name)
     first_offset = select(func.min(messages.c.offset)).where(messages.c.topic_id == topics.c.id).scalar_subquery()
     first_offsets = {row[0]: row[1] for row in connection.execute(select(topics.c.id, first_offset))}
@@ -66,6 +68,7 @@ def load(connection: Connection) -> Kept:
         redeliveries=[RedeliveryRow(*row) for row in _rows(connection, redeliveries)],
         failed_keys={(topic_id, offset): key for topic_id, offset, key in connection.execute(_FAILED_KEYS)},
         producers=[ProducerRow._make(_unpacked(row)) for row in _rows(connection, producers)],
+        last_values=list(_last_values(connection)),
         exports=[ExportRow(*row) for row in _rows(connection, ledger_exports)],
         gathered=[Gathered(*row) for row in connection.execute(_gathered_batches())],
     )
@@ -82,6 +85,14 @@ def check_structure(connection: Connection, table: str) -> None:
 
 def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
     return checked(table.name, connection.execute(select(table).order_by(*table.primary_key.columns)))
+
+
+def _last_values(connection: Connection) -> Iterator[LastValueRow]:
+    for *values, found in connection.execute(select(last_values).order_by(last_values.c.name)):
+        row = LastValueRow._make(values)
+        if found is not None and found != value_checksum(row):
+            raise StoreDamaged(f"the last value of the topic {row.name!r} is not as it was written")
+        yield row
 
 
 def _unpacked(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -66,6 +66,11 @@ def message_checksum(
     return crc32(tail, crc32(_packed(topic_id, offset, published_at_ns, body_bytes, expires), origin))
 
 
+def value_checksum(row: tuple[Any, ...]) -> int:
+    """Of a row of `last_values`, whose last value is the tail."""
+    return checksum(tuple(row[:-1]), row[-1])
+
+
 def pack_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
     return struct.pack(f"<{2 * len(ranges)}q", *chain.from_iterable(ranges)) if ranges else b""
 

@@ -32,6 +32,7 @@ from stompbroker.storage.batch import (
     CursorRow,
     ExportRow,
     Gap,
+    LastValueRow,
     LedgerRow,
     ProducerRow,
     RedeliveryRow,
@@ -169,6 +170,8 @@ redeliveries = _table(
 )
 
 producers = _table("producers", ProducerRow, keys=2)
+
+last_values = _table("last_values", LastValueRow)
 
 #: Records of the ledger, from the transaction that settles their deliveries until they are in a file of the lake. The
 #: index is for the export of a day, in order.

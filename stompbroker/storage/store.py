@@ -270,8 +270,9 @@ class Store(ABC):
 
     def load(self) -> Kept:
         """Everything but messages. Raises OperatorError if it cannot be read or contradicts itself."""
-        with self._failures.translated_for_operator("Cannot read the store"), self._readers.begin() as connection:
-            return load(connection)
+        with self._failures.translated_for_operator("Cannot read the store"):
+            with self._readers.begin() as connection, misread_is_damage():
+                return load(connection)
 
     def read_page(
         self, topic_id: int, start: int, stop: int, *, max_rows: int = MAX_PAGE_ROWS, max_bytes: int = MAX_PAGE_BYTES

@@ -13,7 +13,18 @@ from stompbroker import __version__
 if TYPE_CHECKING:
     from tests.cli.conftest import Program
 
-COMMANDS = ["serve", "publish", "subscribe", "stats", "config", "migrate", "report", "spotty", "subscriptions"]
+COMMANDS = [
+    "serve",
+    "publish",
+    "subscribe",
+    "stats",
+    "config",
+    "migrate",
+    "report",
+    "spotty",
+    "subscriptions",
+    "last-values",
+]
 
 
 def test_help_lists_every_command_and_how_to_begin(program: Program) -> None:
@@ -25,7 +36,7 @@ def test_help_lists_every_command_and_how_to_begin(program: Program) -> None:
     assert "$ stompbroker serve" in done.stdout
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "subscriptions rm"])
+@pytest.mark.parametrize("command", [*COMMANDS, "subscriptions rm", "last-values show", "last-values remove"])
 def test_the_help_of_every_command_has_examples(program: Program, command: str) -> None:
     done = program.run(*command.split(), "--help")
 

@@ -45,7 +45,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningB
         with RawClient.connected(Address("127.0.0.1", broker.port), client_id=CLIENT_ID) as client:
             client.subscribe(f"/topic/{TOPIC}", ack="client-individual", **{"activemq.subscriptionName": HOSTILE})
             for _ in range(2):
-                client.send("SEND", TEXT.encode(), destination=f"/topic/{TOPIC}", **{TEXT: TEXT})
+                client.send("SEND", TEXT.encode(), destination=f"/topic/{TOPIC}", retain="set", **{TEXT: TEXT})
             first, second = client.next_message(), client.next_message()
             client.send("NACK", id=first.headers["ack"], requeue="false", reason=TEXT[:100])
             client.send("NACK", id=second.headers["ack"], reason=HOSTILE, delay="3600000", receipt="refused")
@@ -74,6 +74,11 @@ COMMANDS: Final = {
     "purge without --yes": ["dead-letters", "purge", TOPIC],
     "redrive of nothing": ["dead-letters", "redrive", TOPIC, "--message-id", HOSTILE],
     "redrive without --yes": ["dead-letters", "redrive", TOPIC, "--to", "topic"],
+    "values": ["last-values"],
+    "a value": ["last-values", "show", TOPIC],
+    "no value": ["last-values", "show", f"{HOSTILE}none"],
+    "values of no topic": ["last-values", f"{HOSTILE}none.>"],
+    "remove without --yes": ["last-values", "remove", TOPIC],
     "gc": ["gc", "explain"],
     "gc of a topic": ["gc", "explain", TOPIC],
     "gc of no topic": ["gc", "explain", f"{HOSTILE}none"],
@@ -96,7 +101,18 @@ def test_no_command_prints_what_a_client_chose_as_it_is(command: list[str], host
     expect_harmless(done.stdout + done.stderr)
 
 
-JSON: Final = ["stats", "subscriptions", "letters", "letters of a topic", "a letter", "gc", "trace", "ledger"]
+JSON: Final = [
+    "stats",
+    "subscriptions",
+    "letters",
+    "letters of a topic",
+    "a letter",
+    "values",
+    "a value",
+    "gc",
+    "trace",
+    "ledger",
+]
 
 
 @pytest.mark.parametrize("command", JSON)
@@ -113,7 +129,7 @@ def test_json_has_all_of_it_in_escapes(command: str, hostile: tuple[RunningBroke
 
 def test_markup_is_text(hostile: tuple[RunningBroker, str]) -> None:
     broker, _ = hostile
-    for command in ("stats", "top", "letters", "gc", "a letter"):
+    for command in ("stats", "top", "letters", "gc", "a letter", "values", "a value"):
         assert "[red]x[" in broker.program.run(*COMMANDS[command], "--data", str(broker.data)).stdout
 
 

@@ -99,6 +99,7 @@ async def test_the_overview(durable_broker: BrokerUnderTest) -> None:
         "backlog": 2,
         "blocked_topics": 0,
         "dead_letters": 1,
+        "last_values": 0,
     }
     assert overview["store"]["engine"] == "sqlite"
     assert overview["store"]["state"] == "ok"

@@ -659,3 +659,41 @@ def test_every_view_fits_a_phone_in_the_dark(browser: Browser, watched_broker: B
             page.get_by_role("link", name=name).click()
             expect(tile(page, "In flight")).to_have_text("1")
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_last_values_are_listed_shown_and_removed_after_a_question(visit: Visit, watched_broker: BrokerProcess) -> None:
+    page = visit.page
+    visit.open("/topics")
+    tab = page.get_by_role("link", name="Last values")
+    expect(page.locator("#state")).to_have_text("Live")
+    expect(tab).to_be_hidden()
+    values = {"values.<b>eur": b"<b>1.1</b>", "values.usd": b"x" * 5_000}
+    frames = (send_frame(f"/topic/{topic}", body, retain="set", unit="USD") for topic, body in values.items())
+    publish(watched_broker.address, *frames)
+
+    visit.open("/topics/values.%3Cb%3Eeur")
+    page.get_by_role("link", name="10 B").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("values.<b>eur")
+    expect(page.locator("pre.body")).to_have_text("<b>1.1</b>")
+    expect(page.locator(".headers")).to_contain_text("USD")
+    publish(watched_broker.address, send_frame("/topic/values.<b>eur", b"1.2", retain="set"))
+    expect(page.locator("pre.body")).to_have_text("1.2")
+
+    page.get_by_role("button", name="Remove…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.locator("pre.body")).to_have_text("1.2")
+    page.get_by_role("button", name="Remove…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.locator("#notices")).to_contain_text("The last value of values.<b>eur is removed.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Last values")
+    expect(rows(page)).to_have_count(1)
+
+    visit.open()
+    page.get_by_role("link", name="1 topic has one").click()
+    page.get_by_role("button", name="Remove that of values.usd").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.locator("main")).to_contain_text("No topic has one.")
+    visit.open("/last-values/values.usd")
+    expect(page.locator("main")).to_contain_text("values.usd has no last value.")
+    visit.open()
+    expect(tab).to_be_hidden()

@@ -76,7 +76,7 @@ async def inhabited_broker(directory: Path, role: str | None) -> AsyncIterator[t
         await durable.subscribe(ack="client-individual", durable_subscription_name="orders")
         await (await broker.client(**login)).subscribe("/topic/b.*", ack="client")
         publisher = await broker.client(**login)
-        await publisher.publish(b"1", b"2", b"3")
+        await publisher.publish(b"1", b"2", b"3", retain="set")
         await publisher.publish(b"4", destination="/topic/b.c")
         await publisher.sync()
         first, second, _ = await durable.next_messages(3)

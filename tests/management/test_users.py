@@ -87,7 +87,7 @@ async def world(store_directory: Path) -> AsyncIterator[World]:
         await shown.subscribe("/topic/open.news", ack="client-individual", durable_subscription_name="readers")
         publisher = await broker.client(login="app", passcode=PASSWORD)
         for topic in ("secret.plans", "open.news"):
-            await publisher.publish(b"1", b"2", destination=f"/topic/{topic}")
+            await publisher.publish(b"1", b"2", destination=f"/topic/{topic}", retain="set")
         await publisher.sync()
         for client, subscription, count in ((shown, "0", 2), (hidden, "2", 6)):
             messages = await client.next_messages(count)
@@ -105,7 +105,7 @@ def path_of(endpoint: Endpoint, names: dict[str, str]) -> str:
 
 def needed(endpoint: Endpoint) -> dict[str, str]:
     """A body that the endpoint takes."""
-    values = {"to": "earliest", "owner": "app"}
+    values = {"to": "earliest", "owner": "app", "pattern": "open.>"}
     return {name: values[name] for name, param in endpoint.in_body.items() if param.is_required}
 
 

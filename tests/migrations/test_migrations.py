@@ -155,7 +155,7 @@ def test_what_the_first_release_wrote_is_kept_and_reads_as_it_was_meant(
     run(engine, command.upgrade, "0001")
     write_as_0001(engine)
 
-    assert migrate(database, tmp_path) == ["0002", "0003", "0004", "0005", "0006", "0007", "0009"]
+    assert migrate(database, tmp_path) == ["0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009"]
 
     store = open_store(database, tmp_path)
     try:
@@ -202,7 +202,7 @@ def test_a_store_from_before_kinds_keeps_everything_and_its_checksums(
     run(engine, command.upgrade, "0004")
     write_as_0004(engine)
 
-    assert migrate(database, tmp_path) == ["0005", "0006", "0007", "0009"]
+    assert migrate(database, tmp_path) == ["0005", "0006", "0007", "0008", "0009"]
 
     store = open_store(database, tmp_path)
     try:

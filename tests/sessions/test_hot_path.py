@@ -191,3 +191,23 @@ async def test_ten_thousand_messages_cost_few_wake_ups_and_writes(
         assert (broker.registry.ready.wake_ups - wake_ups_before) / 10 < 6
         assert (counting.writes - writes_before) / 10 < 6
         nursery.cancel_scope.cancel()
+
+
+async def test_last_values_cost_nothing_where_none_is_set_and_little_where_each_message_is_one(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    await broker.subscriber()
+    publisher = await broker.client()
+    single, chunk = sends(publisher, 1), sends(publisher, retain="set")
+    publisher.session.receive(single)
+    without = operations(lambda: publisher.session.receive(single))
+
+    for number in range(1_000):
+        await publisher.publish(b"x", destination=f"/topic/other.{number}", retain="set")
+    await publisher.sync()
+    assert len(broker.registry.last_values) == 1_000
+    # The 999 others of a chunk would be counted, too.
+    assert operations(lambda: publisher.session.receive(single)) <= without
+
+    publisher.session.receive(chunk)
+    assert operations(lambda: publisher.session.receive(chunk)) / FRAMES < 4

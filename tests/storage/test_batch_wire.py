@@ -17,6 +17,7 @@ from stompbroker.storage import (
     ExportedBatches,
     ExportRow,
     Gap,
+    LastValueRow,
     LedgerRow,
     MessageRun,
     ProducerKey,
@@ -64,6 +65,8 @@ BATCHES = st.builds(
     cursors=rows(CursorRow, NUMBERS, NUMBERS, NUMBERS, SETTLED, NUMBERS, NUMBERS),
     settled_redeliveries=rows(RedeliveryKey, NUMBERS, NUMBERS, NUMBERS),
     redeliveries=rows(RedeliveryRow, *[NUMBERS] * 5, TEXTS, NUMBERS, NUMBERS, FLAGS, NUMBERS),
+    removed_values=st.lists(TEXTS, max_size=3),
+    last_values=rows(LastValueRow, TEXTS, NUMBERS, TEXTS, NUMBERS, st.none() | NUMBERS, st.binary(max_size=9)),
     removed_producers=rows(ProducerKey, TEXTS, TEXTS),
     producers=rows(ProducerRow, TEXTS, TEXTS, NUMBERS, SETTLED, NUMBERS),
     deletions=rows(Deletion, NUMBERS, NUMBERS, NUMBERS),
@@ -112,6 +115,8 @@ def test_no_part_of_a_batch_is_forgotten() -> None:
     whole.cursors = [cursor(1, 1, ack_floor=3, settled=((4, 5), (7, 9)), sent_up_to=9, generation=2)]
     whole.settled_redeliveries = [RedeliveryKey(1, 1, Offset(2))]
     whole.redeliveries = [redelivery(1, 1, 2, nacks=1)]
+    whole.removed_values = ["b"]
+    whole.last_values = [LastValueRow("a", 5, "shop", 1, None, b"tail")]
     whole.removed_producers = [ProducerKey("olga", "shop")]
     whole.producers = [ProducerRow("", "shop", 2, ((1, 5), (7, 9)), 11)]
     whole.deletions = [Deletion(1, 0, 2)]

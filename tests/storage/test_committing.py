@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker.ids import Offset
-from stompbroker.storage import Batch, Deletion, MessageRun, RedeliveryKey, StoreRefused
+from stompbroker.storage import Batch, Deletion, LastValueRow, MessageRun, RedeliveryKey, StoreRefused
 from tests.storage.place import bodies, cursor, expiring, publication, redelivery, subscription, topic
 from tests.support.messages import make_message, make_messages
 
@@ -292,3 +292,16 @@ def test_a_name_that_is_removed_can_be_taken_in_the_same_batch(store: Store) -> 
 
     assert store.load().topics == [(anew.topics[0], None)]
     assert store.load().subscriptions == anew.subscriptions
+
+
+def test_a_last_value_is_written_replaced_and_removed(place: Place) -> None:
+    store = place.owned_store()
+    first, other = (LastValueRow(name, 5, "shop", 1, None, b"message-id:1\n\n1\0") for name in ("a", "b'\u00e4"))
+    second = first._replace(published_at_ns=6, expires_at_ns=7, tail=b"message-id:2\n\n2\0")
+    store.commit(Batch(number=1, last_values=[first, other]))
+    assert store.load().last_values == [first, other]
+
+    store.commit(Batch(number=2, last_values=[second], removed_values=[other.name, "none"]))
+    assert store.load().last_values == [second]
+    store.commit(Batch(number=3, removed_values=["a"]))
+    assert store.load().last_values == []

@@ -8,7 +8,7 @@ import pytest
 
 from stompbroker.errors import OperatorError
 from stompbroker.ids import Offset
-from stompbroker.storage import Batch, Deletion, Gap, MessageRun, StoreDamaged, recognise
+from stompbroker.storage import Batch, Deletion, Gap, LastValueRow, MessageRun, StoreDamaged, recognise
 from tests.storage.place import bodies, cursor, expiring, export, ledger, redelivery, subscription, topic
 from tests.support.messages import make_message
 
@@ -156,6 +156,28 @@ def test_a_broker_does_not_start_on_altered_rows(store: Store, place: Place, tab
     place.query(f"UPDATE {table} SET {change}")
 
     with pytest.raises(OperatorError, match=f"damaged: a row of the table {table} .* Restore it from one backup"):
+        store.load()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "name = 'b'",
+        "published_at_ns = 9",
+        "publisher = 'b'",
+        "body_bytes = 0",
+        "expires_at_ns = 9",
+        "tail = tail || tail",
+    ],
+)
+def test_a_broker_does_not_start_on_an_altered_last_value(store: Store, place: Place, change: str) -> None:
+    row = LastValueRow("prices.eur", 5, "shop", 1, None, b"message-id:1\n\n1\0")
+    store.commit(Batch(number=2, last_values=[row]))
+    assert store.load().last_values == [row]
+
+    place.query(f"UPDATE last_values SET {change}")
+
+    with pytest.raises(OperatorError, match=r"damaged: (the last value of the topic|what was stored) .* Restore"):
         store.load()
 
 

@@ -47,7 +47,7 @@ def test_loading_takes_as_many_statements_for_many_messages_as_for_none(store: S
         store.commit(publication(number, make_messages(1000), topic_id=number))
 
     assert statements_of_loading(store) == before
-    assert len(before) == 8
+    assert len(before) == 10
 
 
 def test_of_the_messages_only_an_index_is_touched(store: Store, place: Place) -> None:

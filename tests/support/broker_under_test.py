@@ -379,4 +379,5 @@ def _kept_bytes(broker: Broker) -> int:
     """What may be charged when nobody is connected."""
     topics = broker.registry.topics.values()
     held_bytes = sum(reading.remembered.held_bytes for topic in topics for reading in topic.readings.values())
-    return sum(topic.log.size_bytes for topic in topics) + held_bytes + broker.registry.pages.size_bytes
+    kept_bytes = broker.registry.pages.size_bytes + broker.registry.last_values.size_bytes
+    return sum(topic.log.size_bytes for topic in topics) + held_bytes + kept_bytes

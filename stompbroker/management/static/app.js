@@ -11,6 +11,7 @@ import { deadLetterView } from "./dead_letter.js";
 import { deadLettersView, deadLetterTopicsView } from "./dead_letters.js";
 import { make, renew } from "./elements.js";
 import { age, several } from "./format.js";
+import { lastValuesKind, lastValueView } from "./last_values.js";
 import { listView } from "./list.js";
 import { overviewView, remember } from "./overview.js";
 import { button, chip, empty, link } from "./parts.js";
@@ -31,6 +32,8 @@ const VIEWS = [
   ["/dead-letters", deadLetterTopicsView],
   ["/dead-letters/*", deadLettersView],
   ["/dead-letters/*/*", deadLetterView],
+  ["/last-values", list(lastValuesKind)],
+  ["/last-values/*", lastValueView],
   ["/connections", list(connectionsKind)],
 ];
 
@@ -38,6 +41,7 @@ const VIEWS = [
 const TOKEN_HOLDER = ":token";
 
 const place = (id) => document.getElementById(id);
+const tab = (name) => document.querySelector(`#nav a[href="#/${name}"]`);
 const main = place("main");
 
 const page = {
@@ -159,7 +163,9 @@ function showAround() {
   renew(place("foot"), foot());
   renew(place("me"), me());
   place("hold").hidden = page.isAskingForLogin;
-  document.querySelector('#nav a[href="#/connections"]').hidden = Boolean(page.me?.is_restricted);
+  tab("connections").hidden = Boolean(page.me?.is_restricted);
+  // Few use them.
+  tab("last-values").hidden = !page.overview?.now.last_values && !tab("last-values").hasAttribute("aria-current");
 }
 
 function banners() {

@@ -1,17 +1,15 @@
 /* One dead letter, whole: why it died, its headers, its body.
  *
- * Law: a letter does not change, so it is requested once. Its body is shown as text or in hexadecimal, never rendered.
+ * Law: a letter does not change, so it is requested once.
  */
 
 import { get, path, post } from "./broker.js";
 import { when } from "./clock.js";
 import { ask, say } from "./dialogs.js";
 import { make } from "./elements.js";
-import { bytes, count } from "./format.js";
+import { count } from "./format.js";
+import { body, headers } from "./message.js";
 import { button, chip, facts, isQueue, link, panel, topicLink } from "./parts.js";
-
-/** Characters of a body's base64: 48 KiB of the body are shown. */
-const SHOWN_BASE64 = 64 * 1024;
 
 /** The address of a topic's letters, or of one letter. */
 export const address = (topic, ...more) => `#/dead-letters${path(topic, ...more)}`;
@@ -122,40 +120,3 @@ const story = (letter, topic) =>
       ["Message", letter.original_message_id],
     ]),
   );
-
-const headers = (letter) =>
-  panel(
-    "Headers",
-    make(
-      "dl",
-      { class: "facts headers" },
-      letter.headers.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))),
-    ),
-  );
-
-function body(letter) {
-  const { text, kind, isCut } = readBody(letter.body);
-  return panel(
-    "Body",
-    make("p", { class: "muted" }, `${bytes(letter.body_bytes)}${kind}${isCut ? "; the beginning" : ""}`),
-    letter.body_bytes > 0 && make("pre", { class: "body", tabindex: "0" }, text),
-  );
-}
-
-/** As text if it is UTF-8, else in hexadecimal. */
-function readBody(base64) {
-  const isCut = base64.length > SHOWN_BASE64;
-  const octets = Uint8Array.from(atob(base64.slice(0, SHOWN_BASE64)), (character) => character.charCodeAt(0));
-  try {
-    // The cut may split a character.
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(octets, { stream: isCut });
-    return { text, kind: "", isCut };
-  } catch {
-    const lines = [];
-    for (let start = 0; start < octets.length; start += 16) {
-      const part = [...octets.slice(start, start + 16)].map((octet) => octet.toString(16).padStart(2, "0"));
-      lines.push(`${start.toString(16).padStart(6, "0")}  ${part.join(" ")}`);
-    }
-    return { text: lines.join("\n"), kind: ", not text; in hexadecimal", isCut };
-  }
-}

@@ -130,7 +130,7 @@ function slow(subscriptions) {
   );
 }
 
-function health({ broker, listening, memory, store, ledger, event_loop: loop }) {
+function health({ broker, listening, now, memory, store, ledger, event_loop: loop }) {
   const used = memory.limit_bytes ? memory.used_bytes / memory.limit_bytes : 0;
   const kind = used > 0.9 ? "bad" : used > 0.7 ? "warn" : "";
   const share = `${used > 0 && used < 0.01 ? "<1" : Math.round(used * 100)} % of ${bytes(memory.limit_bytes)}`;
@@ -145,6 +145,12 @@ function health({ broker, listening, memory, store, ledger, event_loop: loop }) 
         make("span", {}, `${bytes(memory.used_bytes)}, ${share}`),
         muted(`at most ${bytes(memory.peak_bytes)} so far`),
       ),
+      now.last_values > 0 &&
+        fact(
+          "Last values",
+          link("#/last-values", several(now.last_values, "topic has one", "topics have one")),
+          muted(`${bytes(memory.last_values_bytes)} of ${bytes(memory.last_values_limit_bytes)}`),
+        ),
       fact(
         "Store",
         make("span", { class: store.state === "ok" ? "good" : "bad", id: "store-state" }, STORE_WORDS[store.state]),

@@ -10,6 +10,7 @@ import { attempt, say } from "./dialogs.js";
 import { make } from "./elements.js";
 import { bytes, count, rate, several, span } from "./format.js";
 import { recall } from "./history.js";
+import { lastValueFact } from "./last_values.js";
 import {
   QUEUE,
   button,
@@ -227,6 +228,7 @@ const offsets = (topic) =>
       ["First", count(topic.first_offset)],
       ["Next", count(topic.next_offset)],
       ["Last used", when(topic.last_used_at)],
+      topic.last_value && lastValueFact(topic.last_value),
       [
         "Published by",
         topic.publisher_connections.length

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Without back references: looking for them costs more than they save.
 _VERSION: Final = 2
 
+#: The parts of a batch that are ids or names.
+_PLAIN: Final = tuple(part for part, hint in get_type_hints(Batch).items() if not {int, str}.isdisjoint(get_args(hint)))
 #: The parts of a batch that are rows of plain values, and what a row is.
 _ROWS: Final[dict[str, Any]] = {
     part: row
@@ -47,8 +49,7 @@ def encode(batch: Batch) -> tuple[bytes, list[bytes]]:
     rows = {name: list(map(tuple, found)) for name in _ROWS if (found := getattr(batch, name))}
     document = (
         batch.number,
-        batch.removed_topics,
-        batch.removed_subscriptions,
+        [getattr(batch, name) for name in _PLAIN],
         rows,
         [(run.topic_id, run.first_offset, _encoded_messages(run.messages, tails)) for run in batch.messages],
         [(*row[:-1], row.payload()) for row in batch.ledger],
@@ -58,16 +59,15 @@ def encode(batch: Batch) -> tuple[bytes, list[bytes]]:
 
 def decode(document: bytes | bytearray, tails: bytes | bytearray) -> Batch:
     """`tails` are joined."""
-    number, removed_topics, removed_subscriptions, rows, runs, ledger = marshal.loads(document)
+    number, plain, rows, runs, ledger = marshal.loads(document)
     next_tail = BytesIO(tails).read
     return Batch(
         number=number,
-        removed_topics=removed_topics,
-        removed_subscriptions=removed_subscriptions,
         messages=[
             MessageRun(topic_id, first, _decoded_messages(groups, next_tail)) for topic_id, first, groups in runs
         ],
         ledger=[LedgerRow._make((*row, partial(bytes, payload))) for *row, payload in ledger],
+        **dict(zip(_PLAIN, plain, strict=True)),
         **{name: list(map(_ROWS[name]._make, found)) for name, found in rows.items()},
     )
 
