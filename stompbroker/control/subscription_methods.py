@@ -6,18 +6,16 @@ subscription that is removed or moved is disconnected, and told why.
 
 from __future__ import annotations
 
-from functools import partial
 from heapq import nsmallest
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from stompbroker.access import NAME_RULE, is_name
 from stompbroker.changes import Removed
-from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
-from stompbroker.control.explaining import DELIVERY_STATE, describe_delivery
+from stompbroker.clock import NANOSECONDS
+from stompbroker.control.explaining import describe_delivery
 from stompbroker.control.kept import Place
 from stompbroker.control.listing import described, list_params, page_of, seen, take_page
-from stompbroker.control.records import DESTINATION_KIND, Record, Shown, alike
 from stompbroker.control.request import (
     ControlError,
     Method,
@@ -28,161 +26,33 @@ from stompbroker.control.request import (
     make_durable,
     named_topic,
 )
-from stompbroker.control.topic_methods import READING
-from stompbroker.delivery import AckMode, Counters, withdrawing
+from stompbroker.control.subscription_records import (
+    DETAILS,
+    MAX_MEMBERS,
+    MEMBER,
+    MOVED,
+    REMOVED,
+    SORT_FIELDS,
+    SUBSCRIPTION,
+    SUBSCRIPTION_TOPIC,
+)
+from stompbroker.delivery import withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.sessions import StartKind, read_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from stompbroker.control.caller import Caller
     from stompbroker.control.parts import BrokerParts
-    from stompbroker.delivery import Consumer, Durability, Reading, Subscription
+    from stompbroker.delivery import Reading, Subscription
 
 #: Unsettled messages, and topics, that are listed with one subscription.
 MAX_UNSETTLED: Final = 100
 MAX_TOPICS: Final = 100
 #: Topics, among the first MAX_TOPICS, in which the oldest unsettled message is looked up.
 MAX_LOOKED_UP: Final = 3
-#: Members of a group that are listed with it, those with the lowest connections.
-MAX_MEMBERS: Final = 100
-_ACK_MODE: Final = Literal["auto", "client", "client-individual"]
-
-
-def _of_durable(find: Callable[[Durability], Any]) -> Callable[[BrokerParts, Subscription], Any]:
-    return lambda _, one: None if one.durability is None else find(one.durability)
-
-
-def _of_only(find: Callable[[Consumer], Any]) -> Callable[[BrokerParts, Subscription], Any]:
-    """Of the one that is attached. A group has several: its details list them."""
-    return lambda _, one: None if one.consumer is None or one.is_shared else find(one.consumer)
-
-
-def _sharing(one: Subscription) -> str:
-    return "exclusive" if one.is_exclusive else "shared" if one.is_shared else "none"
-
-
-def _oldest_unacknowledged_at(one: Subscription) -> str | None:
-    times = (consumer.sent.oldest_sent_ns for consumer in one.consumers)
-    return iso_time_if_any(min((time for time in times if time is not None), default=None))
-
-
-def _ack_mode_of(member: Consumer) -> AckMode:
-    """Members of a group may differ."""
-    if not member.expects_acks:
-        return AckMode.AUTO
-    return AckMode.CLIENT if member.is_cumulative else AckMode.INDIVIDUAL
-
-
-def _member_rate(broker: BrokerParts, member: Consumer) -> float | None:
-    sample, subscription = broker.sampler.latest, member.subscription
-    rate = sample.rate_of_member(member) if subscription.is_shared else sample.rates_of(subscription)[0]
-    return None if rate is None else round(rate, 1)
-
-
-_SUBSCRIPTION: Final[Record[Subscription]] = Record(
-    "Subscription",
-    {
-        "id": Shown(str, lambda _, one: one.public_id),
-        "key": Shown(str, says="How people name it."),
-        "name": Shown(str | None, says="The id of its SUBSCRIBE."),
-        "client_id": Shown(
-            str | None,
-            _of_durable(lambda durability: durability.identity.client_id),
-            "Whose it is, if it is durable by a name within a client id.",
-        ),
-        "owner": Shown(
-            str | None,
-            _of_durable(lambda durability: durability.identity.owner or None),
-            "The user whose it is, if it is durable and was made with login.",
-        ),
-        "durable_name": Shown(str | None, _of_durable(lambda durability: durability.identity.name)),
-        "destination": Shown(str),
-        "kind": Shown(DESTINATION_KIND, lambda _, one: one.pattern.kind.value, "Of what it subscribes to."),
-        "durable": Shown(bool, lambda _, one: one.is_durable),
-        "ack": Shown(_ACK_MODE, lambda _, one: one.ack_mode.value),
-        "ordered": Shown(bool, lambda _, one: one.is_ordered),
-        "paused": Shown(bool, lambda _, one: one.is_paused),
-        "connected": Shown(bool, lambda _, one: one.consumer is not None),
-        "sharing": Shown(
-            Literal["none", "shared", "exclusive"],
-            lambda _, one: _sharing(one),
-            "shared: a group or queue, each message goes to one member; exclusive: always to the same one.",
-        ),
-        "browser": Shown(
-            bool, lambda _, one: one.browser is not None, "Whether it looks at a queue and takes nothing."
-        ),
-        "members": Shown(int, lambda _, one: len(one.consumers), "How many are attached."),
-        "connection": Shown(
-            int | None, _of_only(lambda consumer: consumer.connection_id), "null also for a group: see its consumers."
-        ),
-        "peer": Shown(str | None, _of_only(lambda consumer: consumer.peer), "As connection."),
-        "prefetch": Shown(int | None, _of_only(lambda consumer: consumer.credit.max_messages), "As connection."),
-        "created_at": Shown(str | None, _of_durable(lambda durability: iso_time(durability.created_at_ns))),
-        "last_seen_at": Shown(str | None, _of_durable(lambda durability: iso_time(durability.last_seen_at_ns))),
-        "backlog": Shown(int, says="Messages it has still to get, for the first time or again."),
-        "lag_s": Shown(float | None, says="Age of the oldest message it has not settled."),
-        "in_flight": Shown(int),
-        "waiting": Shown(int, says="Failed, and not yet due again."),
-        "held_up": Shown(int, says="Behind another message of their key, in a group or queue."),
-        "keys_held_up": Shown(int, says="How many keys have such messages."),
-        **{
-            name: Shown(int, partial(lambda name, _, one: getattr(one.counters, name), name))
-            for name in Counters.__slots__
-        },
-        "rate": Shown(float, lambda broker, one: round(broker.sampler.latest.rates_of(one)[0], 1)),
-        "ack_rate": Shown(float, lambda broker, one: round(broker.sampler.latest.rates_of(one)[1], 1)),
-        "oldest_unacknowledged_at": Shown(str | None, lambda _, one: _oldest_unacknowledged_at(one)),
-        "drain_s": Shown(float | None, says="How long its backlog takes at the present rate of acknowledgements."),
-    },
-)
-_SORT_FIELDS: Final = _SUBSCRIPTION.sorted_by(
-    "key", "backlog", "in_flight", "waiting", "delivered", "rate", "redelivered", "dead"
-)
-_MEMBER: Final[Record[Consumer]] = Record(
-    "Member",
-    {
-        "connection": Shown(int | None, lambda _, member: member.connection_id),
-        "peer": Shown(str | None),
-        "id": Shown(str | None, lambda _, member: member.name, "Of its SUBSCRIBE."),
-        "member": Shown(str | None, says="Of a group or queue: its name in the ledger and in the report."),
-        "ack": Shown(_ACK_MODE, lambda _, member: _ack_mode_of(member).value),
-        "prefetch": Shown(int, lambda _, member: member.credit.max_messages),
-        "in_flight": Shown(int),
-        "delivered": Shown(int, says="Redeliveries among them."),
-        "rate": Shown(float | None, _member_rate, "null: it has just come, or there are too many."),
-        "active": Shown(
-            bool,
-            lambda _, member: not member.subscription.is_exclusive or member.subscription.consumer is member,
-            "false: it stands by, since another member has everything.",
-        ),
-    },
-)
-_SUBSCRIPTION_TOPIC: Final[Record[Reading]] = Record(
-    "SubscriptionTopic",
-    {
-        "topic": Shown(str, lambda _, reading: reading.topic.destination.key),
-        "end_offset": Shown(int, lambda _, reading: reading.topic.log.end_offset),
-        **READING.fields,
-    },
-)
-_UNSETTLED: Final[Record[Any]] = Record(
-    "Unsettled", {"topic": Shown(str), "offset": Shown(int), **DELIVERY_STATE.fields}
-)
-_DETAILS: Final[Record[Any]] = Record(
-    "SubscriptionDetails",
-    {
-        **_SUBSCRIPTION.fields,
-        "consumers": Shown([_MEMBER], says=f"Who is attached; of a group the first {MAX_MEMBERS} members."),
-        "topics": Shown([_SUBSCRIPTION_TOPIC]),
-        "unsettled": Shown([_UNSETTLED]),
-        "can_change": Shown(bool, says="Whether the caller may pause, move, give or delete it."),
-    },
-)
-_MOVED: Final[Record[Any]] = Record("MovedSubscription", {**_SUBSCRIPTION.fields, "offset": Shown(int)})
-_REMOVED: Final[Record[Any]] = Record("RemovedSubscription", {**alike(str, "id", "key"), "backlog": Shown(int)})
 
 
 # Looking --------------------------------------------------------------------------------------------------------------
@@ -209,7 +79,7 @@ async def _list(
         broker,
         await seen(broker, caller, wanted_ones, lambda subscription: subscription.pattern),
         lambda subscription: [subscription.public_id, subscription.key, subscription.destination],
-        _SORT_FIELDS,
+        SORT_FIELDS,
         **wanted,
     )
     return page.answer("subscriptions", _shown_to(caller, await _describe_all(broker, page.items)))
@@ -224,8 +94,8 @@ async def _show(broker: BrokerParts, caller: Caller, id: str) -> dict[str, Any]:
     members = nsmallest(MAX_MEMBERS, subscription.consumers, key=lambda each: (each.connection_id or 0, each.ordinal))
     return {
         **described_one,
-        "consumers": _shown_to(caller, [_MEMBER.describe(broker, member) for member in members]),
-        "topics": [_SUBSCRIPTION_TOPIC.describe(broker, reading) for reading in readings],
+        "consumers": _shown_to(caller, [MEMBER.describe(broker, member) for member in members]),
+        "topics": [SUBSCRIPTION_TOPIC.describe(broker, reading) for reading in readings],
         "can_change": caller.changes(subscription.pattern),
         "unsettled": [entry for reading in readings for entry in _unsettled(reading)][:MAX_UNSETTLED],
     }
@@ -264,7 +134,7 @@ async def _describe_all(broker: BrokerParts, subscriptions: list[Subscription]) 
         ack_rate = broker.sampler.latest.rates_of(one)[1]
         lag_s = round(max(0, now_ns - oldest_ns[one]) / NANOSECONDS, 3) if one in oldest_ns else None
         drain_s = round(one.backlog / ack_rate, 1) if ack_rate > 0 else None
-        return _SUBSCRIPTION.describe(broker, one, lag_s=lag_s, drain_s=drain_s)
+        return SUBSCRIPTION.describe(broker, one, lag_s=lag_s, drain_s=drain_s)
 
     return await described(describe, subscriptions, broker.looking)
 
@@ -401,25 +271,25 @@ _ID: Final = {"id": Param(says="The id of a subscription.", is_required=True)}
 METHODS: Final = {
     "subscriptions": Method(
         _list,
-        page_of("subscriptions", _SUBSCRIPTION),
-        list_params(_SORT_FIELDS)
+        page_of("subscriptions", SUBSCRIPTION),
+        list_params(SORT_FIELDS)
         | {
             "durable": Param(says="Only durable ones, or only others.", kind=bool),
             "shared": Param(says="Only groups and queues, or only others.", kind=bool),
             "topic": Param(says="Only those that read this topic."),
         },
     ),
-    "subscription": Method(_show, _DETAILS, _ID),
-    "pause_subscription": Method(_pause, _SUBSCRIPTION, _ID),
-    "resume_subscription": Method(_resume, _SUBSCRIPTION, _ID),
+    "subscription": Method(_show, DETAILS, _ID),
+    "pause_subscription": Method(_pause, SUBSCRIPTION, _ID),
+    "resume_subscription": Method(_resume, SUBSCRIPTION, _ID),
     "move_subscription": Method(
         _move,
-        _MOVED,
+        MOVED,
         _ID
         | {"to": Param(says="earliest, latest, offset=N, an ISO 8601 time, or an age such as 1h.", is_required=True)},
     ),
     "give_subscription": Method(
-        _give, _SUBSCRIPTION, _ID | {"owner": Param(says="The name of a user.", is_required=True)}
+        _give, SUBSCRIPTION, _ID | {"owner": Param(says="The name of a user.", is_required=True)}
     ),
-    "remove_subscription": Method(_remove, _REMOVED, _ID),
+    "remove_subscription": Method(_remove, REMOVED, _ID),
 }
