@@ -356,7 +356,7 @@ class GeneralSettings(BaseModel):
     dead_letter_retain_bytes: ByteSize = _setting(GIB, "Bytes of dead letters kept per topic; 0: no limit", 0, 64 * TIB)
     parking_bytes: ByteSize = _setting(MIB, "Bytes read from a held-back publisher, so that its ACKs count", KIB, GIB)
     max_durable_subscriptions: Count = _setting(10_000, "Durable subscriptions; each keeps its backlog", 0, 1_000_000)
-    max_producers: Count = _setting(1_000, "Producers of one user that number their messages", 0, 1_000_000)
+    max_producers: Count = _setting(10_000, "Producers of one user that number their messages", 0, 1_000_000)
     producer_idle_s: Seconds = _setting(
         float(DAY_S), "Time without a message after which a producer's numbers are forgotten", 60.0, DECADE_S
     )
