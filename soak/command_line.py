@@ -20,6 +20,7 @@ from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
 from soak.chaos_run import CONNECTIONS, run_chaos
 from soak.churn_run import ChurnSettings, run_churn
+from soak.client_run import ClientSettings, run_client
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
 from soak.damage_run import DamageOutcome, run_damages
 from soak.database import OWN_POSTGRES, Database, opened_database
@@ -64,6 +65,8 @@ class Options:
     is_long: bool
     #: The kills meet the consumers of a queue and the members of a group.
     is_queue: bool
+    #: Our client against a broker that comes and goes.
+    is_client: bool
     #: Only kills that test the ledger.
     is_ledger_alone: bool
     #: Random frames of the chaos run; None: no such run.
@@ -104,6 +107,9 @@ def parse(arguments: Sequence[str]) -> Options:
     without_kills = parser.add_mutually_exclusive_group()
     without_kills.add_argument(
         "--queue", action="store_true", help="kill it under the members of a queue and of a group, which come and go"
+    )
+    without_kills.add_argument(
+        "--client", action="store_true", help="our client against `stompbroker spotty`; --kills are its interruptions"
     )
     without_kills.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
     without_kills.add_argument(
@@ -163,6 +169,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--long kills nothing")
     if parsed.ledger and parsed.database:
         parser.error("--ledger looks into the embedded database")
+    if parsed.client and parsed.database:
+        parser.error("--client looks into the embedded database")
     if parsed.chaos and parsed.database:
         parser.error("--chaos looks into the embedded database")
     if parsed.damage and parsed.database:
@@ -182,6 +190,7 @@ def parse(arguments: Sequence[str]) -> Options:
         kills_database=parsed.kill_database,
         is_long=parsed.long,
         is_queue=parsed.queue,
+        is_client=parsed.client,
         is_ledger_alone=parsed.ledger,
         chaos=parsed.chaos,
         damages=parsed.damage,
@@ -218,6 +227,8 @@ def main(arguments: Sequence[str]) -> int:
         exit_codes = []
         if options.is_long:
             exit_codes.append(_run_long(options, directory, database))
+        elif options.is_client:
+            exit_codes.append(_run_client(options, directory))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
         elif options.chaos is not None:
@@ -305,6 +316,22 @@ def _run_ledger(options: Options, directory: Path) -> int:
         print(complaint)
     print("BROKEN" if complaints else "Each delivery that was confirmed has one record, and none has two.")
     return 1 if complaints else 0
+
+
+# The client ----------------------------------------------------------------------------------------------------------
+
+
+def _run_client(options: Options, directory: Path) -> int:
+    print(f"seed {options.seed}", flush=True)
+    line = ProgressLine()
+    settings = ClientSettings(messages=options.messages, interruptions=options.kills, seed=options.seed)
+    outcome = run_client(settings, directory, show=line.show)
+    line.end()
+    for text in (*outcome.lines(), *outcome.complaints):
+        print(text)
+    praise = "Each message is in the log once, in order, and acknowledged; each answer came to who had asked."
+    print("BROKEN" if outcome.complaints else praise)
+    return 1 if outcome.complaints else 0
 
 
 # Chaos ---------------------------------------------------------------------------------------------------------------
