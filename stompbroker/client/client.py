@@ -274,8 +274,7 @@ class Client:
         `AnswerUnreachable` if the connection for the answer was lost."""
         name, call = self._core.calls.begin(destination)
         asking = {**(headers or {}), "reply-to": REPLY_QUEUE, "correlation-id": name, "mandatory": "true"}
-        # Without a number: its answer comes to one connection, so it has to be asked again on the next.
-        call.request = self._send_request(destination, body, asking, is_numbered=False)
+        call.request = self._send_request(destination, body, asking)
         call.request.on_settled = call.note_settled
         try:
             self._core.check()
@@ -332,18 +331,20 @@ class Client:
         persistent: bool | None = None,
         confirm: bool = True,
         producer: Producer | None = None,
-        is_numbered: bool = True,
     ) -> Request:
         """Made once for each message, however often it is sent: what must stay the same over repeats belongs here."""
         if producer is not None and not confirm:
             raise ValueError("a message of a producer is confirmed: it must not be lost")
+        given = headers or {}
+        # An answer comes to one connection: on the next it is another message, with the same question.
+        is_asking = given.get("reply-to", "").startswith("/temp-")
         return Request(
             kind=Kind.SEND,
             what=f"The message to {destination}",
             parts=[send_part(destination, body, headers, persistent=persistent)],
             receipt=self._next_receipt() if confirm else None,
-            # Without a receipt it is not repeated.
-            is_numbered=is_numbered and confirm and "producer" not in (headers or {}),
+            # Without a receipt it is not repeated; who writes the header numbers by himself.
+            is_numbered=confirm and "producer" not in given and (producer is not None or not is_asking),
             producer=producer,
         )
 

@@ -228,16 +228,22 @@ async def test_nor_if_the_client_ends_before_it_is_confirmed(autojump_clock: Moc
         await first.cut()
 
 
-async def test_a_call_has_no_number_since_it_must_be_asked_again_on_each_connection(autojump_clock: MockClock) -> None:
+async def test_a_question_has_no_number_since_it_must_be_asked_again_on_each_connection(
+    autojump_clock: MockClock,
+) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
 
         @nursery.start_soon
         async def use() -> None:
             async with broker.client() as client:
+                await client.publish("/topic/a", b"?", headers={"reply-to": "/temp-queue/mine"})
                 await client.call("/topic/a", b"?", timeout=60)
 
         connection = await broker.accept(**OURS)
+        said = await connection.next_frame("SEND")
+        assert "producer" not in said.headers
+        await connection.confirm(said)
         said = await connection.next_frame("SEND")
         assert "producer" not in said.headers
         await connection.confirm(said)
@@ -348,17 +354,34 @@ async def test_a_client_that_never_connects_again_takes_no_producer_away(autojum
 async def test_however_many_messages_are_refused_no_number_is_left_out(
     autojump_clock: MockClock, broker: BrokerUnderTest
 ) -> None:
+    """All of them are numbered before the first is refused, and every second one is."""
     witness = await broker.subscriber("/topic/a")
     async with client_of(broker) as client:
-        for number in range(MAX_RANGES + 20):
-            wrong = client.publish_nowait("/topic/*", b"a pattern")
-            right = client.publish_nowait("/topic/a", b"%d" % number)
+        sent = [
+            (client.publish_nowait("/topic/*", b"a pattern"), client.publish_nowait("/topic/a", b"%d" % number))
+            for number in range(MAX_RANGES + 20)
+        ]
+        for wrong, right in sent:
             with pytest.raises(Refused, match="pattern"):
                 await wrong.wait()
             await right.wait()
 
     assert await witness.next_bodies(MAX_RANGES + 20) == [b"%d" % number for number in range(MAX_RANGES + 20)]
     assert {len(each.taken) for each in broker.parts.producers} == {1}
+
+
+async def test_a_user_who_has_all_producers_publishes_without_numbers(autojump_clock: MockClock) -> None:
+    async with running_broker(max_producers=1) as broker:
+        witness = await broker.subscriber("/topic/a")
+        async with client_of(broker) as first, client_of(broker) as second:
+            for number in range(3):
+                await first.publish("/topic/a", b"first %d" % number)
+                await second.publish("/topic/a", b"second %d" % number)
+            with pytest.raises(Refused, match="too many producers"):
+                await second.begin_producer("shop", "/topic/a")
+            assert len(broker.parts.producers) == 1
+        assert len(await witness.next_bodies(6)) == 6
+        assert not await witness.has_more()
 
 
 async def test_a_program_goes_on_numbering_where_it_was_and_ends_the_one_before(store_directory: Path) -> None:
