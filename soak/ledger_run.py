@@ -89,6 +89,8 @@ def run_ledger(
             answered.update(_ids(inbox))
             subscriber.send_raw(b"".join(frame("ACK", id=message.headers["ack"]) for message in inbox))
             broker.kill()
+        for process in exports:
+            process.wait()  # one that found the broker gone exports by itself, and holds the data directory
         broker.restart()
     broker.kill()
     for process in exports:
