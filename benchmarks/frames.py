@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from benchmarks.address import Address
     from benchmarks.durable_identity import DurableIdentity
 
-#: Digits of a receipt's number, so that all frames have one size.
-_RECEIPT_DIGITS = 8
+#: Digits of a receipt's number, and of a producer's, so that all frames have one size.
+_DIGITS = 8
 
 #: How the body of a poison message begins.
 POISON: Final = b"poison "
@@ -78,6 +78,10 @@ def send(destination: str, body: bytes, *, receipt: str | None = None, headers: 
     )
 
 
+def _numbered(producer: str, number: int) -> Headers:
+    return ("producer", producer), ("producer-epoch", "1"), ("producer-seq", f"{number:0{_DIGITS}d}")
+
+
 def disconnect(receipt: str) -> bytes:
     return b"DISCONNECT\nreceipt:%b\n\n\0" % receipt.encode()
 
@@ -126,17 +130,18 @@ def ring_of_sends(
     frames: int,
     with_receipts: bool,
     poison_at: int | None = None,
+    producer: str | None = None,
     headers: Headers = (),
 ) -> FrameRing:
     """`frames` equal SENDs, one of which may be poison; with receipts each has its own id, which repeats after one
-    round."""
+    round. If there is a producer, it has numbered them: one round is all that may be sent."""
     body, poison = b"x" * body_bytes, POISON.ljust(body_bytes, b"x")
     encoded = [
         send(
             destination,
             poison if number == poison_at else body,
-            receipt=f"{number:0{_RECEIPT_DIGITS}d}" if with_receipts else None,
-            headers=headers,
+            receipt=f"{number:0{_DIGITS}d}" if with_receipts else None,
+            headers=headers if producer is None else (*headers, *_numbered(producer, number + 1)),
         )
         for number in range(frames)
     ]

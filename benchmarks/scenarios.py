@@ -39,6 +39,8 @@ class Throughput:
     receipt_window: int = 0
     #: Ends after so many messages, even if there is time left.
     most_messages: int | None = None
+    #: Messages have a producer's numbers; needs `most_messages`, which are made before.
+    is_numbered: bool = False
     #: Whether the broker keeps its ledger.
     has_ledger: bool = True
     #: The scenario whose deliveries are 1.0.
@@ -265,6 +267,16 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         acknowledges=True,
         is_durable=True,
         receipt_window=DURABLE_WINDOW,
+        reference=DURABLE_REFERENCE,
+    ),
+    Throughput(
+        name="durable-numbered",
+        title="durable, 1 → 1, numbered",
+        acknowledges=True,
+        is_durable=True,
+        receipt_window=DURABLE_WINDOW,
+        most_messages=200_000,
+        is_numbered=True,
         reference=DURABLE_REFERENCE,
     ),
     Throughput(

@@ -20,6 +20,7 @@ from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
 from soak.chaos_run import CONNECTIONS, run_chaos
 from soak.churn_run import ChurnSettings, run_churn
+from soak.client_run import ClientSettings, run_client
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
 from soak.damage_run import DamageOutcome, run_damages
 from soak.database import OWN_POSTGRES, Database, opened_database
@@ -70,6 +71,8 @@ class Options:
     is_queue: bool
     #: The kills meet servers that answer calls, and the broker lives.
     is_rpc: bool
+    #: Our client against a broker that comes and goes.
+    is_client: bool
     #: Only kills that test the ledger.
     is_ledger_alone: bool
     #: Take-overs by a stand-by instead of restarts.
@@ -115,6 +118,9 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     without_kills.add_argument(
         "--rpc", action="store_true", help="kill servers that answer calls: each caller gets its own answers"
+    )
+    without_kills.add_argument(
+        "--client", action="store_true", help="our client against `stompbroker spotty`; --kills are its interruptions"
     )
     without_kills.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
     without_kills.add_argument(
@@ -182,6 +188,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--rpc kills servers, and no database")
     if parsed.ledger and parsed.database:
         parser.error("--ledger looks into the embedded database")
+    if parsed.client and parsed.database:
+        parser.error("--client looks into the embedded database")
     if parsed.chaos and parsed.database:
         parser.error("--chaos looks into the embedded database")
     if parsed.damage and parsed.database:
@@ -204,6 +212,7 @@ def parse(arguments: Sequence[str]) -> Options:
         is_long=parsed.long,
         is_queue=parsed.queue,
         is_rpc=parsed.rpc,
+        is_client=parsed.client,
         is_ledger_alone=parsed.ledger,
         is_standby=parsed.standby,
         chaos=parsed.chaos,
@@ -243,6 +252,8 @@ def main(arguments: Sequence[str]) -> int:
             exit_codes.append(_run_long(options, directory, database))
         elif options.is_rpc:
             exit_codes.append(_run_rpc(options, directory, database))
+        elif options.is_client:
+            exit_codes.append(_run_client(options, directory))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
         elif options.is_standby:
@@ -382,6 +393,22 @@ def _run_ledger(options: Options, directory: Path) -> int:
         print(complaint)
     print("BROKEN" if complaints else "Each delivery that was confirmed has one record, and none has two.")
     return 1 if complaints else 0
+
+
+# The client ----------------------------------------------------------------------------------------------------------
+
+
+def _run_client(options: Options, directory: Path) -> int:
+    print(f"seed {options.seed}", flush=True)
+    line = ProgressLine()
+    settings = ClientSettings(messages=options.messages, interruptions=options.kills, seed=options.seed)
+    outcome = run_client(settings, directory, show=line.show)
+    line.end()
+    for text in (*outcome.lines(), *outcome.complaints):
+        print(text)
+    praise = "Each message is in the log once, in order, and acknowledged; each answer came to who had asked."
+    print("BROKEN" if outcome.complaints else praise)
+    return 1 if outcome.complaints else 0
 
 
 # Chaos ---------------------------------------------------------------------------------------------------------------

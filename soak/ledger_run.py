@@ -24,7 +24,7 @@ from tests.end_to_end.raw_client import RawClient, frame, send_frame
 from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from stompbroker.stomp import Frame
@@ -89,6 +89,8 @@ def run_ledger(
             answered.update(_ids(inbox))
             subscriber.send_raw(b"".join(frame("ACK", id=message.headers["ack"]) for message in inbox))
             broker.kill()
+        for process in exports:
+            process.wait()  # one that found the broker gone exports by itself, and holds the data directory
         broker.restart()
     broker.kill()
     for process in exports:
@@ -147,20 +149,25 @@ def _ask_for_export(broker: BrokerProcess) -> subprocess.Popen[bytes]:
 
 
 def in_lake(data: Path) -> list[str]:
-    files = (data / "lake" / "deliveries").glob("dt=*/[!.]*.parquet")
-    return [row["message_id"] for file in files for row in pq.ParquetFile(file).read(["message_id"]).to_pylist()]
+    return [row["message_id"] for row in records_in_lake(data)]
 
 
 def in_database(data: Path) -> list[str]:
-    """Records that are in no file."""
+    return [row["message_id"] for row in records_in_database(data)]
+
+
+def records_in_lake(data: Path) -> Iterator[dict[str, Any]]:
+    for file in (data / "lake" / "deliveries").glob("dt=*/[!.]*.parquet"):
+        yield from pq.ParquetFile(file).read().to_pylist()
+
+
+def records_in_database(data: Path) -> Iterator[dict[str, Any]]:
+    """Those that are in no file."""
     with closing(sqlite3.connect(data / "stompbroker.db")) as database:
         exports = database.execute("SELECT name, day, after_batch, last_batch FROM ledger_exports").fetchall()
         batches = database.execute("SELECT id, day, payload FROM ledger_batches WHERE kind = 'deliveries'").fetchall()
     in_files = [export[1:] for export in exports if any((data / "lake" / "deliveries").glob(f"dt=*/{export[0]}"))]
-    return [
-        row["message_id"]
-        for number, day, payload in batches
-        if not any(day == file_day and after < number <= last for file_day, after, last in in_files)
-        for records in unpack(Kind.DELIVERIES, [(number, payload)])
-        for row in records.to_pylist()
-    ]
+    for number, day, payload in batches:
+        if not any(day == file_day and after < number <= last for file_day, after, last in in_files):
+            for records in unpack(Kind.DELIVERIES, [(number, payload)]):
+                yield from records.to_pylist()

@@ -36,6 +36,7 @@ def measure(scenario: Throughput, target: Target, stall_s: float, watch: BrokerW
         most_messages=scenario.most_messages,
         receipt_window=scenario.receipt_window,
         is_stored=scenario.is_durable or scenario.is_queue,
+        is_numbered=scenario.is_numbered,
         stall_s=stall_s,
     )
     subscribing = SubscriberAssignment(

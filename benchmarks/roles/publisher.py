@@ -7,6 +7,7 @@ stream says how many messages have been sent and how many the window still allow
 from __future__ import annotations
 
 import math
+import secrets
 import select
 import time
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class PublisherAssignment:
     is_stored: bool = False
     #: Which message, counted from 0, is poison; needs a bound on the messages.
     poison_at: int | None = None
+    #: Whether they are numbered by a producer; needs a bound, too.
+    is_numbered: bool = False
     #: Seconds without progress after which the broker counts as hung.
     stall_s: float
 
@@ -58,15 +61,17 @@ class PublisherReport:
 
 def run(assignment: PublisherAssignment, control: ChildEnd) -> PublisherReport:
     frames_in_ring = assignment.receipt_window or max(1, RING_BYTES // (assignment.body_bytes + 64))
-    if assignment.poison_at is not None:
+    if assignment.poison_at is not None or assignment.is_numbered:
         assert assignment.most_messages is not None
-        frames_in_ring = max(frames_in_ring, assignment.most_messages)  # one round, so one poison message
+        # One round, so one poison message, and no number twice.
+        frames_in_ring = max(frames_in_ring, assignment.most_messages)
     ring = ring_of_sends(
         assignment.destination,
         body_bytes=assignment.body_bytes,
         frames=frames_in_ring,
         with_receipts=assignment.receipt_window > 0,
         poison_at=assignment.poison_at,
+        producer=f"benchmark-{secrets.token_hex(8)}" if assignment.is_numbered else None,
         headers=assignment.address.dialect.of_send(is_stored=assignment.is_stored),
     )
     with Session.open(assignment.address) as session:

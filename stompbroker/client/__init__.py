@@ -9,12 +9,13 @@ Law: knows the protocol and its carriers, and nothing of the broker. `docs/clien
                 message.ack()
 
 The surface: `connect` makes a `Client`, which has `publish`, `publish_soon`, `publish_nowait`, `flush`, `subscribe`,
-`transaction`, `call`, `serve`, `statistics`, `wait_ended` and `aclose`. A `Subscription` is iterated over, or gives
-many messages at once (`take`); a `Message` is answered with `ack`, `ack_confirmed` or `nack`. What goes wrong is a
-`ClientError`.
+`transaction`, `begin_producer`, `call`, `serve`, `statistics`, `wait_ended` and `aclose`. A `Subscription` is iterated
+over, or gives many messages at once (`take`); a `Message` is answered with `ack`, `ack_confirmed` or `nack`. What goes
+wrong is a `ClientError`.
 
 What holds:
-- A SEND is made once (`Client._send_request`) and repeated as it was until its RECEIPT came: at least once, in order.
+- A SEND is made once (`Client._send_request`) and repeated as it was until its RECEIPT came: in order, at least once,
+  and with a broker that knows its number (`numbering.py`) exactly once.
 - Subscriptions are sent again on each connection. A message can be answered on the connection it came over only: later
   answers say `Answered.LATE`, and the message comes again.
 - A transaction is gathered here and sent as a whole, so before COMMIT nothing was done.
@@ -40,11 +41,13 @@ from stompbroker.client.errors import (
     OutboxFull,
     OutcomeUnknown,
     Problem,
+    ProducerReplaced,
     Refused,
     TooSlow,
     TransactionLost,
     Unconfirmed,
 )
+from stompbroker.client.numbering import Producer
 from stompbroker.client.subscription import AckMode, Answered, Message, Subscription
 from stompbroker.client.transaction import Transaction
 
@@ -68,6 +71,8 @@ __all__ = [
     "OutboxFull",
     "OutcomeUnknown",
     "Problem",
+    "Producer",
+    "ProducerReplaced",
     "Refused",
     "Reply",
     "Sending",

@@ -16,6 +16,7 @@ import trio
 from stompbroker.client.background import Background
 from stompbroker.client.calling import REPLY_QUEUE, answer_requests
 from stompbroker.client.errors import ClientClosed, ClientError, OutboxFull
+from stompbroker.client.numbering import Producer
 from stompbroker.client.requests import Kind, Part, Request
 from stompbroker.client.subscription import AckMode, Message, Subscription, subscribe_headers
 from stompbroker.client.transaction import Transaction, send_part
@@ -131,10 +132,11 @@ class Client:
         *,
         headers: Mapping[str, str] | None = None,
         persistent: bool | None = None,
+        producer: Producer | None = None,
     ) -> Mapping[str, str]:
         """Send it, again after each reconnect, until its RECEIPT came; returns the headers of that. Raises `Refused`,
         or `Unconfirmed` if the client ends before. If this is cancelled, it may or may not have been published."""
-        request = self._send_request(destination, body, headers, persistent=persistent, confirm=True)
+        request = self._send_request(destination, body, headers, persistent=persistent, producer=producer)
         await self._core.wait_room(request.size_bytes)
         self._core.submit(request)
         return await self._result(request)
@@ -147,12 +149,15 @@ class Client:
         headers: Mapping[str, str] | None = None,
         persistent: bool | None = None,
         confirm: bool = True,
+        producer: Producer | None = None,
     ) -> Sending:
         """The same without waiting; who wants to know waits for what is returned, or flushes. Raises OutboxFull.
 
         Without `confirm` no receipt is asked for, and the message is lost if the connection is lost on its way."""
         self._core.check()
-        request = self._send_request(destination, body, headers, persistent=persistent, confirm=confirm)
+        request = self._send_request(
+            destination, body, headers, persistent=persistent, confirm=confirm, producer=producer
+        )
         if not self._core.requests.has_room(request.size_bytes):
             requests = self._core.requests
             raise OutboxFull(
@@ -171,9 +176,12 @@ class Client:
         headers: Mapping[str, str] | None = None,
         persistent: bool | None = None,
         confirm: bool = True,
+        producer: Producer | None = None,
     ) -> Sending:
         """The same, but waits for room instead of raising OutboxFull."""
-        request = self._send_request(destination, body, headers, persistent=persistent, confirm=confirm)
+        request = self._send_request(
+            destination, body, headers, persistent=persistent, confirm=confirm, producer=producer
+        )
         await self._core.wait_room(request.size_bytes)
         request.on_settled = self._note_settled
         self._core.submit(request)
@@ -193,17 +201,32 @@ class Client:
             raise lost[0]
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    async def transaction(self, *, producer: Producer | None = None) -> AsyncIterator[Transaction]:
         """Everything in it is done, or nothing: when the block ends, and if it did not raise. Raises `TransactionLost`
         if nothing was done, `Refused` as well, and `OutcomeUnknown` if that cannot be known."""
         self._names += 1
-        transaction = Transaction(f"t{self._names}", self._core.requests.max_kept_bytes)
+        transaction = Transaction(f"t{self._names}", self._core.requests.max_kept_bytes, producer)
         yield transaction
         request = transaction.as_request(self._next_receipt())
         if request is not None:
             await self._core.wait_room(request.size_bytes)
             self._core.submit(request)
             await self._result(request)
+
+    async def begin_producer(self, name: str, destination: str) -> Producer:
+        """For a program that goes on numbering where it was when it last ended: its messages are those of this name, of
+        its user alone. Every earlier one of the name is ended by this. The destination is one that it may publish to,
+        and gets nothing. Raises ClientError."""
+        await self._core.wait_connected()
+        unknown = (
+            "The broker does not number messages of producers; only stompbroker does, and numbers=False forbids it."
+        )
+        if not self._core.requests.numbering.is_on:
+            raise ClientError(unknown)
+        receipt = await self.publish(destination, b"", headers={"producer": name, "producer-seq": "0"})
+        if "producer-epoch" not in receipt:
+            raise ClientError(unknown)
+        return Producer(name, int(receipt["producer-epoch"]), int(receipt["producer-last"]))
 
     # Subscribing -----------------------------------------------------------------------------------------------------
 
@@ -251,7 +274,7 @@ class Client:
         `AnswerUnreachable` if the connection for the answer was lost."""
         name, call = self._core.calls.begin(destination)
         asking = {**(headers or {}), "reply-to": REPLY_QUEUE, "correlation-id": name, "mandatory": "true"}
-        call.request = self._send_request(destination, body, asking, persistent=None, confirm=True)
+        call.request = self._send_request(destination, body, asking)
         call.request.on_settled = call.note_settled
         try:
             self._core.check()
@@ -305,13 +328,25 @@ class Client:
         body: bytes,
         headers: Mapping[str, str] | None,
         *,
-        persistent: bool | None,
-        confirm: bool,
+        persistent: bool | None = None,
+        confirm: bool = True,
+        producer: Producer | None = None,
     ) -> Request:
         """Made once for each message, however often it is sent: what must stay the same over repeats belongs here."""
-        part = send_part(destination, body, headers, persistent=persistent)
-        receipt = self._next_receipt() if confirm else None
-        return Request(kind=Kind.SEND, what=f"The message to {destination}", parts=[part], receipt=receipt)
+        if producer is not None and not confirm:
+            raise ValueError("a message of a producer is confirmed: it must not be lost")
+        given = headers or {}
+        # An answer comes to one connection: on the next it is another message, with the same question.
+        is_asking = given.get("reply-to", "").startswith("/temp-")
+        return Request(
+            kind=Kind.SEND,
+            what=f"The message to {destination}",
+            parts=[send_part(destination, body, headers, persistent=persistent)],
+            receipt=self._next_receipt() if confirm else None,
+            # Without a receipt it is not repeated; who writes the header numbers by himself.
+            is_numbered=confirm and "producer" not in given and (producer is not None or not is_asking),
+            producer=producer,
+        )
 
     def _next_receipt(self) -> str:
         self._receipts += 1

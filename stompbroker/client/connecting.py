@@ -16,6 +16,7 @@ from stompbroker.client.core import Core
 from stompbroker.client.dialogue import VERSIONS
 from stompbroker.client.errors import InvalidAddress
 from stompbroker.client.link import Link, open_link
+from stompbroker.client.numbering import Numbering
 from stompbroker.client.requests import Requests
 from stompbroker.client.stream import open_stream
 
@@ -96,6 +97,7 @@ def connect(
     back_off: BackOff | None = None,
     max_unconfirmed: int = MAX_UNCONFIRMED,
     max_unconfirmed_bytes: int = MAX_UNCONFIRMED_BYTES,
+    numbers: bool | None = None,
     open_with: StreamOpener = open_stream,
 ) -> Client:
     """A client, to be used as `async with connect(…) as client`. Raises InvalidAddress.
@@ -103,7 +105,9 @@ def connect(
     The URLs are tried in turn until one answers, and again whenever the connection is lost. `give_up_after`: seconds
     without any connection until everything fails; 0 tries each URL once, and never connects again. `token` is sent as
     `authorization:Bearer`. `heart_beat` is in seconds, 0 for none. `headers`: further ones of CONNECT. `virtual_host`:
-    RabbitMQ needs it, often "/". `open_with` opens the stream to an endpoint; another one may go through a tunnel.
+    RabbitMQ needs it, often "/". `numbers`: whether messages are numbered, so that a repeated one is not published
+    twice; None: if the broker calls itself stompbroker. `open_with` opens the stream to an endpoint; another one may go
+    through a tunnel.
     """
     addresses = [Address.parse(each) if isinstance(each, str) else each for each in (url, *further_urls)]
     is_encrypted = any(address.endpoint.scheme.is_encrypted for address in addresses)
@@ -126,6 +130,8 @@ def connect(
         ).open
         for address in addresses
     ]
-    requests = Requests(max_kept=max_unconfirmed, max_kept_bytes=max_unconfirmed_bytes)
+    # Who never connects again repeats nothing, and should leave no producer behind in the broker.
+    numbering = Numbering(numbers, has_own=give_up_after != 0)
+    requests = Requests(max_kept=max_unconfirmed, max_kept_bytes=max_unconfirmed_bytes, numbering=numbering)
     core = Core(openers, requests, back_off=back_off or BackOff(), give_up_after_s=give_up_after)
     return Client(core, has_client_id=client_id is not None)

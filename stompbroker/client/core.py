@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from stompbroker.client.calling import REPLY_QUEUE, Calls
-from stompbroker.client.errors import ClientError, GaveUp, LoginRefused, NoConnection, Problem, Refused, TooSlow
+from stompbroker.client.errors import (
+    ClientError,
+    GaveUp,
+    LoginRefused,
+    NoConnection,
+    Problem,
+    ProducerReplaced,
+    Refused,
+    TooSlow,
+)
 from stompbroker.client.requests import Kind, Request, Requests
 from stompbroker.client.subscription import Subscription
 from stompbroker.signals import Signal
@@ -145,7 +154,7 @@ class Core:
                 async with opener() as link:
                     scope.deadline = inf
                     await self._converse(link)
-            except LoginRefused as error:
+            except (LoginRefused, ProducerReplaced) as error:
                 self.end(error)
                 return error
             except NoConnection as error:
@@ -175,6 +184,8 @@ class Core:
 
     def _attribute(self, refused: Refused) -> None:
         """Tell whom an ERROR concerns."""
+        if self.requests.stop_numbering(refused):
+            return
         receipt = refused.headers.get("receipt-id")
         request = self.requests.refuse(receipt, refused) if receipt is not None else None
         if request is None:

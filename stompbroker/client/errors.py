@@ -76,6 +76,11 @@ class LoginRefused(Refused):
 
 
 @final
+class ProducerReplaced(Refused):
+    """Another process has begun to send as this producer, so this client has ended: it must not send any more."""
+
+
+@final
 class GaveUp(ClientError):
     """There was no connection for as long as `give_up_after` allows; `__cause__` is the last failure."""
 
@@ -158,3 +163,9 @@ def refusal_of_connect(headers: Mapping[str, str], body: bytes) -> Refused:
     said = f"{headers.get('message', '')}\n{body.decode(errors='replace')}".lower()
     is_final = any(words in said for words in _FINAL_WORDS)
     return (LoginRefused if is_final else Refused)(headers, body)
+
+
+def refusal(headers: Mapping[str, str], body: bytes) -> Refused:
+    """What an ERROR after CONNECTED means."""
+    is_replaced = headers.get("message", "").startswith("producer has been replaced")
+    return (ProducerReplaced if is_replaced else Refused)(headers, body)

@@ -13,7 +13,7 @@ import trio
 
 from stompbroker.client.background import Background
 from stompbroker.client.dialogue import Dialogue, Greeting, Headers, render_connect
-from stompbroker.client.errors import NoConnection, Problem, Refused
+from stompbroker.client.errors import NoConnection, Problem, refusal
 from stompbroker.client.stream import CONNECT_TIMEOUT_S, open_stream, tls_alert
 from stompbroker.signals import Signal
 from stompbroker.stomp import HEART_BEAT
@@ -79,7 +79,7 @@ class Link:
             error = next((place for place, frame in enumerate(frames) if frame.command == "ERROR"), len(frames))
             take(frames[:error])
             if error < len(frames):
-                raise Refused(frames[error].headers, frames[error].body)
+                raise refusal(frames[error].headers, frames[error].body)
             if self._dialogue.has_more:
                 chunk = b""
                 await trio.lowlevel.checkpoint()

@@ -1,13 +1,14 @@
 """What waits for a receipt: which frames are sent, again after a reconnect, and what becomes of them if it never comes.
 
 Law: synchronous, without I/O. A request is sent as soon as there is a link, in the order of submission; on a new link,
-subscriptions come first, then what had no receipt, then what was never sent.
+subscriptions come first, then what had no receipt, with the numbers it had, then what was never sent.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -21,14 +22,19 @@ from stompbroker.client.errors import (
     TransactionLost,
     Unconfirmed,
 )
+from stompbroker.client.numbering import NOWHERE
 from stompbroker.signals import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from stompbroker.client.dialogue import Headers
+    from stompbroker.client.errors import Refused
     from stompbroker.client.link import Link
+    from stompbroker.client.numbering import Numbering, Numbers, Producer
 
+#: Begins an ERROR's `message` to one producer too many of a user.
+NO_PLACE: Final = "too many producers"
 #: Memory of a request beside its texts and body.
 OVERHEAD_BYTES: Final = 500
 
@@ -38,7 +44,12 @@ class Kind(Enum):
     SUBSCRIBE = "sent again on each connection, as long as its subscription lasts"
     ANSWER = "an ACK or NACK, valid on one connection"
     COMMIT = "a whole transaction, from BEGIN to COMMIT"
+    VOID = "takes the numbers of a SEND or COMMIT that has failed or is not waited for, so that none is left out"
     GOODBYE = "DISCONNECT"
+
+
+#: What is bounded by `max_kept`.
+_COUNTED: Final = frozenset({Kind.SEND, Kind.COMMIT, Kind.VOID})
 
 
 class Part(NamedTuple):
@@ -64,6 +75,11 @@ class Request:
     receipt: str | None
     #: It means something on this link only.
     link: Link | None = None
+    #: Whether its messages are numbered, if the broker knows that, and by whom if not by the client itself.
+    is_numbered: bool = False
+    producer: Producer | None = None
+    #: Once they are taken.
+    numbers: Numbers | None = None
     #: Called once, when it is confirmed or has failed.
     on_settled: Callable[[Request], None] | None = None
     size_bytes: int = field(init=False)
@@ -85,14 +101,32 @@ class Request:
     def is_settled(self) -> bool:
         return self.confirmation is not None or self.failure is not None
 
-    def put(self, link: Link) -> None:
-        *others, last = self.parts
+    def put(self, link: Link, numbers: Numbers | None) -> None:
+        parts = self.parts
+        if numbers is not None:
+            place = count()
+            parts = [
+                part._replace(headers=[*part.headers, *numbers.headers(next(place))])
+                if part.command == "SEND"
+                else part
+                for part in parts
+            ]
+        *others, last = parts
         for part in others:
             link.put(part.command, part.headers, part.body)
         headers = last.headers if self.receipt is None else [*last.headers, ("receipt", self.receipt)]
         self.end_on_link = link.put(last.command, headers, last.body)
         if self.kind is Kind.GOODBYE:
             link.is_open = False
+
+    @property
+    def message_count(self) -> int:
+        return sum(part.command == "SEND" for part in self.parts)
+
+    def emptied(self) -> Request:
+        """Takes its numbers, and publishes nothing."""
+        parts = [Part("SEND", [("destination", NOWHERE)]) for _ in range(self.message_count)]
+        return Request(kind=Kind.VOID, what=self.what, parts=parts, receipt=self.receipt, numbers=self.numbers)
 
     def settle(self, confirmation: Mapping[str, str] | None, failure: ClientError | None = None) -> None:
         if self.is_settled:
@@ -127,11 +161,10 @@ class Request:
                     f"{self.what} was not confirmed before its connection was lost: if the broker has not got it, the "
                     "message comes again."
                 )
+            case Kind.COMMIT if self.numbers is not None:
+                return None
             case Kind.COMMIT if self.was_sent:
-                return OutcomeUnknown(
-                    "The connection was lost between COMMIT and its receipt. Everything in the transaction was done, "
-                    "or nothing."
-                )
+                return _outcome_unknown()
             case Kind.COMMIT if self.link is not None:
                 return TransactionLost(
                     "The connection was lost before COMMIT was sent: nothing of the transaction was done. The messages "
@@ -147,10 +180,18 @@ class Request:
         match self.kind:
             case Kind.SEND:
                 return Unconfirmed(self.what, was_sent=self.was_sent, reason=reason)
+            case Kind.COMMIT if self.was_sent:
+                return _outcome_unknown()
             case Kind.COMMIT:
                 return TransactionLost(f"COMMIT was not sent: nothing of the transaction was done. {reason}")
             case _:
                 return reason
+
+
+def _outcome_unknown() -> OutcomeUnknown:
+    return OutcomeUnknown(
+        "The connection was lost between COMMIT and its receipt. Everything in the transaction was done, or nothing."
+    )
 
 
 @final
@@ -159,13 +200,15 @@ class Requests:
     """
     Invariants:
         a request is in `_sent` (by its receipt) or in `_waiting`, or it is settled, forgotten or without receipt
-        `kept` and `kept_bytes` are those of the SENDs and COMMITs in both
+        every number that was taken is confirmed, or of a request in `_sent`; there, those of a producer ascend
+        `kept` and `kept_bytes` are those of the SENDs, COMMITs and VOIDs in both
         nothing is in `_waiting` while there is a link
     """
 
     #: Messages and transactions that may be kept, and their bytes; one larger than that may be alone.
     max_kept: int
     max_kept_bytes: int
+    numbering: Numbering
     kept: int = 0
     kept_bytes: int = 0
     confirmed: int = 0
@@ -210,14 +253,18 @@ class Requests:
             self._count(request, 1)
 
     def _put(self, request: Request, link: Link) -> None:
-        request.put(link)
+        numbering = self.numbering
+        if numbering.is_on and request.is_numbered and request.numbers is None:
+            producer = request.producer or numbering.own
+            request.numbers = producer and producer.take(request.message_count)
+        request.put(link, request.numbers if numbering.is_on else None)
         if request.receipt is not None:
             self._sent[request.receipt] = request
         else:
             request.settle({})
 
     def _count(self, request: Request, sign: int) -> None:
-        if request.kind in (Kind.SEND, Kind.COMMIT):
+        if request.kind in _COUNTED:
             self.kept += sign
             self.kept_bytes += sign * request.size_bytes
 
@@ -225,6 +272,11 @@ class Requests:
         """Everything is put on the new link."""
         assert self.link is None
         self.link = link
+        self.numbering.connected(link.greeting.server)
+        for request in [] if self.numbering.is_on else list(self):
+            if request.kind is Kind.VOID or (request.kind is Kind.COMMIT and request.was_sent):
+                # Only a broker that knows its numbers can be sent it again.
+                self._fail(request, _outcome_unknown())
         earlier = [request for request in self if request.kind is not Kind.SUBSCRIBE]
         self._sent, self._waiting = {}, []
         for request in (*subscriptions, *earlier):
@@ -259,13 +311,35 @@ class Requests:
             self._fail(request, error)
         return request
 
+    def stop_numbering(self, refused: Refused) -> bool:
+        """If this ERROR says that the broker has no place for us as a producer: whatever has such numbers is sent again
+        without."""
+        request, own = self._sent.get(refused.headers.get("receipt-id", "")), self.numbering.own
+        if request is None or own is None or request.numbers is None or request.numbers.producer is not own:
+            return False
+        if not refused.message.startswith(NO_PLACE):
+            return False
+        self.numbering.stop(str(refused))
+        for each in list(self):
+            if each.numbers is not None and each.numbers.producer is own:
+                each.numbers = None
+                if each.kind is Kind.VOID:
+                    self._fail(each, refused)
+        return True
+
     def forget(self, request: Request) -> None:
-        """Nobody waits for it any more: it is not repeated, and not sent if it was not yet."""
+        """Nobody waits for it any more: it is not repeated (its number is), and not sent if it was not yet."""
         self._fail(request, ClientError(f"{request.what} is not waited for any more."))
 
     def _remove(self, request: Request) -> None:
         if request.receipt is not None and self._sent.get(request.receipt) is request:
-            del self._sent[request.receipt]
+            is_over = self._end is not None or not self.numbering.is_on
+            if request.numbers is None or request.kind is Kind.VOID or is_over:
+                del self._sent[request.receipt]
+            else:
+                # In its place, so that numbers stay in order; a receipt that is on its way is for both.
+                self._sent[request.receipt] = void = request.emptied()
+                self._count(void, 1)
         elif request in self._waiting:
             self._waiting.remove(request)
         else:
@@ -285,7 +359,7 @@ class Requests:
         self.room.wake()
 
     def check_invariants(self) -> None:
-        counted = [request for request in self if request.kind in (Kind.SEND, Kind.COMMIT)]
+        counted = [request for request in self if request.kind in _COUNTED]
         assert self.kept == len(counted)
         assert self.kept_bytes == sum(request.size_bytes for request in counted)
         assert self.link is None or not self._waiting

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stompbroker.client.link import Link
+    from stompbroker.client.numbering import Producer
 
 #: Headers that the client sets itself.
 _OWN: Final = frozenset({"destination", "receipt", "content-length"})
@@ -39,8 +40,9 @@ class Transaction:
         `_size_bytes` <= `_max_bytes`, unless there is only one part
     """
 
-    def __init__(self, name: str, max_bytes: int) -> None:
+    def __init__(self, name: str, max_bytes: int, producer: Producer | None) -> None:
         self._name = name
+        self._producer = producer
         self._max_bytes = max_bytes
         self._parts: list[Part] = []
         self._size_bytes = 0
@@ -81,7 +83,15 @@ class Transaction:
         named = ("transaction", self._name)
         parts = [Part(part.command, [*part.headers, named], part.body) for part in self._parts]
         whole = [Part("BEGIN", [named]), *parts, Part("COMMIT", [named])]
-        return Request(kind=Kind.COMMIT, what="The transaction", parts=whole, receipt=receipt, link=self._link)
+        return Request(
+            kind=Kind.COMMIT,
+            what="The transaction",
+            parts=whole,
+            receipt=receipt,
+            link=self._link,
+            is_numbered=self._link is None,  # with answers it is not repeated
+            producer=self._producer,
+        )
 
     def _check(self) -> None:
         if self._is_lost:

@@ -42,6 +42,15 @@ def test_one_frame_of_a_ring_can_be_poison_and_has_the_size_of_the_others() -> N
     assert [b"\n\n" + frames.POISON in frame for frame in encoded] == [False, False, True, False, False]
 
 
+def test_a_producer_numbers_the_frames_of_a_ring_from_1_on() -> None:
+    ring = frames.ring_of_sends("/topic/a", body_bytes=10, frames=11, with_receipts=True, producer="p")
+
+    encoded = ring.data.split(b"\0")[:-1]
+    assert {len(frame) + 1 for frame in encoded} == {ring.frame_bytes}
+    assert [int(frame.partition(b"producer-seq:")[2].split()[0]) for frame in encoded] == list(range(1, 12))
+    assert all(b"producer:p\nproducer-epoch:1\n" in frame for frame in encoded)
+
+
 @pytest.mark.parametrize("with_receipts", [False, True])
 def test_all_frames_of_a_ring_have_one_size(with_receipts: bool) -> None:
     ring = frames.ring_of_sends("/topic/a", body_bytes=10, frames=1000, with_receipts=with_receipts)

@@ -49,6 +49,7 @@ SAID: Final = {
     "First": "b'resize 17.png'",
     "Connecting": "is_connected=True",
     "Publishing": "'/topic/*' is a pattern",
+    "Once": "0 orders were published before",
     "Subscribing": "again, because of: the printer is out of paper",
     "Transactions": "",
     "Questions and answers": "b'144'\nthere is no server",
