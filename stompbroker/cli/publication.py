@@ -1,34 +1,31 @@
 """Sending many messages over one connection.
 
-Law: at most MAX_UNCONFIRMED messages are without their receipt, so a broker can hold this publisher back too. Messages
-leave in batches, which are flushed when idle. The receipt of DISCONNECT confirms everything, asked for or not.
+Law: at most MAX_UNCONFIRMED messages are without their receipt, so a broker can hold this publisher back too. The
+receipt of DISCONNECT confirms everything, asked for or not.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 import trio
 
-from stompbroker.cli.outcome import CommandFailed, sentences
-from stompbroker.cli.stomp_client import DISCONNECT_RECEIPT, StompClient, connect, render_disconnect
+from stompbroker.cli.connection import connected, explained, say_goodbye
+from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.terminal import progress_bar
 from stompbroker.cli.wording import counted
-from stompbroker.signals import Signal
-from stompbroker.stomp import render_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from stompbroker.cli.target import Target
+    from stompbroker.client import Client
 
 #: Messages sent and not confirmed yet. Enough to keep a connection busy over 10 ms of latency at 100,000 a second.
 MAX_UNCONFIRMED = 1_000
-#: A batch is sent when it has this many bytes: one system call for many small messages.
-BATCH_BYTES = 64 * 1024
 #: Bodies in one list of a source.
 BODIES_AT_ONCE = 256
 _STDIN_CHUNK_BYTES = 64 * 1024
@@ -57,11 +54,7 @@ async def typed_lines() -> AsyncIterator[list[bytes]]:
 @final
 @dataclass(slots=True, kw_only=True)
 class Publication:
-    """What to publish and how, and how far it has got.
-
-    Invariants:
-        confirmed <= sent, and sent - confirmed <= MAX_UNCONFIRMED while receipts are asked for
-    """
+    """What to publish and how, and how far it has got."""
 
     destination: str
     headers: list[tuple[str, str]]
@@ -75,74 +68,45 @@ class Publication:
     confirmed: int = 0
     body_bytes: int = 0
     seconds: float = 0.0
-    _batch: bytearray = field(default_factory=bytearray)
-    _confirmation: Signal = field(default_factory=Signal)
 
     async def publish(self, target: Target) -> None:
         """Publish and wait until everything is confirmed. Raises CommandFailed, with how much was."""
-        async with connect(target) as client:
-            failures: list[str] = []
-            with progress_bar("publishing" if self.shows_progress else None, self.count) as show_sent:
-                started_at = trio.current_time()
-                try:
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self._receive_confirmations, client)
-                        nursery.start_soon(self._send_all, client, show_sent)
-                except* CommandFailed as group:
-                    failures = sentences(group)
-            if failures:
-                confirmed = f", {self.confirmed:,} of them confirmed" if self.wants_receipts else ""
-                extent = f"  {counted(self.sent, 'message')} had been sent{confirmed}."
-                raise CommandFailed("\n".join([*failures, extent]))
-            self.seconds = trio.current_time() - started_at
+        async with connected(target, max_unconfirmed=MAX_UNCONFIRMED) as client:
+            try:
+                with progress_bar("publishing" if self.shows_progress else None, self.count) as show_sent:
+                    started_at = trio.current_time()
+                    with explained(target):
+                        async with trio.open_nursery() as nursery:
+                            nursery.start_soon(client.wait_ended)
+                            await self._send_all(client, show_sent)
+                            nursery.cancel_scope.cancel()
+                    await say_goodbye(client, target)
+                    self.seconds = trio.current_time() - started_at
+            except CommandFailed as failure:
+                raise CommandFailed(f"{failure}\n  {self._extent(client)}") from failure
+            finally:
+                self.confirmed = client.statistics.confirmed
 
-    async def _send_all(self, client: StompClient, show_sent: Callable[[int], None]) -> None:
-        async def flush() -> None:
-            batch, self._batch = bytes(self._batch), bytearray()
-            await client.send(batch)
-            show_sent(self.sent)
+    def _extent(self, client: Client) -> str:
+        confirmed = f", {client.statistics.confirmed:,} of them confirmed" if self.wants_receipts else ""
+        return f"{counted(self.sent, 'message')} had been sent{confirmed}."
 
+    async def _send_all(self, client: Client, show_sent: Callable[[int], None]) -> None:
+        # Of repeated headers the first one counts.
+        headers = dict(reversed(self.headers))
         started_at = trio.current_time()
         async for bodies in self.bodies:
             for body in bodies:
                 due_at = started_at + self.sent / self.rate if self.rate is not None else 0.0
                 if trio.current_time() < due_at:
-                    await flush()
+                    show_sent(self.sent)
                     await trio.sleep_until(due_at)
-                if not self._has_room():
-                    await flush()
-                    # Checked again after each await: the last receipt may have come during the flush.
-                    while not self._has_room():
-                        await self._confirmation.wait()
-                self._add(body)
-                if len(self._batch) >= BATCH_BYTES:
-                    await flush()
-            await flush()
-        await client.send(render_disconnect())
-
-    def _has_room(self) -> bool:
-        return not self.wants_receipts or self.sent - self.confirmed < MAX_UNCONFIRMED
-
-    def _add(self, body: bytes) -> None:
-        self.sent += 1
-        if self.is_numbered:
-            body = body.replace(b"{n}", b"%d" % self.sent)
-        headers = [("destination", self.destination), *self.headers]
-        if self.wants_receipts:
-            headers.append(("receipt", str(self.sent)))
-        self._batch += render_frame("SEND", headers, body)
-        self.body_bytes += len(body)
-
-    async def _receive_confirmations(self, client: StompClient) -> None:
-        """Until DISCONNECT is confirmed."""
-        while True:
-            for frame in await client.receive():
-                if frame.command != "RECEIPT":
-                    continue
-                if frame.headers.get("receipt-id") == DISCONNECT_RECEIPT:
-                    return
-                self.confirmed += 1
-            self._confirmation.wake()
+                self.sent += 1
+                content = body.replace(b"{n}", b"%d" % self.sent) if self.is_numbered else body
+                self.body_bytes += len(content)
+                await client.publish_soon(self.destination, content, headers=headers, confirm=self.wants_receipts)
+            show_sent(self.sent)
+            await trio.lowlevel.checkpoint()
 
     @property
     def _rate(self) -> float:

@@ -15,7 +15,6 @@ from stompbroker.cli.target import (
     HostOption,
     KeyOption,
     PortOption,
-    TlsOptions,
     UrlOption,
     find_target,
 )
@@ -81,7 +80,7 @@ def publish(
         raise typer.BadParameter("sends each line once; leave --count out", param_hint="--lines")
     require_utf8(destination, "DEST")
     headers = read_headers(header, reserved=_RESERVED)
-    target = find_target(host, port, url, TlsOptions(ca=ca, certificate=certificate, key=key))
+    target = find_target(host, port, url, ca=ca, certificate=certificate, key=key)
 
     from stompbroker.cli.publication import Publication
 

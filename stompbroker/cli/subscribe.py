@@ -12,7 +12,6 @@ from stompbroker.cli.target import (
     HostOption,
     KeyOption,
     PortOption,
-    TlsOptions,
     UrlOption,
     find_target,
 )
@@ -88,6 +87,10 @@ def subscribe(
         float | None,
         typer.Option(min=0.0, metavar="SECONDS", help="Stop when no message comes for this long.", show_default="wait"),
     ] = None,
+    reconnect: Annotated[
+        bool,
+        typer.Option("--reconnect", help="Wait for the broker, and connect again whenever the connection is lost."),
+    ] = False,
     # Accepted because people type it; it is the default.
     follow: Annotated[
         bool, typer.Option("--follow", "-f", show_default=False, help="Go on until Ctrl-C; the default.")
@@ -114,6 +117,9 @@ def subscribe(
 
     With a NAME in the URL, the password comes from STOMPBROKER_PASSWORD, or is asked for on the terminal. A token comes
     from STOMPBROKER_TOKEN.
+
+    With --reconnect, messages of a topic that come while there is no connection are missed, unless the broker keeps
+    them: with --durable or --group, or in a queue. A message that was not acknowledged comes again.
 
     The exit code is 1 if --timeout ends it before --count is reached.
 
@@ -153,6 +159,7 @@ def subscribe(
     headers += [("exclusive", "true")] if exclusive else []
     headers += [("browser", "true")] if browse else []
     target = find_target(host, port, url, TlsOptions(ca=ca, certificate=certificate, key=key))
+    target = find_target(host, port, url, ca=ca, certificate=certificate, key=key)
 
     from stompbroker.cli.reception import Reception, choose_format
 
@@ -168,6 +175,7 @@ def subscribe(
         is_kept=takes_jobs or (group is not None and not auto_delete),
         count=count,
         timeout_s=timeout,
+        reconnects=reconnect,
         render=choose_format(is_json=as_json, body_only=body_only),
     )
     run(reception.receive, target)

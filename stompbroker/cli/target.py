@@ -5,22 +5,20 @@ ends up in the history of the shell and in the list of processes. Imports only T
 """
 
 import os
-import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import unquote
 
 import typer
 
 from stompbroker.cli.options import require_utf8
 from stompbroker.cli.outcome import CommandFailed
 from stompbroker.cli.terminal import say
-from stompbroker.errors import OperatorError
 
 if TYPE_CHECKING:
+    from stompbroker.client import TlsOptions
     from stompbroker.transport import Endpoint
 
 HostOption = Annotated[
@@ -53,28 +51,14 @@ KeyOption = Annotated[
 
 PASSWORD_VARIABLE = "STOMPBROKER_PASSWORD"
 TOKEN_VARIABLE = "STOMPBROKER_TOKEN"
-#: Where a URL names no port. 61612 is what ActiveMQ has for TLS.
-DEFAULT_PORTS = {"stomp": 61613, "stomp+tls": 61612}
 _FORMS = (
-    "The command line speaks STOMP directly: stomp://[NAME@]HOST[:PORT] (port {stomp}), "
-    "stomp+tls://[NAME@]HOST[:PORT] (port {stomp+tls}) or unix://[NAME@]/PATH."
-).format_map(DEFAULT_PORTS)
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?:([^/?#@]*)@)?(.*)", re.ASCII)
+    "The command line speaks STOMP directly: stomp://[NAME@]HOST[:PORT] (port 61613), "
+    "stomp+tls://[NAME@]HOST[:PORT] (port 61612) or unix://[NAME@]/PATH."
+)
 #: Addresses that only a listener can use → where this machine reaches such a listener.
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 #: What commands speak, best first.
 _SPOKEN = ("stomp", "stomp+tls", "unix")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsOptions:
-    """Whom a client trusts, and what it shows of itself."""
-
-    #: None: the authorities of this machine.
-    ca: Path | None = None
-    certificate: Path | None = None
-    #: None: it is in the file of the certificate.
-    key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +67,21 @@ class Target:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    tls: TlsOptions = TlsOptions()
-
-    def login_headers(self) -> list[tuple[str, str]]:
-        """Of CONNECT."""
-        given = {"login": self.user, "passcode": self.password}
-        given["authorization"] = None if self.token is None else f"Bearer {self.token}"
-        return [(name, value) for name, value in given.items() if value is not None]
+    tls: "TlsOptions | None" = None
 
 
-def find_target(host: str | None, port: int | None, url: str | None, tls: TlsOptions) -> Target:
+def find_target(
+    host: str | None,
+    port: int | None,
+    url: str | None,
+    *,
+    ca: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+) -> Target:
     """The broker that the options name. What is not given is what a broker started here would use."""
+    from stompbroker.client import TlsOptions
+
     user = None
     if url is None:
         endpoint = _endpoint_of(host, port)
@@ -101,14 +89,15 @@ def find_target(host: str | None, port: int | None, url: str | None, tls: TlsOpt
         endpoint, user = read_url(url)
     else:
         raise typer.BadParameter("names host and port; leave --host and --port out", param_hint="--url")
-    if not endpoint.scheme.is_encrypted and tls != TlsOptions():
+    if not endpoint.scheme.is_encrypted and (ca or certificate or key):
         raise typer.BadParameter(
             "are for TLS; use them with --url stomp+tls://…", param_hint="--ca, --certificate and --key"
         )
-    if tls.key is not None and tls.certificate is None:
+    if key is not None and certificate is None:
         raise typer.BadParameter("belongs to a certificate; name that with --certificate", param_hint="--key")
+    tls = TlsOptions(ca=ca, certificate=certificate, key=key) if endpoint.scheme.is_encrypted else None
     target = Target(endpoint=endpoint, user=user, token=_secret(TOKEN_VARIABLE), tls=tls)
-    if user is not None and target.token is None and tls.certificate is None:
+    if user is not None and target.token is None and certificate is None:
         target = replace(target, password=_secret(PASSWORD_VARIABLE) or _ask_for_password(target))
     if (target.password or target.token) and not endpoint.scheme.is_encrypted and not endpoint.is_loopback:
         say("Anybody on the way can read what you log in with; stomp+tls:// would encrypt it.", err=True)
@@ -117,31 +106,23 @@ def find_target(host: str | None, port: int | None, url: str | None, tls: TlsOpt
 
 def read_url(url: str) -> tuple["Endpoint", str | None]:
     """The endpoint, and the user if one is named. Raises BadParameter, without a password that may be in the URL."""
-    from stompbroker.transport import Endpoint
+    from stompbroker.client import Address, InvalidAddress
 
     require_utf8(url, "--url")
-    authority = url.partition("://")[2] or url
-    if not authority.startswith("/") and ":" in authority.rpartition("@")[0]:
+    try:
+        address = Address.parse(url)
+    except InvalidAddress as error:
+        if error.option != "passcode":
+            raise typer.BadParameter(f'"{url}" is not the URL of a broker. {_FORMS}', param_hint="--url") from None
         raise typer.BadParameter(
             "must not have a password: other users of this machine see it in the list of processes, and the shell "
             f"keeps it. Write NAME@ only; the password comes from {PASSWORD_VARIABLE}, or is asked for on the terminal",
             param_hint="--url",
-        )
-    found = _URL.fullmatch(url)
-    scheme, user, rest = (found[1].lower(), found[2], found[3]) if found else ("", None, "")
-    if scheme in ("ws", "wss"):
+        ) from None
+    scheme = address.endpoint.scheme
+    if scheme.is_websocket:
         raise typer.BadParameter(f"{scheme}:// is for browsers and other clients. {_FORMS}", param_hint="--url")
-    if scheme in DEFAULT_PORTS and ":" not in rest.rpartition("]")[2]:
-        rest = f"{rest.removesuffix('/')}:{DEFAULT_PORTS[scheme]}"
-    user = None if user is None else unquote(user)
-    is_possible = scheme in _SPOKEN and "?" not in rest and (user is None or (user and user.isprintable()))
-    try:
-        endpoint = Endpoint.parse(f"{scheme}://{rest}") if is_possible else None
-    except OperatorError:
-        endpoint = None
-    if endpoint is None:
-        raise typer.BadParameter(f'"{url}" is not the URL of a broker. {_FORMS}', param_hint="--url")
-    return endpoint, user
+    return address.endpoint, address.user
 
 
 def spoken(endpoints: "Iterable[Endpoint]") -> "Endpoint | None":

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from tests.cli.scripted_peer import Peer
 from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.prepared_process import PYTHON, PreparedProcess, clean_environment, run_prepared
+from tests.support.scripted_peer import Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

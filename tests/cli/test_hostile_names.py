@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.cli.conftest import Program, RunningBroker
-    from tests.cli.scripted_peer import Peer
+    from tests.support.scripted_peer import Peer
 
 CONTROLS: Final = "".join(map(chr, (*range(1, 0x20), *range(0x7F, 0xA0))))
 DIRECTIONS: Final = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

@@ -13,7 +13,7 @@ from tests.support.patience import HARD_TIMEOUT_S
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Program, RunningBroker
-    from tests.cli.scripted_peer import Peer
+    from tests.support.scripted_peer import Peer
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -234,8 +234,8 @@ async def greet_and_deliver(peer: Peer, *bodies: bytes) -> None:
     await peer.greet()
     subscribe = await peer.read_frame()
     assert subscribe.startswith(b"SUBSCRIBE\n")
-    await peer.say(b"RECEIPT\nreceipt-id:subscribe\n\n\0")
-    await peer.say(b"".join(b"MESSAGE\nack:%d\n\n%b\0" % pair for pair in enumerate(bodies, start=1)))
+    await peer.confirm(subscribe)
+    await peer.say(b"".join(b"MESSAGE\nsubscription:1\nack:%d\n\n%b\0" % pair for pair in enumerate(bodies, 1)))
 
 
 async def test_nothing_beyond_the_count_is_acknowledged(peer: Peer, program: Program) -> None:
@@ -288,8 +288,9 @@ async def test_a_durable_subscription_is_named_and_kept(
 ) -> None:
     with program.start("subscribe", "--host", "127.0.0.1", "--port", str(peer.port), "t", *arguments) as subscriber:
         connect = (await peer.greet()).decode().split("\n")
-        subscribe = (await peer.read_frame()).decode().split("\n")
-        await peer.say(b"RECEIPT\nreceipt-id:subscribe\n\n\0")
+        frame = await peer.read_frame()
+        subscribe = frame.decode().split("\n")
+        await peer.confirm(frame)
         assert subscriber.stderr is not None
         greeting = subscriber.stderr.readline()
 
@@ -329,8 +330,9 @@ async def test_a_group_is_named_and_what_is_kept_is_acknowledged(
 ) -> None:
     with program.start("subscribe", "--host", "127.0.0.1", "--port", str(peer.port), *arguments) as subscriber:
         await peer.greet()
-        subscribe = (await peer.read_frame()).decode().split("\n")
-        await peer.say(b"RECEIPT\nreceipt-id:subscribe\n\n\0")
+        frame = await peer.read_frame()
+        subscribe = frame.decode().split("\n")
+        await peer.confirm(frame)
         assert subscriber.stderr is not None
         assert subscriber.stderr.readline() == greeting
         subscriber.send_signal(signal.SIGINT)
@@ -351,6 +353,21 @@ async def test_what_could_not_be_written_is_not_acknowledged(peer: Peer, program
 
         await peer.say(b"RECEIPT\nreceipt-id:disconnect\n\n\0")
         assert subscriber.wait(HARD_TIMEOUT_S) == 0
+
+
+async def test_with_reconnect_it_goes_on_when_the_broker_is_back(peer: Peer, program: Program) -> None:
+    address = ["--host", "127.0.0.1", "--port", str(peer.port)]
+    wanted = ["--reconnect", "--ack", "client", "--count", "2", "--body-only"]
+    with program.start("subscribe", *address, "t", *wanted) as subscriber:
+        await greet_and_deliver(peer, b"one")
+        assert await peer.read_frame() == b"ACK\nid:1\n\n"
+        await peer.stream.aclose()
+
+        await greet_and_deliver(peer, b"two")
+
+        assert await peer.read_frame() == b"ACK\nid:1\n\n"
+        await peer.part()
+        assert ended(subscriber)[:2] == (0, "one\ntwo\n")
 
 
 async def test_a_second_signal_ends_it_even_if_the_goodbye_hangs(peer: Peer, program: Program) -> None:

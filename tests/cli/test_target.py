@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from stompbroker.cli.outcome import CommandFailed
-from stompbroker.cli.target import PASSWORD_VARIABLE, TOKEN_VARIABLE, Target, TlsOptions, find_target, read_url
+from stompbroker.cli.target import PASSWORD_VARIABLE, TOKEN_VARIABLE, Target, find_target, read_url
 from stompbroker.config.loading import CLIENT_VARIABLES
 from tests.cli.conftest import running_broker
 from tests.support.users import PASSWORD, add_user
@@ -29,8 +29,12 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def login(target: Target) -> tuple[str | None, str | None, str | None]:
+    return target.user, target.password, target.token
+
+
 def found(url: str | None = None, **tls: Path) -> Target:
-    return find_target(None, None, url, TlsOptions(**tls))
+    return find_target(None, None, url, **tls)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(url: str) -> None:
 def test_without_a_user_nothing_is_asked_or_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
 
-    assert found("stomp://h").login_headers() == []
+    assert login(found("stomp://h")) == (None, None, None)
 
 
 def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +104,7 @@ def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch
 
     target = found("stomp+tls://alice@h")
 
-    assert target.login_headers() == [("login", "alice"), ("passcode", PASSWORD)]
+    assert login(target) == ("alice", PASSWORD, None)
     assert PASSWORD not in repr(target)
 
 
@@ -128,12 +132,12 @@ def test_a_password_that_no_frame_can_carry_is_refused(monkeypatch: pytest.Monke
 def test_a_token_needs_no_user_and_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "a.b.c")
 
-    assert found("stomp://h").login_headers() == [("authorization", "Bearer a.b.c")]
-    assert found("stomp://alice@h").login_headers() == [("login", "alice"), ("authorization", "Bearer a.b.c")]
+    assert login(found("stomp://h")) == (None, None, "a.b.c")
+    assert login(found("stomp://alice@h")) == ("alice", None, "a.b.c")
 
 
 def test_a_certificate_needs_no_password() -> None:
-    assert found("stomp+tls://alice@h", certificate=Path("alice.pem")).login_headers() == [("login", "alice")]
+    assert login(found("stomp+tls://alice@h", certificate=Path("alice.pem"))) == ("alice", None, None)
 
 
 def test_the_configuration_knows_the_variables_of_clients() -> None:

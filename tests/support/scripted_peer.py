@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from stompbroker.cli.target import Target
+from stompbroker.client import Address
 from stompbroker.transport import Endpoint, Scheme
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:100,1000\n\n\0"
 
 
-def target_at(port: int, host: str = "127.0.0.1") -> Target:
-    return Target(endpoint=Endpoint(Scheme.STOMP, host, port))
+def address_at(port: int, host: str = "127.0.0.1") -> Address:
+    return Address(Endpoint(Scheme.STOMP, host, port))
 
 
 class ClientLeft(Exception):
@@ -30,7 +30,7 @@ class Peer:
     def __init__(self, listener: trio.SocketListener) -> None:
         self._listener = listener
         self.port: int = listener.socket.getsockname()[1]
-        self.target = target_at(self.port)
+        self.address = address_at(self.port)
         self._received = bytearray()
         self._saying = trio.Lock()
         self._accepted: trio.SocketStream | None = None
@@ -67,6 +67,17 @@ class Peer:
     async def say(self, content: bytes) -> None:
         async with self._saying:
             await (self._secured or self.stream).send_all(content)
+
+    async def part(self) -> None:
+        """Let the client say goodbye."""
+        frame = await self.read_frame()
+        assert frame.startswith(b"DISCONNECT\n"), frame
+        await self.confirm(frame)
+
+    async def confirm(self, frame: bytes) -> None:
+        """The RECEIPT that this frame asks for."""
+        (receipt,) = (line for line in frame.split(b"\n") if line.startswith(b"receipt:"))
+        await self.say(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt.removeprefix(b"receipt:"))
 
     def has_more(self) -> bool:
         """Whether anything has come after the last frame that was read; on loopback what was sent is there at once."""

@@ -1,0 +1,290 @@
+"""What waits for a receipt: which frames are sent, again after a reconnect, and what becomes of them if it never comes.
+
+Law: synchronous, without I/O. A request is sent as soon as there is a link, in the order of submission; on a new link,
+subscriptions come first, then what had no receipt, then what was never sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from stompbroker.client.errors import (
+    AnswerLost,
+    ClientError,
+    NoConnection,
+    OutcomeUnknown,
+    Problem,
+    TransactionLost,
+    Unconfirmed,
+)
+from stompbroker.signals import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from stompbroker.client.dialogue import Headers
+    from stompbroker.client.link import Link
+
+#: Memory of a request beside its texts and body.
+OVERHEAD_BYTES: Final = 500
+
+
+class Kind(Enum):
+    SEND = "repeated until its receipt came"
+    SUBSCRIBE = "sent again on each connection, as long as its subscription lasts"
+    ANSWER = "an ACK or NACK, valid on one connection"
+    COMMIT = "a whole transaction, from BEGIN to COMMIT"
+    GOODBYE = "DISCONNECT"
+
+
+class Part(NamedTuple):
+    command: str
+    headers: Headers
+    body: bytes = b""
+
+    @property
+    def size_bytes(self) -> int:
+        """Raises ValueError for what no frame can carry: text that is not Unicode."""
+        return len(self.body) + len("".join(map("".join, self.headers)).encode())
+
+
+@final
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request:
+    kind: Kind
+    #: How errors call it.
+    what: str
+    #: The last one carries the receipt.
+    parts: list[Part]
+    #: None: it is finished when the link has it.
+    receipt: str | None
+    #: It means something on this link only.
+    link: Link | None = None
+    #: Called once, when it is confirmed or has failed.
+    on_settled: Callable[[Request], None] | None = None
+    size_bytes: int = field(init=False)
+    #: Where its last byte is among those put on the current link.
+    end_on_link: int = 0
+    #: Whether the broker may have all of it, from an earlier link.
+    was_sent: bool = False
+    #: The RECEIPT's headers.
+    confirmation: Mapping[str, str] | None = None
+    failure: ClientError | None = None
+    _settled: trio.Event | None = None
+
+    def __post_init__(self) -> None:
+        self.size_bytes = sum(part.size_bytes for part in self.parts) + OVERHEAD_BYTES
+
+    @property
+    def is_settled(self) -> bool:
+        return self.confirmation is not None or self.failure is not None
+
+    def put(self, link: Link) -> None:
+        *others, last = self.parts
+        for part in others:
+            link.put(part.command, part.headers, part.body)
+        headers = last.headers if self.receipt is None else [*last.headers, ("receipt", self.receipt)]
+        self.end_on_link = link.put(last.command, headers, last.body)
+        if self.kind is Kind.GOODBYE:
+            link.is_open = False
+
+    def settle(self, confirmation: Mapping[str, str] | None, failure: ClientError | None = None) -> None:
+        if self.is_settled:
+            return
+        self.confirmation, self.failure = confirmation, failure
+        if self._settled is not None:
+            self._settled.set()
+        if self.on_settled is not None:
+            self.on_settled(self)
+
+    async def wait_settled(self) -> None:
+        if not self.is_settled:
+            if self._settled is None:
+                self._settled = trio.Event()
+            await self._settled.wait()
+
+    async def wait(self) -> Mapping[str, str]:
+        """The RECEIPT's headers. Raises ClientError."""
+        await self.wait_settled()
+        if self.failure is not None:
+            raise self.failure
+        assert self.confirmation is not None
+        return self.confirmation
+
+    def fate_on_loss(self, link: Link) -> ClientError | None:
+        """Why it ends with this link, which is lost; None if it is sent again."""
+        self.was_sent = self.was_sent or 0 < self.end_on_link <= link.handed_bytes
+        match self.kind:
+            case Kind.ANSWER:
+                return AnswerLost(
+                    f"{self.what} was not confirmed before its connection was lost: if the broker has not got it, the "
+                    "message comes again."
+                )
+            case Kind.COMMIT if self.was_sent:
+                return OutcomeUnknown(
+                    "The connection was lost between COMMIT and its receipt. Everything in the transaction was done, "
+                    "or nothing."
+                )
+            case Kind.COMMIT if self.link is not None:
+                return TransactionLost(
+                    "The connection was lost before COMMIT was sent: nothing of the transaction was done. The messages "
+                    "that it acknowledges come again."
+                )
+            case Kind.GOODBYE:
+                return NoConnection(Problem.CLOSED, "The connection was lost before the broker had confirmed its end.")
+            case _:
+                return None
+
+    def fate_at_the_end(self, reason: ClientError) -> ClientError:
+        """Why it fails when there will be no other link."""
+        match self.kind:
+            case Kind.SEND:
+                return Unconfirmed(self.what, was_sent=self.was_sent, reason=reason)
+            case Kind.COMMIT:
+                return TransactionLost(f"COMMIT was not sent: nothing of the transaction was done. {reason}")
+            case _:
+                return reason
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Requests:
+    """
+    Invariants:
+        a request is in `_sent` (by its receipt) or in `_waiting`, or it is settled, forgotten or without receipt
+        `kept` and `kept_bytes` are those of the SENDs and COMMITs in both
+        nothing is in `_waiting` while there is a link
+    """
+
+    #: Messages and transactions that may be kept, and their bytes; one larger than that may be alone.
+    max_kept: int
+    max_kept_bytes: int
+    kept: int = 0
+    kept_bytes: int = 0
+    confirmed: int = 0
+    #: There may be room for more, or something was settled.
+    room: Signal = field(default_factory=Signal)
+    link: Link | None = None
+    _sent: dict[str, Request] = field(default_factory=dict)
+    _waiting: list[Request] = field(default_factory=list)
+    #: Why nothing is taken any more.
+    _end: ClientError | None = None
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether a receipt is to come."""
+        return bool(self._sent)
+
+    def has_room(self, size_bytes: int) -> bool:
+        link = self.link
+        unsent_bytes = 0 if link is None else link.put_bytes - link.handed_bytes
+        most_bytes = self.max_kept_bytes
+        return unsent_bytes <= most_bytes and (
+            not self.kept or (self.kept < self.max_kept and self.kept_bytes + size_bytes <= most_bytes)
+        )
+
+    def __iter__(self) -> Iterator[Request]:
+        """Everything that is not settled."""
+        yield from self._sent.values()
+        yield from self._waiting
+
+    def submit(self, request: Request) -> None:
+        if self._end is not None:
+            request.settle(None, request.fate_at_the_end(self._end))
+            return
+        if request.link is not None and request.link is not self.link:
+            request.settle(None, request.fate_on_loss(request.link))
+            return
+        if self.link is None:
+            self._waiting.append(request)
+        else:
+            self._put(request, self.link)
+        if self.link is None or request.receipt is not None:
+            self._count(request, 1)
+
+    def _put(self, request: Request, link: Link) -> None:
+        request.put(link)
+        if request.receipt is not None:
+            self._sent[request.receipt] = request
+        else:
+            request.settle({})
+
+    def _count(self, request: Request, sign: int) -> None:
+        if request.kind in (Kind.SEND, Kind.COMMIT):
+            self.kept += sign
+            self.kept_bytes += sign * request.size_bytes
+
+    def connected(self, link: Link, subscriptions: Iterable[Request]) -> None:
+        """Everything is put on the new link."""
+        assert self.link is None
+        self.link = link
+        earlier = [request for request in self if request.kind is not Kind.SUBSCRIBE]
+        self._sent, self._waiting = {}, []
+        for request in (*subscriptions, *earlier):
+            self._put(request, link)
+            if request.receipt is None:
+                self._count(request, -1)
+        self.room.wake()
+
+    def disconnected(self) -> None:
+        """What cannot be sent again fails."""
+        link, self.link = self.link, None
+        assert link is not None
+        for request in list(self):
+            failure = request.fate_on_loss(link)
+            if failure is not None:
+                self._fail(request, failure)
+
+    def confirm(self, receipt: str, headers: Mapping[str, str]) -> Request | None:
+        """The request that this receipt is for; None if nobody waits for it any more."""
+        request = self._sent.pop(receipt, None)
+        if request is not None:
+            self._count(request, -1)
+            self.confirmed += request.kind is Kind.SEND
+            request.settle(headers)
+            self.room.wake()
+        return request
+
+    def refuse(self, receipt: str | None, error: ClientError) -> Request | None:
+        """The request that this concerns, which has failed. None for a receipt: the oldest is taken for it."""
+        request = next(iter(self._sent.values()), None) if receipt is None else self._sent.get(receipt)
+        if request is not None:
+            self._fail(request, error)
+        return request
+
+    def forget(self, request: Request) -> None:
+        """Nobody waits for it any more: it is not repeated, and not sent if it was not yet."""
+        self._fail(request, ClientError(f"{request.what} is not waited for any more."))
+
+    def _remove(self, request: Request) -> None:
+        if request.receipt is not None and self._sent.get(request.receipt) is request:
+            del self._sent[request.receipt]
+        elif request in self._waiting:
+            self._waiting.remove(request)
+        else:
+            return
+        self._count(request, -1)
+
+    def end(self, reason: ClientError) -> None:
+        """There will be no link any more."""
+        self._end = reason
+        for request in list(self):
+            fate = None if self.link is None else request.fate_on_loss(self.link)
+            self._fail(request, fate or request.fate_at_the_end(reason))
+
+    def _fail(self, request: Request, failure: ClientError) -> None:
+        self._remove(request)
+        request.settle(None, failure)
+        self.room.wake()
+
+    def check_invariants(self) -> None:
+        counted = [request for request in self if request.kind in (Kind.SEND, Kind.COMMIT)]
+        assert self.kept == len(counted)
+        assert self.kept_bytes == sum(request.size_bytes for request in counted)
+        assert self.link is None or not self._waiting
+        assert all(request.receipt == receipt for receipt, request in self._sent.items())
+        assert not any(request.failure for request in self)
