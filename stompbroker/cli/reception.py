@@ -131,25 +131,18 @@ class Reception:
     async def _write(self, messages: list[Message]) -> bool:
         """Write, then acknowledge; returns whether to go on. Messages beyond the count were not taken, and stay the
         broker's."""
-        messages = [frame for frame in frames if frame.command == "MESSAGE"]
-        end = messages.pop() if self.is_browser and messages and messages[-1].headers.get("browser") == "end" else None
-        if self.count is not None:
-            messages = messages[: self.count - self.written]
+        end = messages.pop() if self.is_browser and messages[-1].headers.get("browser") == "end" else None
         try:
             # In a thread: a pager may block, and heart-beats must go on meanwhile.
             await trio.to_thread.run_sync(_write_out, b"".join(map(self.render, messages)), abandon_on_cancel=True)
         except BrokenPipeError:
             return False  # nobody reads stdout any more
         self.written += len(messages)
-        acks = [message.headers["ack"] for message in messages if "ack" in message.headers]
-        if acks:
-            await client.send(b"".join(render_frame("ACK", [("id", ack)]) for ack in acks))
+        for message in messages:
+            message.ack()
         if end is not None and "browser-incomplete" in end.headers:
             raise CommandFailed(f"This is not all: {readable(end.headers['browser-incomplete'])}.")
         return self.written != self.count and end is None
-        for message in messages:
-            message.ack()
-        return self.written != self.count
 
 
 def _write_out(content: bytes) -> None:

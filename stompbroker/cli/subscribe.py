@@ -158,7 +158,6 @@ def subscribe(
     headers = read_headers(header, reserved=reserved)
     headers += [("exclusive", "true")] if exclusive else []
     headers += [("browser", "true")] if browse else []
-    target = find_target(host, port, url, TlsOptions(ca=ca, certificate=certificate, key=key))
     target = find_target(host, port, url, ca=ca, certificate=certificate, key=key)
 
     from stompbroker.cli.reception import Reception, choose_format
