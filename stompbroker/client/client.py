@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
@@ -157,11 +158,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         persistent: bool | None = None,
         confirm: bool = True,
+        then: Callable[[Mapping[str, str] | ClientError], None] | None = None,
     ) -> None:
-        """The same, but waits for room instead of raising OutboxFull."""
+        """The same, but waits for room instead of raising OutboxFull. `then` is called with the RECEIPT's headers, or
+        with what went wrong, which `flush` does not raise in that case."""
         request = self._send_request(destination, body, headers, persistent=persistent, confirm=confirm)
         await self._core.wait_room(request.size_bytes)
-        request.on_settled = self._note_settled
+        request.on_settled = self._note_settled if then is None else partial(_tell, then)
         self._core.submit(request)
 
     async def flush(self) -> None:
@@ -311,3 +314,7 @@ class Client:
 
     def check_invariants(self) -> None:
         self._core.check_invariants()
+
+
+def _tell(then: Callable[[Mapping[str, str] | ClientError], None], request: Request) -> None:
+    then(request.confirmation or {} if request.failure is None else request.failure)

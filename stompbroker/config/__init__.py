@@ -7,6 +7,7 @@ else reads settings from the environment or the file.
 docs/operating.md). A `Settings(...)` made in code takes its arguments and defaults only.
 """
 
+from stompbroker.config.bridge_settings import BridgeSettings
 from stompbroker.config.checked_settings import Settings, TopicSettings
 from stompbroker.config.loading import ENVIRONMENT_PREFIX, SettingsError, effective, load
 from stompbroker.config.places import EMBEDDED, EMBEDDED_FILE, MEMORY, without_password
@@ -18,6 +19,7 @@ __all__ = [
     "ENVIRONMENT_PREFIX",
     "MEMORY",
     "MIN_TOKEN",
+    "BridgeSettings",
     "LogFormat",
     "LogLevel",
     "Settings",

@@ -115,6 +115,8 @@ def _deliver_new(consumer: Consumer, reading: Reading, limit: int, now_ns: int) 
         if missing_before is not None:
             reading.told_missing = first, missing_before
         deliveries = Deliveries(messages, first_number, first, missing_before)
+    if consumer.is_of_bridge:
+        deliveries = deliveries._replace(first_offset=first, topic_number=topic.store_id)
     if not consumer.expects_acks and topic.context.records is not None and not consumer.subscription.is_durable:
         # Now, while the messages are at hand: the log keeps nothing for it.
         topic.context.records.sample_sent(reading, first, messages, now_ns, consumer.member)
@@ -260,6 +262,8 @@ def _deliver_again(
             failure=failure,
             first_sent_ns=first_sent_ns,
         )
+        if consumer.is_of_bridge:
+            deliveries = deliveries._replace(first_offset=offset, topic_number=reading.topic.store_id)
         count += len(messages)
         consumer.in_flight += len(messages)
         _hand_over(consumer, reading, offset, deliveries, now_ns)

@@ -30,6 +30,8 @@ class Deliveries(NamedTuple):
     is_again: bool = False
     failure: Failure | None = None
     first_sent_ns: int | None = None
+    #: The store's number of the topic, if the receiver is a bridge: then it is also told offsets.
+    topic_number: int | None = None
 
 
 class Outlet(Protocol):

@@ -43,6 +43,9 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "producer",
         "producer-epoch",
         "producer-seq",
+        "bridge-offset",
+        "bridge-published",
+        "bridge-expires",
     }
 )
 #: Headers with this prefix do not either: they say where a dead letter comes from.
