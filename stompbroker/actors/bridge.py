@@ -152,7 +152,7 @@ def _subscribe(
         if not is_queue:
             # What the target refuses waits here and is tried again; what this bridge has brought is known there.
             headers |= {"max-attempts": "0", "no-local": "true"}
-    name = pattern if is_ours else f"{plan.client_id}:{pattern}"
+    name = plan.durable_name(pattern, is_ours=is_ours)
     return source.subscribe(
         pattern, ack="client", durable=None if is_queue else name, prefetch=plan.prefetch, headers=headers
     )

@@ -59,5 +59,9 @@ class BridgePlan:
     def is_encrypted(self) -> bool:
         return any(url.startswith(("stomp+tls:", "wss:")) for url in self.urls)
 
+    def durable_name(self, pattern: str, *, is_ours: bool) -> str:
+        """Of the subscription that keeps what matches this pattern of topics. Elsewhere it is known by that alone."""
+        return pattern.removeprefix("/topic/") if is_ours else f"{self.client_id}:{pattern}"
+
     def patterns(self, direction: Direction) -> tuple[str, ...]:
         return self.receive if direction is Direction.RECEIVE else self.send

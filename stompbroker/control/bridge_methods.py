@@ -83,7 +83,7 @@ async def _list(broker: BrokerParts) -> dict[str, Any]:
 def _backlog(broker: BrokerParts, crossing: Crossing) -> int | None:
     if crossing.direction is Direction.RECEIVE:
         return None
-    return sum(one.backlog + one.in_flight + one.waiting for one in _subscriptions(broker, crossing))
+    return sum(one.backlog + one.in_flight for one in _subscriptions(broker, crossing))
 
 
 def _subscriptions(broker: BrokerParts, crossing: Crossing) -> list[Subscription]:
@@ -97,7 +97,8 @@ def _subscriptions(broker: BrokerParts, crossing: Crossing) -> list[Subscription
         if pattern.kind is DestinationKind.QUEUE:
             identities.append(queue_identity(pattern))
         else:
-            identities.append(Identity(BRIDGE_PREFIX + plan.name, IdentityKind.NAMED, plan.client_id, text))
+            name = plan.durable_name(text, is_ours=True)
+            identities.append(Identity(BRIDGE_PREFIX + plan.name, IdentityKind.NAMED, plan.client_id, name))
     return [broker.registry.durable[each] for each in identities if each in broker.registry.durable]
 
 
