@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,9 @@ async def test_nothing_is_lost_or_doubled_by_kills(tmp_path: Path, seed: int) ->
 
         confirmed = [0, 0]
 
+        def has_confirmed(share: int) -> bool:
+            return min(confirmed) >= share
+
         async def publish(number: int) -> None:
             url = f"stomp://127.0.0.1:{ports[number]}"
             async with connect(url, back_off=BackOff(first_s=0.01, longest_s=0.1)) as publisher:
@@ -61,8 +65,7 @@ async def test_nothing_is_lost_or_doubled_by_kills(tmp_path: Path, seed: int) ->
                 for number in range(2):
                     nursery.start_soon(publish, number)
                 for kill in range(1, KILLS + 1):
-                    share = kill * MESSAGES // (KILLS + 1)
-                    await until(lambda share=share: min(confirmed) >= share)
+                    await until(partial(has_confirmed, kill * MESSAGES // (KILLS + 1)))
                     killed = random.choice(brokers)
                     killed.kill()
                     await trio.to_thread.run_sync(killed.restart)
