@@ -106,7 +106,7 @@ async def _cross(crossing: Crossing, local: LocalEnd, clock: Clock) -> None:
         try:
             carried: list[tuple[str, Subscription, Flow]] = []
             for pattern in plan.patterns(crossing.direction):
-                subscribing = _subscribe(source, plan, pattern, is_ours=plan.is_ours or not is_inward)
+                subscribing = _subscribe(source, plan, pattern, is_ours=crossing.is_from_ours)
                 carried.append((pattern, await stack.enter_async_context(subscribing), crossing.flow(pattern)))
             crossing.connected(clock.now_ns())
             log.info("bridge is connected", bridge=plan.name, direction=crossing.direction.value)
@@ -154,7 +154,11 @@ def _subscribe(
             headers |= {"max-attempts": "0", "no-local": "true"}
     name = plan.durable_name(pattern, is_ours=is_ours)
     return source.subscribe(
-        pattern, ack="client", durable=None if is_queue else name, prefetch=plan.prefetch, headers=headers
+        pattern,
+        ack="client" if is_ours else "client-individual",
+        durable=None if is_queue else name,
+        prefetch=plan.prefetch,
+        headers=headers,
     )
 
 
@@ -166,8 +170,6 @@ class _Carrying:
         self._crossing = crossing
         self._target = target
         self._clock = clock
-        self._from_ours = crossing.plan.is_ours or crossing.direction is Direction.SEND
-        self._to_ours = crossing.plan.is_ours or crossing.direction is Direction.RECEIVE
         self._failure: ClientError | OperatorError | None = None
         self._scope = trio.CancelScope()
 
@@ -207,8 +209,8 @@ class _Carrying:
             passage = onward(
                 message.headers,
                 pattern=pattern,
-                from_ours=self._from_ours,
-                to_ours=self._to_ours,
+                from_ours=self._crossing.is_from_ours,
+                to_ours=self._crossing.is_to_ours,
                 now_ms=self._clock.now_ns() // 1_000_000,
             )
         except ValueError as error:
@@ -222,7 +224,7 @@ class _Carrying:
         """What has become of one message."""
         if not isinstance(said, ClientError):
             flow.confirmed(passing, said)
-        elif isinstance(said, Refused) and self._from_ours:
+        elif isinstance(said, Refused) and self._crossing.is_from_ours:
             flow.refused(passing, str(said))
         # Otherwise the connection was lost, or another broker would lose what is refused: it comes again.
 
@@ -236,7 +238,7 @@ class _Carrying:
         for message, verdict, reason in flow.take_settled():
             if verdict is Verdict.ACK:
                 message.ack()
-            elif self._from_ours:
+            elif self._crossing.is_from_ours:
                 message.nack(reason=reason)
             else:
                 raise _Over(f"A message of {message.destination} was refused: {reason}")

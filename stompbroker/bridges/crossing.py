@@ -1,7 +1,7 @@
 """One direction of a bridge: what is on its way, what may be settled where it comes from, and how it goes.
 
 Law: synchronous, without I/O and without a clock. A message is settled at its source when everything before it, from
-the same subscription, is settled or refused too: so one ACK stands for a run, and nothing is settled that the target
+the same subscription, is settled or refused too: so one ACK can stand for a run, and nothing is settled that the target
 has not confirmed. After a failure everything on its way is forgotten here: it was not settled, so it comes again, and
 the target knows what it has already.
 """
@@ -38,7 +38,7 @@ class Verdict(Enum):
 
 
 class Settlement(NamedTuple):
-    #: As the source's client knows it. An ACK is for everything before it, too.
+    #: As the source's client knows it. From a broker of ours an ACK is for everything before it, too.
     message: Any
     verdict: Verdict
     reason: str = ""
@@ -118,13 +118,17 @@ class Flow:
             self.decided.wake()
 
     def take_settled(self) -> list[Settlement]:
-        """What is to be said at the source, in this order: an ACK for each run."""
+        """What is to be said at the source, in this order: an ACK for each run; or for each message, since RabbitMQ
+        would take an ACK of a run for everything on the connection, also what came from other subscriptions."""
         said: list[Settlement] = []
         last: Passing | None = None
         while self.is_decided:
             passing = self._passing.popleft()
-            if passing.verdict is Verdict.ACK:
+            if passing.verdict is Verdict.ACK and self._crossing.is_from_ours:
                 last = passing
+                continue
+            if passing.verdict is Verdict.ACK:
+                said.append(Settlement(passing.message, Verdict.ACK))
                 continue
             if last is not None:
                 said.append(Settlement(last.message, Verdict.ACK))
@@ -165,6 +169,14 @@ class Crossing:
     circles: int = 0
     refused: int = 0
     flows: list[Flow] = field(default_factory=list)
+
+    @property
+    def is_from_ours(self) -> bool:
+        return self.plan.is_ours or self.direction is Direction.SEND
+
+    @property
+    def is_to_ours(self) -> bool:
+        return self.plan.is_ours or self.direction is Direction.RECEIVE
 
     @property
     def in_flight(self) -> int:

@@ -68,8 +68,9 @@ def onward(headers: Mapping[str, str], *, pattern: str, from_ours: bool, to_ours
             expires_ms = int(headers["expires"])
         if headers.get("persistent", "true").lower() not in ("true", "1"):
             kept["persistent"] = "false"
-    if not to_ours:
-        kept.setdefault("persistent", "true")
+    if not to_ours and kept.pop("persistent", "true") == "true":
+        # Without it they take a message for one that need not be kept. RabbitMQ fails at persistent:false.
+        kept["persistent"] = "true"
     if expires_ms is not None:
         # ActiveMQ and ours know the first one, RabbitMQ the second.
         kept["expires"] = str(expires_ms)

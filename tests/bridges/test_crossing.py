@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -39,6 +39,18 @@ def test_a_run_is_settled_by_its_last_message_once_all_before_it_are_confirmed()
     flow.confirmed(third, {})
     assert [said.message.name for said in flow.take_settled()] == ["c"]
     flow.check_invariants()
+
+
+def test_messages_of_other_brokers_are_acknowledged_one_by_one() -> None:
+    elsewhere = Crossing(replace(PLAN, kind=RemoteKind.RABBITMQ), Direction.RECEIVE)
+    flow = elsewhere.flow("/topic/a")
+    for passing in [flow.add(Named(name), 0.0, None) for name in "ab"]:
+        flow.confirmed(passing, {})
+
+    assert [(said.message.name, said.verdict) for said in flow.take_settled()] == [
+        ("a", Verdict.ACK),
+        ("b", Verdict.ACK),
+    ]
 
 
 def test_what_is_refused_is_named_between_the_runs() -> None:
@@ -160,6 +172,11 @@ def test_a_lifetime_becomes_an_end() -> None:
     elsewhere = passage(FROM_OURS | {"bridge-expires": "1500"}, to_ours=False)
     assert (elsewhere["expires"], elsewhere["expiration"], elsewhere["persistent"]) == ("1500", "600", "true")
     assert passage({"expires": "0", "destination": "/topic/a"}, from_ours=False).get("expires") is None
+
+
+def test_other_brokers_are_told_only_that_a_message_is_persistent() -> None:
+    assert passage(FROM_OURS, to_ours=False)["persistent"] == "true"
+    assert "persistent" not in passage(FROM_OURS | {"persistent": "false"}, to_ours=False)
 
 
 def test_where_it_was_first_is_not_believed_from_other_brokers() -> None:
