@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tests.support.bridging import bodies_in, bridge_to, bridged_broker, client_of, connected, free_ports, quiet
+from tests.support.bridging import bodies_in, bridge_to, bridged_broker, client_of, connected, free_ports, quiet, until
+from tests.support.users import PASSWORD, add_user
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,3 +65,52 @@ async def test_two_ways_bring_each_message_once_and_none_back(tmp_path: Path) ->
         assert [each.sent for each in broker.crossings] == [300, 300]
         assert sum(topic.published for topic in broker.registry.topics.values()) == 600
         assert sum(topic.published for topic in other.registry.topics.values()) == 600
+
+
+async def test_a_topic_that_was_forgotten_begins_anew_under_another_number(tmp_path: Path) -> None:
+    here, there = free_ports(2)
+    async with (
+        bridged_broker(tmp_path / "there", there) as other,
+        bridged_broker(
+            tmp_path / "here", here, bridge_to(there, name="there", send=[EVENTS]), topic_idle_s=0
+        ) as broker,
+        client_of(here) as publisher,
+    ):
+        await connected(broker)
+        for round in range(1, 3):
+            await publisher.publish("/topic/events.a", b"one")
+            await quiet(broker)
+            assert broker.crossings[0].sent == round
+            broker.registry.collection_wanted.wake()
+            await until(lambda: "events.a" not in broker.registry.topics)
+
+        assert other.registry.topics["events.a"].published == 2
+
+
+async def test_a_bridge_needs_no_login_here_and_nobody_can_take_what_is_its_own(tmp_path: Path) -> None:
+    here, there = free_ports(2)
+    (tmp_path / "here").mkdir()
+    users = tmp_path / "here" / "users.toml"
+    add_user(users, "alice", read=["events.>"], write=["events.>"])
+    login = {"login": "alice", "passcode": PASSWORD}
+    async with (
+        bridged_broker(tmp_path / "there", there),
+        bridged_broker(tmp_path / "here", here, bridge_to(there, name="there", send=[EVENTS])) as broker,
+        client_of(here, client_id="bridge-there", **login) as alice,
+    ):
+        await connected(broker)
+        (kept,) = broker.registry.durable.values()
+        assert kept.key == "bridge:there/bridge-there/events.>"
+        add_user(users, "bob")
+        broker.reload()
+        async with alice.subscribe(EVENTS, durable="events.>"):
+            assert sorted(one.key for one in broker.registry.durable.values()) == [
+                "alice/bridge-there/events.>",
+                "bridge:there/bridge-there/events.>",
+            ]
+
+        await alice.publish("/topic/events.a", b"one")
+
+        (crossing,) = broker.crossings
+        await until(lambda: crossing.sent == 1)
+        assert crossing.connections == 1

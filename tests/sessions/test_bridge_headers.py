@@ -156,3 +156,18 @@ async def test_others_are_not_told(tmp_path: Path) -> None:
         (message,) = await subscriber.next_messages(1)
 
         assert not [name for name in message.headers if name.startswith("bridge")]
+
+
+async def test_no_offset_is_given_twice_after_a_kill(tmp_path: Path) -> None:
+    """Or the other broker would take a new message for an old one. Those with persistent:false are in no store."""
+    seen: list[str] = []
+    for _ in range(3):
+        async with running_broker(store_in=tmp_path) as broker:
+            bridge = await broker.durable_subscriber(bridge="true", ack="auto")
+            publisher = await broker.client()
+            await publisher.publish(b"0", b"1", persistent="false")
+            await publisher.sync()
+            seen += [message.headers["bridge-offset"] for message in await bridge.next_messages(2)]
+            broker.kill()
+
+    assert len(set(seen)) == 6
