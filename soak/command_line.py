@@ -18,6 +18,7 @@ import trio
 
 from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
+from soak.bridges_run import SHAPES, run_bridges
 from soak.chaos_run import CONNECTIONS, run_chaos
 from soak.churn_run import ChurnSettings, run_churn
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
@@ -66,6 +67,8 @@ class Options:
     is_queue: bool
     #: Only kills that test the ledger.
     is_ledger_alone: bool
+    #: Only kills of brokers with bridges between them.
+    is_bridges: bool
     #: Random frames of the chaos run; None: no such run.
     chaos: int | None
     #: Trials of the damage run; None: no such run.
@@ -104,6 +107,9 @@ def parse(arguments: Sequence[str]) -> Options:
     without_kills = parser.add_mutually_exclusive_group()
     without_kills.add_argument(
         "--queue", action="store_true", help="kill it under the members of a queue and of a group, which come and go"
+    )
+    without_kills.add_argument(
+        "--bridges", action="store_true", help="kill brokers that have bridges between them: each message is there once"
     )
     without_kills.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
     without_kills.add_argument(
@@ -161,6 +167,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(f"--kill-database needs --database {OWN_POSTGRES}: another one is not ours to kill")
     if parsed.kill_database and parsed.long:
         parser.error("--long kills nothing")
+    if parsed.bridges and parsed.database:
+        parser.error("--bridges uses embedded databases")
     if parsed.ledger and parsed.database:
         parser.error("--ledger looks into the embedded database")
     if parsed.chaos and parsed.database:
@@ -183,6 +191,7 @@ def parse(arguments: Sequence[str]) -> Options:
         is_long=parsed.long,
         is_queue=parsed.queue,
         is_ledger_alone=parsed.ledger,
+        is_bridges=parsed.bridges,
         chaos=parsed.chaos,
         damages=parsed.damage,
         through=_THROUGH_MESSAGES if not arguments else parsed.through,
@@ -218,6 +227,8 @@ def main(arguments: Sequence[str]) -> int:
         exit_codes = []
         if options.is_long:
             exit_codes.append(_run_long(options, directory, database))
+        elif options.is_bridges:
+            exit_codes.append(_run_bridges(options, directory))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
         elif options.chaos is not None:
@@ -285,6 +296,26 @@ def _print_crashes(outcome: CrashOutcome, complaints: list[str], *, elapsed_s: f
     for complaint in complaints:
         print(complaint)
     print("BROKEN" if complaints else outcome.praise)
+
+
+# Bridges -------------------------------------------------------------------------------------------------------------
+
+
+def _run_bridges(options: Options, directory: Path) -> int:
+    print(f"seed {options.seed}", flush=True)
+    complaints: list[str] = []
+    for shape in SHAPES:
+        line = ProgressLine()
+        started_at = time.monotonic()
+        outcome = run_bridges(shape, directory, kills=options.kills, seed=options.seed, show=line.show)
+        line.end()
+        elapsed_s = time.monotonic() - started_at
+        print(f"{shape}: {outcome.kills} kills in {elapsed_s:.0f} s; {outcome.expected:,} messages at each broker")
+        complaints += outcome.complaints()
+    for complaint in complaints:
+        print(complaint)
+    print("BROKEN" if complaints else "Nothing missing, nothing twice, nothing circling.")
+    return 1 if complaints else 0
 
 
 # The ledger ----------------------------------------------------------------------------------------------------------
