@@ -18,6 +18,7 @@ import trio
 
 from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
+from soak.bridges_run import SHAPES, run_bridges
 from soak.chaos_run import CONNECTIONS, run_chaos
 from soak.churn_run import ChurnSettings, run_churn
 from soak.client_run import ClientSettings, run_client
@@ -77,6 +78,8 @@ class Options:
     is_ledger_alone: bool
     #: Take-overs by a stand-by instead of restarts.
     is_standby: bool
+    #: Only kills of brokers with bridges between them.
+    is_bridges: bool
     #: Random frames of the chaos run; None: no such run.
     chaos: int | None
     #: Trials of the damage run; None: no such run.
@@ -121,6 +124,9 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     without_kills.add_argument(
         "--client", action="store_true", help="our client against `stompbroker spotty`; --kills are its interruptions"
+    )
+    without_kills.add_argument(
+        "--bridges", action="store_true", help="kill brokers that have bridges between them: each message is there once"
     )
     without_kills.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
     without_kills.add_argument(
@@ -186,6 +192,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--long kills nothing")
     if parsed.kill_database and parsed.rpc:
         parser.error("--rpc kills servers, and no database")
+    if parsed.bridges and parsed.database:
+        parser.error("--bridges uses embedded databases")
     if parsed.ledger and parsed.database:
         parser.error("--ledger looks into the embedded database")
     if parsed.client and parsed.database:
@@ -215,6 +223,7 @@ def parse(arguments: Sequence[str]) -> Options:
         is_client=parsed.client,
         is_ledger_alone=parsed.ledger,
         is_standby=parsed.standby,
+        is_bridges=parsed.bridges,
         chaos=parsed.chaos,
         damages=parsed.damage,
         through=_THROUGH_MESSAGES if not arguments else parsed.through,
@@ -254,6 +263,8 @@ def main(arguments: Sequence[str]) -> int:
             exit_codes.append(_run_rpc(options, directory, database))
         elif options.is_client:
             exit_codes.append(_run_client(options, directory))
+        elif options.is_bridges:
+            exit_codes.append(_run_bridges(options, directory))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
         elif options.is_standby:
@@ -372,6 +383,26 @@ def _run_rpc(options: Options, directory: Path, database: Database) -> int:
     print(
         "BROKEN" if complaints else "Each caller got its own answers, and nobody waited for a server that is not there."
     )
+    return 1 if complaints else 0
+
+
+# Bridges -------------------------------------------------------------------------------------------------------------
+
+
+def _run_bridges(options: Options, directory: Path) -> int:
+    print(f"seed {options.seed}", flush=True)
+    complaints: list[str] = []
+    for shape in SHAPES:
+        line = ProgressLine()
+        started_at = time.monotonic()
+        outcome = run_bridges(shape, directory, kills=options.kills, seed=options.seed, show=line.show)
+        line.end()
+        elapsed_s = time.monotonic() - started_at
+        print(f"{shape}: {outcome.kills} kills in {elapsed_s:.0f} s; {outcome.expected:,} messages at each broker")
+        complaints += outcome.complaints()
+    for complaint in complaints:
+        print(complaint)
+    print("BROKEN" if complaints else "Nothing missing, nothing twice, nothing circling.")
     return 1 if complaints else 0
 
 

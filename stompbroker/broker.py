@@ -6,9 +6,9 @@ Law: no behaviour of its own. Shutdown is scope nesting, innermost first:
       services      lease keeper, journal, page reader, upkeep, checker, exporter, snapshots, distributor, garbage
                     collector, teller, sampler, pacemaker, log throttle, control listener, management endpoint
         connections one worker per client
-          accepting one listener per address
+          accepting one listener per address, one task per bridge and direction
 
-1. Accepting ends at once.
+1. Accepting and bridging end at once.
 2. The journal has half of `shutdown_grace_s` to finish what it was handed. Then every client gets what it is owed, and
    an ERROR frame behind it, all within `shutdown_grace_s`. The services still run: what is owed may need the journal
    and the distributor, and time limits need the pacemaker.
@@ -31,6 +31,7 @@ import trio
 from stompbroker import __version__
 from stompbroker.access import Audit, Authenticator, Usage
 from stompbroker.actors import (
+    bridge,
     checker,
     control_listener,
     distributor,
@@ -48,6 +49,7 @@ from stompbroker.actors import (
     user_watcher,
     worker,
 )
+from stompbroker.bridges import crossings_of
 from stompbroker.changes import DeadLetters, MemoryJournal, Outcomes, Producers, Queues
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
@@ -70,6 +72,7 @@ from stompbroker.transport import Tls, Traffic, open_listeners, raise_descriptor
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from stompbroker.access import Grant
     from stompbroker.config import Settings
     from stompbroker.management import Management
     from stompbroker.storage import Standing, WritingProcess
@@ -121,6 +124,7 @@ class Broker:
         self.registry.telling.render = self.outcomes.render
         if isinstance(self.journal, StoreJournal):
             self.journal.outcomes = self.outcomes
+        self.crossings = crossings_of((each.plan() for each in settings.bridges), self.clock.now_ns())
         self.control = Control(
             registry=self.registry,
             sessions=self.sessions,
@@ -132,6 +136,7 @@ class Broker:
             message_ids=self.message_ids,
             store=None if opened is None else opened.store,
             ledger=self.ledger,
+            crossings=self.crossings,
         )
         flush_queue = FlushQueue()
         self.dispatch = Dispatch(self.registry.ready, flush_queue, self.clock)
@@ -247,7 +252,13 @@ class Broker:
         start(sampler.run, self.control.sampler)
         start(pacemaker.run, self.session_timers, clock, stretches)
 
-    async def serve_connection(self, transport: Transport) -> None:
+    def start_bridges(self, bridging: trio.Nursery, connections: trio.Nursery) -> None:
+        local = bridge.LocalEnd(connections, self.serve_connection)
+        for crossing in self.crossings:
+            bridging.start_soon(bridge.run, crossing, local, self.clock)
+
+    async def serve_connection(self, transport: Transport, grant: Grant | None = None) -> None:
+        """Until it ends. With a grant it need not log in."""
         self.totals.connections_opened += 1
         connection_id = ConnectionId(self.totals.connections_opened)
         endpoint = transport.endpoint
@@ -258,6 +269,7 @@ class Broker:
             endpoint="" if endpoint is None else str(endpoint),
             allowed_users=None if endpoint is None else endpoint.restrictions.users,
             certificate=transport.certificate,
+            grant=grant,
         )
         self.sessions[connection_id] = session
         try:
@@ -400,6 +412,7 @@ async def _serve_clients(broker: Broker, listeners: list[Listener], task_status:
             )
             for each in listeners:
                 accepting.start_soon(listener.run, each, reception)
+            broker.start_bridges(accepting, connections)
             task_status.started(broker)
             await broker.stop.wait()
             accepting.cancel_scope.cancel()

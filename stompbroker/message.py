@@ -138,10 +138,10 @@ def size_of_all(messages: Sequence[Message]) -> int:
 class MessageIds:
     """Makes message ids, unique for all time: which store, which start of it, and a running number."""
 
-    __slots__ = ("_start_number", "_store_id", "next_number", "prefix")
+    __slots__ = ("_start_number", "next_number", "prefix", "store_id")
 
     def __init__(self, store_id: str, start_number: int) -> None:
-        self._store_id = store_id
+        self.store_id = store_id
         self._start_number = start_number
         self.prefix = f"{store_id}-{start_number}-".encode()
         #: Advanced by the sessions' hot loop, which makes the ids itself.
@@ -165,7 +165,7 @@ class MessageIds:
         """Whether this broker has made that id since it started, or an earlier one on this store."""
         store_id, _, rest = message_id.partition("-")
         start, _, number = rest.partition("-")
-        if store_id != self._store_id or not all(_is_number(text) for text in (start, number)):
+        if store_id != self.store_id or not all(_is_number(text) for text in (start, number)):
             return False
         if int(start) == self._start_number:
             return int(number) < self.next_number

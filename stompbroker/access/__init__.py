@@ -5,7 +5,17 @@ Law: knows names, secrets and patterns; no connection, no topic, no frame. Decid
 
 from stompbroker.access.audit import Audit
 from stompbroker.access.authenticator import AccessSettings, Authenticator, Credentials, LoginRefused, TooManyWrong
-from stompbroker.access.grant import ANYBODY, EVERYTHING, Grant, Limits, Permissions, Right
+from stompbroker.access.grant import (
+    ANYBODY,
+    BRIDGE_PREFIX,
+    BRIDGE_ROLE,
+    EVERYTHING,
+    Grant,
+    Limits,
+    Permissions,
+    Right,
+    grant_of_bridge,
+)
 from stompbroker.access.limits import LimitReached, Usage
 from stompbroker.access.passwords import MIN_PASSWORD, hash_password
 from stompbroker.access.users import BUILT_IN_ROLES, NAME_RULE, User, Users, UsersError, is_name
@@ -13,6 +23,8 @@ from stompbroker.access.users_file import change_users, load_users
 
 __all__ = [
     "ANYBODY",
+    "BRIDGE_PREFIX",
+    "BRIDGE_ROLE",
     "BUILT_IN_ROLES",
     "EVERYTHING",
     "MIN_PASSWORD",
@@ -33,6 +45,7 @@ __all__ = [
     "Users",
     "UsersError",
     "change_users",
+    "grant_of_bridge",
     "hash_password",
     "is_name",
     "load_users",

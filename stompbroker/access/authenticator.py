@@ -249,7 +249,7 @@ class Authenticator:
         """What holds now for somebody who was let in before: None if the user is gone, the password or certificate is
         another, or the key of the token is not accepted any more."""
         if grant.proof is None:
-            return None if self._is_required else grant
+            return None if self._is_required and not grant.is_of_bridge else grant
         assert isinstance(grant.proof, _ByPassword | _ByCertificate | Claims)
         return self._grant(grant.user, grant.proof)
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+#: Begins the user of a bridge of this broker. Nobody can log in as that: names of users have no colon.
+BRIDGE_PREFIX: Final = "bridge:"
+#: Built in: whoever brings messages from other brokers may say where they come from.
+BRIDGE_ROLE: Final = "bridge"
+
+
 @final
 class Right(Enum):
     #: Subscribe, also to dead letters and to what is retained.
@@ -72,6 +78,11 @@ class Grant:
     #: of a certificate. Only `access` reads it.
     proof: object = None
 
+    @property
+    def is_of_bridge(self) -> bool:
+        """Whether it was given to a bridge of this broker, and not to anybody who has logged in."""
+        return self.user.startswith(BRIDGE_PREFIX)
+
     def allows(self, right: Right, asked: Pattern) -> bool:
         return self.permissions.allow(right, asked)
 
@@ -89,3 +100,12 @@ ANYBODY: Final = Grant(
     roles=frozenset({"operator"}),
     is_unbounded=True,
 )
+
+
+def grant_of_bridge(name: str) -> Grant:
+    """What a bridge of this broker may do here: its patterns are the operator's."""
+    return Grant(
+        user=BRIDGE_PREFIX + name,
+        permissions=Permissions(dict.fromkeys((Right.READ, Right.WRITE), EVERYTHING)),
+        roles=frozenset({BRIDGE_ROLE}),
+    )

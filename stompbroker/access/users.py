@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from stompbroker.access.grant import Permissions, Right
+from stompbroker.access.grant import BRIDGE_ROLE, Permissions, Right
 from stompbroker.delivery import DEAD_LETTERS, DestinationKind, Pattern, parse_pattern
 from stompbroker.errors import InvalidDestination, OperatorError, shorten
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     #: Patterns as they are written.
     Patterns: TypeAlias = Mapping[Right, tuple[str, ...]]
 
-#: Roles of the management endpoint. They have no patterns.
-BUILT_IN_ROLES: Final = ("viewer", "operator")
+#: The first two are for the management endpoint. They have no patterns.
+BUILT_IN_ROLES: Final = ("viewer", "operator", BRIDGE_ROLE)
 #: In a pattern: the segment that stands for the user's name.
 USER_SEGMENT: Final = "{user}"
 #: Before a pattern of queues.
@@ -156,7 +156,7 @@ class _Reader:
         self._refuse_unknown(content, "at the top", ("users", "roles"))
         roles = {name: self._patterns(table, place) for name, place, table in self._tables(content, "roles")}
         for name in roles.keys() & set(BUILT_IN_ROLES):
-            self.problems.append(f"[roles.{name}]: this role is built in, for the management endpoint; choose another")
+            self.problems.append(f"[roles.{name}]: this role is built in, without patterns; choose another")
         users = {name: self._user(table, place) for name, place, table in self._tables(content, "users")}
         found = Users(users, roles)
         owners: dict[str, str] = {}

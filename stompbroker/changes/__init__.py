@@ -28,10 +28,11 @@ from stompbroker.changes.journal import (
     Verdict,
 )
 from stompbroker.changes.outcomes import Outcomes
-from stompbroker.changes.producers import Forgotten, Introduced, Numbered, Producer, Producers
+from stompbroker.changes.producers import OF_BRIDGES, Forgotten, Introduced, Numbered, Producer, Producers
 from stompbroker.changes.queues import Queues
 
 __all__ = [
+    "OF_BRIDGES",
     "Answer",
     "Appended",
     "Created",

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 #: How many ranges the numbers of a producer may fall into: what an open transaction or a refusal has left out. Each is
 #: 16 bytes of a row that is written with every batch.
 MAX_RANGES: Final = 256
+#: The owner of all producers that stand for a topic of another broker, whichever bridge their messages come over. No
+#: user has this name.
+OF_BRIDGES: Final = "bridge:"
+#: How many of these there may be: each is a topic of some broker.
+MAX_OF_BRIDGES: Final = 100_000
 
 
 @final
@@ -61,7 +66,14 @@ class Producer:
         for start, stop in _ranges_of(numbers):
             added += self.offered.gaps(start, stop)
             self.offered.add(start, stop)
-        if len(self.offered) > MAX_RANGES:
+        if len(self.offered) > MAX_RANGES and self.owner == OF_BRIDGES:
+            # What expired on its way, or is of no interest to a bridge, must not stop it. A number that is forgotten
+            # may be published twice; one that was taken for published would be lost.
+            while len(self.offered) > MAX_RANGES and len(self.taken) > 1:
+                start, stop = next(iter(self.taken))
+                self.taken.discard(start, stop)
+                self.offered.discard(start, stop)
+        elif len(self.offered) > MAX_RANGES:
             missing = self.offered.gaps(1, max(stop for _, stop in self.offered))
             for start, stop in added:
                 self.offered.discard(start, stop)
@@ -84,7 +96,7 @@ class Producer:
 class Producers:
     """
     Invariants:
-        each user has at most `_max_per_user`
+        each user has at most `_max_per_user`, bridges together at most MAX_OF_BRIDGES
     """
 
     _max_per_user: int
@@ -108,10 +120,11 @@ class Producers:
         """The producer, which sends in this epoch; None begins a new one. Raises PeerViolation if that is over."""
         producer = self._all.get((owner, name))
         if producer is None:
-            if self._counts.get(owner, 0) >= self._max_per_user:
+            most = MAX_OF_BRIDGES if owner == OF_BRIDGES else self._max_per_user
+            if self._counts.get(owner, 0) >= most:
                 raise PeerViolation(
                     "too many producers",
-                    f"there are {self._max_per_user}, which is all a user may have (max_producers); those that send "
+                    f"there are {most}, which is all a user may have (max_producers); those that send "
                     f"nothing for {self._idle_ns // NANOSECONDS} s go (producer_idle_s)",
                 )
             producer = self._all[owner, name] = Producer(owner, name, epoch or 1)
@@ -143,7 +156,8 @@ class Producers:
 
     def check_invariants(self) -> None:
         for owner, count in self._counts.items():
-            assert 0 < count == sum(each == owner for each, _ in self._all) <= self._max_per_user
+            most = MAX_OF_BRIDGES if owner == OF_BRIDGES else self._max_per_user
+            assert 0 < count == sum(each == owner for each, _ in self._all) <= most
         for producer in self._all.values():
             producer.check_invariants()
 

@@ -14,6 +14,7 @@ import typer
 
 from stompbroker import __version__
 from stompbroker.cli import dead_letters, gc, last_values, ledger, subscriptions, users
+from stompbroker.cli.bridges import bridges
 from stompbroker.cli.certificate import certificate
 from stompbroker.cli.config import config
 from stompbroker.cli.migrate import migrate
@@ -44,7 +45,7 @@ def _application() -> typer.Typer:
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
     application.callback()(_about)
-    for command in (serve, publish, subscribe, stats, top, config, migrate, trace, report, certificate):
+    for command in (serve, publish, subscribe, stats, top, bridges, config, migrate, trace, report, certificate):
         application.command()(command)
     # What it does not know is for the broker it starts.
     application.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(spotty)

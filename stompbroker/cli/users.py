@@ -33,7 +33,7 @@ ManageOption = Annotated[
 ]
 RoleOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="ROLE", help="viewer, operator, or a role of the file; can be repeated."),
+    typer.Option(metavar="ROLE", help="viewer, operator, bridge, or a role of the file; can be repeated."),
 ]
 SubjectOption = Annotated[
     str | None, typer.Option(metavar="SUBJECT", help='Its certificate\'s subject, such as "CN=billing,O=Example".')

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -22,7 +23,7 @@ from stompbroker.client.subscription import AckMode, Message, Subscription, subs
 from stompbroker.client.transaction import Transaction, send_part
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from typing import Self
 
     from stompbroker.client.calling import Handler
@@ -177,13 +178,15 @@ class Client:
         persistent: bool | None = None,
         confirm: bool = True,
         producer: Producer | None = None,
+        then: Callable[[Mapping[str, str] | ClientError], None] | None = None,
     ) -> Sending:
-        """The same, but waits for room instead of raising OutboxFull."""
+        """The same, but waits for room instead of raising OutboxFull. `then` is called with the RECEIPT's headers, or
+        with what went wrong, which `flush` does not raise in that case."""
         request = self._send_request(
             destination, body, headers, persistent=persistent, confirm=confirm, producer=producer
         )
         await self._core.wait_room(request.size_bytes)
-        request.on_settled = self._note_settled
+        request.on_settled = self._note_settled if then is None else partial(_tell, then)
         self._core.submit(request)
         return request
 
@@ -364,3 +367,7 @@ class Client:
 
     def check_invariants(self) -> None:
         self._core.check_invariants()
+
+
+def _tell(then: Callable[[Mapping[str, str] | ClientError], None], request: Request) -> None:
+    then(request.confirmation or {} if request.failure is None else request.failure)

@@ -159,7 +159,7 @@ class Subscription:
     @property
     def is_full(self) -> bool:
         """Whether nothing more should be read for now."""
-        return len(self._messages) >= self._prefetch
+        return len(self._messages) >= self._prefetch or self._bytes >= MAX_BUFFERED_BYTES
 
     def add(self, frame: Frame, link: Link) -> None:
         """Raises TooSlow."""

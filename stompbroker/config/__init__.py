@@ -7,6 +7,7 @@ else reads settings from the environment or the file.
 docs/operating.md). A `Settings(...)` made in code takes its arguments and defaults only.
 """
 
+from stompbroker.config.bridge_settings import BridgeSettings
 from stompbroker.config.checked_settings import Settings, TopicSettings
 from stompbroker.config.loading import ENVIRONMENT_PREFIX, SettingsError, effective, load
 from stompbroker.config.places import EMBEDDED, EMBEDDED_FILE, IN_DATA_DIRECTORY, MEMORY, without_password
@@ -19,6 +20,7 @@ __all__ = [
     "IN_DATA_DIRECTORY",
     "MEMORY",
     "MIN_TOKEN",
+    "BridgeSettings",
     "LogFormat",
     "LogLevel",
     "Settings",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from stompbroker.clock import NANOSECONDS
+from stompbroker.config.bridge_settings import BridgeSettings, wrong_bridges
 from stompbroker.config.places import EMBEDDED, IN_DATA_DIRECTORY, MEMORY, lake_place
 from stompbroker.config.settings import ClientCertificates, GeneralSettings, Kind, Unprefixed, bytes_as_text
 from stompbroker.delivery import (
@@ -170,6 +171,12 @@ class Settings(GeneralSettings):
         Kind("[[queues]] tables in a file, or the same as a JSON list of objects"),
     ] = Field(default=(), description="Queues that are always there, and what differs for them")
 
+    bridges: Annotated[
+        tuple[BridgeSettings, ...],
+        BeforeValidator(_read_tables),
+        Kind("[[bridges]] tables in a file, or the same as a JSON list of objects"),
+    ] = Field(default=(), description="Bridges to other brokers: what comes from there and what goes there")
+
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Settings:
         found = list(_contradictions(self))
@@ -222,8 +229,8 @@ class Settings(GeneralSettings):
             limits=Limits(**self._fields_of(Limits)),
             after_frame=b"\n" if self.trailing_lf else b"",
             is_bare_queue=self.unprefixed is Unprefixed.QUEUE,
-            **{f"{name}_ns": int(getattr(self, f"{name}_s") * NANOSECONDS) for name in times},
-            **self._fields_of(SessionSettings),
+            **self._fields_of(SessionSettings)
+            | {f"{name}_ns": int(getattr(self, f"{name}_s") * NANOSECONDS) for name in times},
         )
 
     def _fields_of(self, kind: type) -> dict[str, Any]:
@@ -319,6 +326,8 @@ def _contradictions(settings: Settings) -> Iterator[_Contradiction]:
                 yield _Contradiction(("topics", *keys), f'topics table {number} ("{table.pattern}"): {sentence}')
     yield from _useless_patterns(settings.topics)
     yield from _wrong_queues(settings.queues)
+    for sentence in wrong_bridges(settings.bridges, can_store=settings.database != MEMORY):
+        yield _Contradiction(("bridges",), sentence)
 
 
 def _no_standby(settings: Settings) -> Iterator[_Contradiction]:

@@ -15,8 +15,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from stompbroker.config.bridge_settings import BridgeSettings
 from stompbroker.config.checked_settings import Contradicting, QueueSettings, Settings, TopicSettings
 from stompbroker.config.places import without_password
 from stompbroker.config.settings import Kind, Source, SourceKind, bytes_as_text
@@ -35,6 +36,13 @@ CLIENT_VARIABLES = frozenset({"STOMPBROKER_PASSWORD", "STOMPBROKER_TOKEN"})
 DEFAULT_FILE = Path("stompbroker.toml")
 #: How alike two keys must be for "did you mean" (difflib's ratio, 1 is equal).
 CLOSE_MATCH_RATIO = 0.7
+
+
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "topics": TopicSettings,
+    "queues": QueueSettings,
+    "bridges": BridgeSettings,
+}
 
 
 class SettingsError(OperatorError):
@@ -152,14 +160,15 @@ def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[s
             yield f"{key} = {show(concealed(details['input'], info))} ({source}): allowed is {allowed(info)}"
         return
     tables, (place, key) = key, (f"{key} table {int(location[1]) + 1}: ", str(location[2]))
-    known = (QueueSettings if tables == "queues" else TopicSettings).model_fields
+    known = _TABLES[tables].model_fields
     if details["type"] == "extra_forbidden":
         yield f'{place}unknown key "{key}" in {source}{_suggestion(key, known)}'
     elif details["type"] == "missing":
-        yield f"{place}{key} is missing in {source}; it says which {tables} the table is for"
+        says = f"which {tables} the table is for" if tables != "bridges" else "what the bridge is called, or where to"
+        yield f"{place}{key} is missing in {source}; it says {says}"
     else:
-        # A table's settings have the name, kind and range of the general ones.
-        info = Settings.model_fields.get(key) or known[key]
+        # A setting of a topic or queue has the name, kind and range of the general one.
+        info = known[key] if tables == "bridges" else Settings.model_fields.get(key) or known[key]
         yield f"{place}{key} = {show(details['input'])} ({source}): allowed is {allowed(info)}"
 
 
@@ -179,6 +188,7 @@ def effective(settings: Settings) -> list[EffectiveSetting]:
     tables = {
         "topics": ", ".join(table.pattern for table in settings.topics) or "none",
         "queues": ", ".join(table.name for table in settings.queues) or "none",
+        "bridges": ", ".join(table.name for table in settings.bridges) or "none",
     }
     return [
         EffectiveSetting(

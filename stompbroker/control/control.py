@@ -15,6 +15,7 @@ from stompbroker.access import Right
 from stompbroker.changes import JournalStatistics, StoreState
 from stompbroker.clock import NANOSECONDS, iso_time, iso_time_if_any
 from stompbroker.control import (
+    bridge_methods,
     connection_methods,
     dead_letters,
     explaining,
@@ -156,6 +157,11 @@ _OVERVIEW: Final[Record[Sample]] = Record(
         "event_loop": Shown(_EVENT_LOOP, lambda broker, _: _EVENT_LOOP.describe(broker, broker.stretches)),
         "store": Shown(_STORE, lambda broker, _: _STORE.describe(broker, broker.journal.statistics())),
         "ledger": Shown((_LEDGER, None), lambda broker, _: _describe_ledger(broker), "null: this broker keeps none."),
+        "bridges": Shown(
+            [bridge_methods.SHORT_BRIDGE],
+            lambda broker, _: [bridge_methods.SHORT_BRIDGE.describe(broker, each) for each in broker.crossings],
+            "To other brokers; each direction by itself.",
+        ),
     },
 )
 
@@ -218,7 +224,7 @@ async def _overview(broker: BrokerParts, caller: Caller, exact: bool = False) ->
     if not caller.is_restricted:
         return _OVERVIEW.describe(broker, sample)
     store = _STORE.describe(broker, broker.journal.statistics()) | {"reason": None}
-    return _OVERVIEW.describe(broker, sample, listening=[], store=store, ledger=None)
+    return _OVERVIEW.describe(broker, sample, listening=[], store=store, ledger=None, bridges=[])
 
 
 async def _history(
@@ -309,6 +315,7 @@ _WHOLE_BROKER: Final = {
     "run_collector": Method(_run_collector, Record("CollectorRun", {"started": Shown(bool)})),
     "export_ledger": Method(_export_ledger, _EXPORT),
     **connection_methods.METHODS,
+    **bridge_methods.METHODS,
 }
 METHODS: Final[Mapping[str, Method]] = {
     name: method._replace(keeps_to_caller=name in _KEEPING_TO_CALLER, changes=name in _CHANGING)

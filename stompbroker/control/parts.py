@@ -12,8 +12,9 @@ from stompbroker.control.looking import Looking
 from stompbroker.control.sampling import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from stompbroker.bridges import Crossing
     from stompbroker.changes import MemoryJournal, Queues
     from stompbroker.clock import Clock
     from stompbroker.counting import LoopGauge, Totals
@@ -48,6 +49,8 @@ class BrokerParts:
     store: Store | None
     #: None: this broker keeps no ledger.
     ledger: LedgerParts | None
+    #: The directions of all bridges.
+    crossings: Sequence[Crossing] = ()
     #: URLs of the endpoints, set by the composition root once it listens.
     listening: list[str] = field(default_factory=list)
     looking: Looking = field(default_factory=Looking)

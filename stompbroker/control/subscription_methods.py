@@ -127,7 +127,7 @@ async def _describe(broker: BrokerParts, subscription: Subscription) -> dict[str
 
 
 async def _describe_all(broker: BrokerParts, subscriptions: list[Subscription]) -> list[dict[str, Any]]:
-    oldest_ns = await _oldest_unsettled_ns(broker, subscriptions)
+    oldest_ns = await oldest_unsettled_ns(broker, subscriptions)
     now_ns = broker.clock.now_ns()
 
     def describe(one: Subscription) -> dict[str, Any]:
@@ -139,7 +139,7 @@ async def _describe_all(broker: BrokerParts, subscriptions: list[Subscription]) 
     return await described(describe, subscriptions, broker.looking)
 
 
-async def _oldest_unsettled_ns(broker: BrokerParts, subscriptions: Iterable[Subscription]) -> dict[Subscription, int]:
+async def oldest_unsettled_ns(broker: BrokerParts, subscriptions: Iterable[Subscription]) -> dict[Subscription, int]:
     """When the oldest message was published that each has not settled. What the store cannot tell now is left out:
     whoever asks while it fails wants to see the rest."""
     places: dict[Subscription, list[Place]] = {}

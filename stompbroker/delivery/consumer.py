@@ -235,6 +235,8 @@ class Consumer:
     #: The connection it belongs to, and its address, for people.
     connection_id: ConnectionId | None = None
     peer: str = ""
+    #: Whether it is told where each message is in this broker's store.
+    is_of_bridge: bool = False
     #: If it is a member of a group: its connection's name as a publisher, by which the ledger knows it.
     member: str | None = None
     expects_acks: bool = field(init=False)

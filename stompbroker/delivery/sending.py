@@ -130,6 +130,8 @@ def _deliver_new(
             if missing_before is not None:
                 reading.told_missing = first, missing_before
             deliveries = Deliveries(messages, first_number, first, missing_before)
+        if consumer.is_of_bridge:
+            deliveries = deliveries._replace(first_offset=first, topic_number=topic.store_id)
         _sample_sent(consumer, reading, first, messages, now_ns)
         _hand_over(consumer, reading, first, deliveries, now_ns)
         _set_deadline(consumer, reading, first_number, now_ns)
@@ -175,6 +177,8 @@ def _deliver_again(
             failure=failure,
             first_sent_ns=first_sent_ns,
         )
+        if consumer.is_of_bridge:
+            deliveries = deliveries._replace(first_offset=offset, topic_number=reading.topic.store_id)
         if is_again:
             _note_numbers(reading, offset, len(messages), number)
             redelivered += len(messages)

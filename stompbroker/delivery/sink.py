@@ -32,6 +32,8 @@ class Deliveries(NamedTuple):
     first_sent_ns: int | None = None
     #: Whether these are last values of topics, each of its own, which are shown to a newcomer.
     is_last_value: bool = False
+    #: The store's number of the topic, if the receiver is a bridge: then it is also told offsets.
+    topic_number: int | None = None
 
 
 class Outlet(Protocol):

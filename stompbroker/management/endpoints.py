@@ -112,6 +112,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/connections", "connections"),
     Endpoint("GET", "/connections/{id}", "connection"),
     Endpoint("DELETE", "/connections/{id}", "close_connection"),
+    Endpoint("GET", "/bridges", "bridges"),
     Endpoint("GET", "/dead-letters", "dead_letter_topics"),
     Endpoint("GET", "/dead-letters/{topic}", "dead_letters"),
     Endpoint("GET", "/dead-letters/{topic}/{offset}", "dead_letter"),

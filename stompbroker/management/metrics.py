@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from stompbroker import __version__
+from stompbroker.bridges import CrossingState
 from stompbroker.changes import StoreState
 from stompbroker.clock import NANOSECONDS
 from stompbroker.control import TopN, stored_messages
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from stompbroker.bridges import Crossing
     from stompbroker.control import BrokerParts, Control, Looking, Sample
     from stompbroker.counting import Histogram
 
@@ -42,6 +44,7 @@ async def render_metrics(control: Control) -> tuple[bytes, str]:
     families = [
         *_broker(control, await control.sampler.recent()),
         *_ledger(control),
+        *_bridges(control),
         *await _topics(control),
         *await _subscriptions(control),
         *_histograms(control),
@@ -127,6 +130,35 @@ def _ledger(parts: BrokerParts) -> Iterator[Metric]:
         )
     yield CounterMetricFamily("stompbroker_ledger_exports", "Exports that worked.", rounds.done)
     yield CounterMetricFamily("stompbroker_ledger_export_failures", "Exports that did not.", rounds.failed)
+
+
+def _bridges(parts: BrokerParts) -> Iterator[Metric]:
+    """As many as the settings have."""
+    labels = ["bridge", "direction"]
+    gauges: dict[str, tuple[str, Callable[[Crossing], float]]] = {
+        "connected": ("1 while it is connected.", lambda one: float(one.state is CrossingState.CONNECTED)),
+        "in_flight": ("Messages on their way.", lambda one: one.in_flight),
+    }
+    counters = {
+        "received": "Messages taken from where they come from.",
+        "sent": "Messages confirmed as new where they go.",
+        "duplicates": "Messages that were there already.",
+        "circles": "Messages dropped, since they had been there.",
+        "refused": "Messages refused where they go.",
+        "connections": "Connections made.",
+    }
+    if not parts.crossings:
+        return
+    for name, (says, find) in gauges.items():
+        gauge = GaugeMetricFamily(f"stompbroker_bridge_{name}", says, labels=labels)
+        for each in parts.crossings:
+            gauge.add_metric([each.plan.name, each.direction.value], find(each))
+        yield gauge
+    for name, says in counters.items():
+        counter = CounterMetricFamily(f"stompbroker_bridge_{name}", says, labels=labels)
+        for each in parts.crossings:
+            counter.add_metric([each.plan.name, each.direction.value], getattr(each, name))
+        yield counter
 
 
 async def _topics(parts: BrokerParts) -> Sequence[Metric]:

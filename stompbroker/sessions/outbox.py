@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.clock import iso_time
 from stompbroker.delivery import appending, sending
+from stompbroker.sessions.bridging import told_of
 from stompbroker.signals import Signal
 from stompbroker.stomp import Version, delivery_prefix, translate_tail
 
@@ -51,6 +52,8 @@ class StompSink:
     version: Version
     #: Sent after every frame. It is not part of a tail: tails are stored, and the setting may change.
     after_frame: bytes
+    #: For a bridge, which is told where messages are in the store.
+    store_id: str = ""
     ordinal: InitVar[int]
     expects_acks: InitVar[bool]
     _prefix: bytes = field(init=False)
@@ -61,7 +64,9 @@ class StompSink:
         self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and self.version is Version.V1_2 else None
 
     def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
-        if deliveries.is_again:
+        if deliveries.topic_number is not None and deliveries.first_offset is not None:
+            data = self._for_bridge(deliveries, deliveries.topic_number, deliveries.first_offset)
+        elif deliveries.is_again:
             data = self._again(deliveries)
         elif deliveries.is_last_value:
             data = self._joined(self._prefix + b"retained:true\n", deliveries.messages, deliveries.first_number)
@@ -83,7 +88,21 @@ class StompSink:
             parts[0] = self._joined(prefix, messages[:1], first_number)
         return b"".join(parts)
 
+    def _for_bridge(self, deliveries: Deliveries, topic_number: int, first_offset: int) -> bytes:
+        prefix = self._prefix_again(deliveries) if deliveries.is_again else self._prefix
+        return b"".join(
+            self._joined(
+                prefix + told_of(message, self.store_id, topic_number, first_offset + index),
+                [message],
+                deliveries.first_number + index,
+            )
+            for index, message in enumerate(deliveries.messages)
+        )
+
     def _again(self, deliveries: Deliveries) -> bytes:
+        return self._joined(self._prefix_again(deliveries), deliveries.messages, deliveries.first_number)
+
+    def _prefix_again(self, deliveries: Deliveries) -> bytes:
         failure = deliveries.failure
         history = []
         if failure is not None and failure.reason:
@@ -95,10 +114,9 @@ class StompSink:
         if deliveries.missing_before is not None:
             history.append(("missing-before", str(deliveries.missing_before)))
         delivery_count = 1 if failure is None else failure.count + 1
-        prefix = delivery_prefix(
+        return delivery_prefix(
             self.subscription_name, self.version, delivery_count=delivery_count, is_redelivery=True, history=history
         )
-        return self._joined(prefix, deliveries.messages, deliveries.first_number)
 
     def _joined(self, prefix: bytes, messages: Sequence[Message], first_number: int) -> bytes:
         if self.version is Version.V1_2:

@@ -37,10 +37,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.access import Right
-from stompbroker.changes import Appended, Numbered
+from stompbroker.changes import OF_BRIDGES, Appended, Numbered
 from stompbroker.delivery import DestinationKind, parse_topic_name
 from stompbroker.errors import PeerViolation
 from stompbroker.message import Message, Origin
+from stompbroker.sessions.bridging import read_path
 from stompbroker.sessions.headers import (
     UNSUPPORTED_IN_SEND,
     check_name,
@@ -88,6 +89,8 @@ class Numbering(NamedTuple):
     producer: str
     #: None begins a new one.
     epoch: int | None
+    #: Whether a bridge has numbered it, by where it was published first: all bridges have one name space.
+    is_of_bridge: bool = False
 
 
 @final
@@ -98,6 +101,8 @@ class Question:
     is_reported: bool = False
     is_mandatory: bool = False
     numbering: Numbering | None = None
+    #: Whether it came over bridges and was here already: then it is dropped.
+    is_circle: bool = False
     #: Where a mandatory message goes that nobody gets, and how its publisher wrote that.
     reply_to: Pattern | None = None
     reply_to_text: str = ""
@@ -170,6 +175,12 @@ class Publishing:
         """None if the SEND asks nothing. Raises PeerViolation."""
         asked = {name: truth(name, headers[name]) for name in ("report", "mandatory") if name in headers}
         numbering = _read_numbering(headers)
+        if path := read_path(headers, self._client, self._context.settings):
+            if "transaction" in headers:
+                raise PeerViolation("bridge-path in a transaction", "send it outside of transactions")
+            if self._context.message_ids.store_id in path:
+                return Question(is_circle=True)
+            numbering = None if numbering is None else numbering._replace(is_of_bridge=True)
         if not any(asked.values()):
             return None if numbering is None else Question(numbering=numbering)
         if "transaction" in headers:
@@ -290,7 +301,8 @@ class Publishing:
 
     def producer(self, numbering: Numbering, now_ns: int) -> Producer:
         """Raises PeerViolation if it may not send any more."""
-        return self._context.producers.use(self._client.grant.user, numbering.producer, numbering.epoch, now_ns)
+        owner = OF_BRIDGES if numbering.is_of_bridge else self._client.grant.user
+        return self._context.producers.use(owner, numbering.producer, numbering.epoch, now_ns)
 
     def producers_of(
         self, plans: Mapping[Head, SendPlan], frames: Sequence[Frame], now_ns: int

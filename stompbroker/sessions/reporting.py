@@ -1,4 +1,4 @@
-"""What publishers that ask are told: who will get a message, that nobody will, and that it is there already.
+"""What publishers that ask are told: who will get a message, that nobody will, and that it is or was there already.
 
 Law: SENDs in a row that ask, or that a producer has numbered, are a unit of their own. Their receivers are counted in
 the step that appends them, so nobody comes or goes in between. A message that nobody gets is sent to its `reply-to` as
@@ -51,6 +51,9 @@ class Reporting:
         """Raises PeerViolation for a SEND that wants a report and no receipt, or whose number is wrong; those before it
         have been published by then."""
         receipts = run.receipts or [None] * len(run.bodies)
+        if question.is_circle:
+            self._submit(Unit(then=partial(self._drop, receipts), lane=self._lane))
+            return
         numbering, numbers, stop = question.numbering, [0] * 0, len(run.bodies)
         wrong: PeerViolation | None = None
         if numbering is not None:
@@ -84,6 +87,13 @@ class Reporting:
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipts[start]
             raise
+
+    def _drop(self, receipts: Sequence[str | None]) -> None:
+        version, after_frame = self._client.version, self._context.settings.after_frame
+        for receipt in receipts:
+            if receipt is not None:
+                headers = [("receipt-id", receipt), ("circle", "true")]
+                self._outbox.put(render_frame("RECEIPT", headers, version=version) + after_frame)
 
     def _introduce(self, producer: Producer, body: bytes, receipt: str | None) -> None:
         """It begins an epoch, and is told which of its numbers was the last once everything before is decided."""

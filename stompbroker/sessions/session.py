@@ -72,6 +72,8 @@ class Session:
     allowed_users: frozenset[str] | None = None
     #: The subject of its certificate.
     certificate: str | None = None
+    #: What a bridge of this broker may do, which does not log in.
+    grant: Grant | None = None
     #: What is being checked, between CONNECT and `admit`.
     credentials: Credentials | None = None
     connected_at_ns: int = field(init=False)
@@ -216,8 +218,8 @@ class Session:
         (connect,) = frames
         forbid_body(connect, greeting.version)
         self.client.introduce(greeting.version, greeting.headers.get("client-id"))
-        if not self._context.authenticator.is_required:
-            self.admit(ANYBODY)
+        if self.grant is not None or not self._context.authenticator.is_required:
+            self.admit(self.grant or ANYBODY)
             return
         scheme, _, token = greeting.headers.get("authorization", "").partition(" ")
         self.credentials = Credentials(
@@ -256,7 +258,7 @@ class Session:
             self.fail(violation)
             return
         self._is_logged_in = True
-        if grant is not ANYBODY:
+        if grant is not ANYBODY and self.grant is None:
             self._context.audit.logged_in(grant.user, self.host, self.endpoint)
         self.client.admit(grant, self._context.message_ids)
         self.protocol.admit()

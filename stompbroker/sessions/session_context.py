@@ -219,6 +219,8 @@ class SessionSettings:
     parking_bytes: int
     #: How long a held-back connection with deliveries in flight may keep its parking full.
     block_timeout_ns: int
+    #: Whether anybody from anywhere is served without login.
+    anonymous: bool = False
 
 
 @final

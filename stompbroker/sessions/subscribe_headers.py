@@ -40,6 +40,7 @@ from stompbroker.delivery import (
     queue_identity,
 )
 from stompbroker.errors import PeerViolation
+from stompbroker.sessions.bridging import is_for_bridge
 from stompbroker.sessions.headers import (
     UNSUPPORTED_IN_SUBSCRIBE,
     check_name,
@@ -131,6 +132,8 @@ class SubscribeRequest:
     #: Whether a group ends with its last member.
     is_transient: bool
     start: Start | None
+    #: Whether a bridge wants to be told where messages are in the store.
+    is_of_bridge: bool = False
 
 
 def read_subscribe(
@@ -200,6 +203,7 @@ def read_subscribe(
         identity=identity,
         is_transient=is_transient,
         start=read_start(headers),
+        is_of_bridge=is_for_bridge(headers, client, settings),
     )
 
 

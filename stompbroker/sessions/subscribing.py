@@ -98,6 +98,7 @@ class Subscribing:
             subscription_name=wanted.name,
             version=version,
             after_frame=self._context.settings.after_frame,
+            store_id=self._context.message_ids.store_id,
             ordinal=ordinal,
             expects_acks=wanted.ack_mode is not AckMode.AUTO,
         )
@@ -112,6 +113,7 @@ class Subscribing:
             name=wanted.name,
             connection_id=self._client.connection_id,
             peer=self._client.peer,
+            is_of_bridge=request.is_of_bridge,
             member=self._client.name if subscription.is_shared else None,
         )
         registry.claim(consumer, self._context.clock.now_ns())

@@ -48,6 +48,9 @@ NOT_PASSED_THROUGH: Final = frozenset(
         "outcome-of",
         "outcome-subscription",
         "outcome-destination",
+        "bridge-offset",
+        "bridge-published",
+        "bridge-expires",
     }
 )
 #: Headers with this prefix do not either: they say where a dead letter comes from.

@@ -146,7 +146,7 @@ def test_all_mistakes_are_named_at_once_and_no_hash_is_shown() -> None:
         "[users.alice]: read must be a list of texts",
         "[users.alice]: write: '/queue/*' has a wildcard",
         "[users.alice]: write: {user} must be a segment of its own",
-        '[users.alice]: there is no role "admin"; there are viewer, operator',
+        '[users.alice]: there is no role "admin"; there are viewer, operator, bridge',
         "[users.alice]: certificate must be a subject",
         "[users.alice]: max_connections must be a whole number from 0",
         "[users.alice]: max_subscriptions must be",
@@ -253,7 +253,7 @@ names = st.text(min_size=1, max_size=6).filter(is_name)
 users_of_files = st.builds(
     User,
     password=st.none() | st.just("$argon2id$v=19$m=64,t=1,p=1$c2FsdHNhbHRzYWx0$aGFzaGhhc2hoYXNoaGFzaA"),
-    roles=st.lists(st.sampled_from(["viewer", "operator"])).map(tuple),
+    roles=st.lists(st.sampled_from(["viewer", "operator", "bridge"])).map(tuple),
     patterns=patterns,
     limits=st.dictionaries(st.sampled_from(["max_connections", "max_messages_per_s"]), st.integers(0, 9)),
 )
@@ -261,7 +261,7 @@ users_of_files = st.builds(
 
 @given(
     st.dictionaries(names, users_of_files),
-    st.dictionaries(names.filter(lambda n: n not in "viewer operator"), patterns),
+    st.dictionaries(names.filter(lambda n: n not in ("viewer", "operator", "bridge")), patterns),
 )
 @example({"a": User(certificate='CN="x\\7f",O=\u2028\x7f')}, {})
 def test_what_is_written_is_read_as_it_was(

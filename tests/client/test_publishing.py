@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from stompbroker.client import (
     BackOff,
     ClientClosed,
+    ClientError,
     GaveUp,
     LoginRefused,
     NoConnection,
@@ -56,6 +57,28 @@ async def test_publish_returns_what_the_receipt_says(autojump_clock: MockClock) 
         "content-length": "1",
     }
     assert confirmed[0]["matched"] == "2"
+
+
+async def test_who_publishes_soon_can_be_told_what_became_of_each_message(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    told: list[Mapping[str, str] | ClientError] = []
+
+    async def use() -> None:
+        async with broker.client() as client:
+            for body in (b"1", b"2"):
+                await client.publish_soon("/topic/a", body, then=told.append)
+            await client.flush()  # does not raise what was told
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(use)
+        first = await broker.accept()
+        await first.confirm(await first.next_frame("SEND"), duplicate="true")
+        await first.refuse(await first.next_frame("SEND"), "too large")
+
+    (receipt, refused) = told
+    assert not isinstance(receipt, ClientError)
+    assert receipt["duplicate"] == "true"
+    assert isinstance(refused, Refused)
 
 
 async def test_what_has_no_receipt_is_repeated_as_it_was_and_in_order(autojump_clock: MockClock) -> None:

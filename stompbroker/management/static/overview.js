@@ -70,7 +70,7 @@ export function overviewView(context) {
         heading,
         make("div", { class: "tiles ten" }, ...flow(overview), ...waiting(overview), ...people(overview, context.seesAll())),
         make("div", { class: "charts" }, published.picture(), delivered.picture(), unsettled.picture()),
-        make("div", { class: "columns" }, slow(behind), health(overview)),
+        make("div", { class: "columns" }, slow(behind), make("div", {}, health(overview), bridges(overview))),
       ];
     },
   };
@@ -170,6 +170,29 @@ function health({ broker, listening, now, memory, store, ledger, event_loop: loo
       ),
       listening.length > 0 && fact("Listens on", ...listening.map((url) => make("span", {}, url))),
       fact("Running", make("span", {}, `for ${age(broker.uptime_s)}`), muted(`stompbroker ${broker.version}`)),
+    ),
+  );
+}
+
+/** Each direction of a bridge by itself; nothing where there are none. */
+function bridges({ bridges: crossings }) {
+  if (!crossings.length) return null;
+  return panel(
+    "Bridges",
+    make(
+      "dl",
+      { class: "facts" },
+      crossings.map((one) => {
+        const isWell = one.state === "connected";
+        return fact(
+          `${one.name}, ${one.direction}`,
+          make("span", { class: isWell ? "good" : "bad" }, isWell ? "Connected" : "Not connected"),
+          !isWell && one.problem && make("span", {}, one.problem),
+          muted(
+            `for ${age(secondsSince(one.since))}${one.backlog == null ? "" : `; ${several(one.backlog, "message")} to send`}`,
+          ),
+        );
+      }),
     ),
   );
 }
