@@ -553,6 +553,7 @@ OVERRIDES = [
     ("ack_deadline_ms", 100, lambda policy: policy.delivery.ack_deadline_ms, 100),
     ("when_used_up", "evict", lambda policy: policy.delivery.when_used_up, WhenUsedUp.EVICT),
     ("message_ttl_ms", 5, lambda policy: policy.message_ttl_ms, 5),
+    ("last_value", "true", lambda policy: policy.last_value, True),
     ("retain_s", 5, lambda policy: policy.retention.age_s, 5.0),
     ("retain_bytes", "1 MiB", lambda policy: policy.retention.max_bytes, MIB),
     ("retain_messages", 5, lambda policy: policy.retention.max_messages, 5),
