@@ -147,7 +147,8 @@ def _options_of_serve(arguments: Sequence[str]) -> dict[str, Any]:
     application = typer.Typer(add_completion=False)
     application.command()(serve)
     context = typer.main.get_command(application).make_context("stompbroker spotty", list(arguments))
-    return {name: value for name, value in context.params.items() if value not in (None, (), [])}
+    given = context.params.items()
+    return {name: value for name, value in given if value is not False and value not in (None, (), [])}
 
 
 def _settings(given: Mapping[str, Any]) -> "Settings":
@@ -187,7 +188,7 @@ def _arguments(given: Mapping[str, Any], settings: "Settings") -> list[str]:
             kept = [one for one in value if one.partition("=")[0].strip() not in _PLACES]
             arguments += [part for one in kept for part in ("--set", one)]
         elif name not in _PLACES:
-            arguments += [f"--{name.replace('_', '-')}", str(value)]
+            arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     if len(settings.endpoints) > len(settings.listen):  # the short form, by host and port
         arguments += ["--host", "127.0.0.1", "--port", "0"]
     for text, endpoint in zip(settings.listen, settings.endpoints[-len(settings.listen) :], strict=False):

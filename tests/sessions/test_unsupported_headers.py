@@ -23,8 +23,6 @@ REFUSED = [
     ("SEND", "x-delay", "1", "when it is due"),
     ("SEND", "x-message-ttl", "1000", "use ttl"),
     ("SEND", "destination-type", "ANYCAST", "/queue/NAME goes to one"),
-    ("SEND", "retain", "set", "retain_messages"),
-    ("SEND", "retain", "remove", "retain_messages"),
     ("SEND", "_AMQ_DUPL_ID", "42", "number your messages"),
     ("SUBSCRIBE", "selector", "price > 10", "filter what you get"),
     ("SUBSCRIBE", "x-stream-filter", "eu", "filter what you get"),
@@ -42,7 +40,7 @@ REFUSED = [
 HARMLESS = [
     *[("SEND", header, "0") for header in ("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_REPEAT", "x-delay")],
     ("SEND", "destination-type", "MULTICAST"),
-    ("SEND", "retain", "forever"),
+    ("SEND", "retain", "false"),
     ("SEND", "reply-to", "/topic/answers"),
     ("SEND", "JMSXGroupID", "g"),
     ("SEND", "message_group", "g"),
