@@ -380,9 +380,8 @@ class Cursor:
 
     def _take_from_held_up(self, start: int, stop: int) -> int:
         assert self._held_up is not None
-        before = self._held_up.count
+        taken = sum(high - low for low, high in self._held_up.common(start, stop))
         self._held_up.discard(start, stop)
-        taken = before - self._held_up.count
         self._held_up = self._held_up or None
         return taken
 

@@ -19,7 +19,7 @@ from stompbroker.delivery.destination import (
     parse_shown_topic,
     parse_topic_name,
 )
-from stompbroker.delivery.identity import Identity, IdentityKind, queue_identity
+from stompbroker.delivery.identity import Durability, Identity, IdentityKind, queue_identity
 from stompbroker.delivery.last_values import LastValue, LastValues
 from stompbroker.delivery.pages import PageRequest, Pages
 from stompbroker.delivery.policy import (
@@ -41,7 +41,6 @@ from stompbroker.delivery.sink import Deliveries
 from stompbroker.delivery.subscription import (
     AckMode,
     Counters,
-    Durability,
     ReadyQueue,
     Subscription,
 )

@@ -5,6 +5,7 @@ Law: names and nothing else. Two identities never have the same key, whatever cl
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -68,3 +69,21 @@ class Identity(NamedTuple):
 
 def queue_identity(name: Pattern) -> Identity:
     return Identity("", IdentityKind.QUEUE, "", name.name)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Durability:
+    """What a durable subscription has and a transient one has not."""
+
+    identity: Identity
+    #: Its number in the store.
+    store_id: int
+    _: KW_ONLY
+    created_at_ns: int
+    #: When a consumer last came or went.
+    last_seen_at_ns: int
+    #: Whether somebody was told that nobody attaches to it.
+    is_warned_of: bool = False
+    #: When one connection took it over from another that was there; the latest few times.
+    taken_over_at_ns: list[int] = field(default_factory=list)

@@ -8,7 +8,7 @@ Queues are first in, first out, and nobody stands in one twice.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, final
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.destination import Pattern
-    from stompbroker.delivery.identity import Identity
+    from stompbroker.delivery.identity import Durability, Identity
     from stompbroker.delivery.reading import Reading
     from stompbroker.delivery.retained import Replay
     from stompbroker.delivery.topic import Topic
@@ -177,24 +177,6 @@ class Counters:
 
 
 _counts_of: Final = attrgetter(*Counters.__slots__)
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Durability:
-    """What a durable subscription has and a transient one has not."""
-
-    identity: Identity
-    #: Its number in the store.
-    store_id: int
-    _: KW_ONLY
-    created_at_ns: int
-    #: When a consumer last came or went.
-    last_seen_at_ns: int
-    #: Whether somebody was told that nobody attaches to it.
-    is_warned_of: bool = False
-    #: When one connection took it over from another that was there; the latest few times.
-    taken_over_at_ns: list[int] = field(default_factory=list)
 
 
 class Browser(Protocol):

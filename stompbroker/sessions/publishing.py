@@ -44,7 +44,6 @@ from stompbroker.message import Message, Origin
 from stompbroker.sessions.bridging import read_path
 from stompbroker.sessions.headers import (
     UNSUPPORTED_IN_SEND,
-    check_name,
     malformed,
     read_group_key,
     refuse_unsupported,
@@ -52,6 +51,7 @@ from stompbroker.sessions.headers import (
     truth,
     whole_number,
 )
+from stompbroker.sessions.numbering import Numbering, read_numbering, read_numbers
 from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
@@ -72,8 +72,6 @@ _NS_PER_MS: Final = 1_000_000
 _MAX_MS: Final = 10**16 - 1
 #: Times are kept as nanoseconds since 1970 in 64 bits, which ends in the year 2262.
 _LAST_NS: Final = 2**63 - 1
-#: Numbers and epochs of producers: 18 digits, so that a step further still has 64 bits.
-MAX_NUMBER: Final = 10**18 - 1
 
 
 class Lifetime(NamedTuple):
@@ -83,14 +81,6 @@ class Lifetime(NamedTuple):
     lifetime_ns: int | None = None
     #: Since 1970.
     expires_at_ns: int | None = None
-
-
-class Numbering(NamedTuple):
-    producer: str
-    #: None begins a new one.
-    epoch: int | None
-    #: Whether a bridge has numbered it, by where it was published first: all bridges have one name space.
-    is_of_bridge: bool = False
 
 
 @final
@@ -174,7 +164,7 @@ class Publishing:
     def _read_question(self, headers: Mapping[str, str]) -> Question | None:
         """None if the SEND asks nothing. Raises PeerViolation."""
         asked = {name: truth(name, headers[name]) for name in ("report", "mandatory") if name in headers}
-        numbering = _read_numbering(headers)
+        numbering = read_numbering(headers)
         if path := read_path(headers, self._client, self._context.settings):
             if "transaction" in headers:
                 raise PeerViolation("bridge-path in a transaction", "send it outside of transactions")
@@ -349,46 +339,6 @@ def _read_retain(headers: Mapping[str, str], topic: Topic) -> bool | None:
     if said not in ("set", "remove"):
         raise malformed("retain", said, "one of set, remove, false")
     return said == "set"
-
-
-def _read_numbering(headers: Mapping[str, str]) -> Numbering | None:
-    """None if the SEND is not numbered. Raises PeerViolation."""
-    given = [name for name in ("producer", "producer-epoch", "producer-seq") if name in headers]
-    if not given:
-        return None
-    for name in ("producer", "producer-seq"):
-        if name not in headers:
-            raise PeerViolation(
-                f"missing header {name!r}",
-                f"there is {given[0]!r}: a producer that numbers its messages gives producer, producer-epoch and "
-                "producer-seq; leave all of them out to send without numbers",
-            )
-    producer = check_name("producer", headers["producer"])
-    if "producer-epoch" not in headers:
-        return Numbering(producer, None)
-    return Numbering(producer, whole_number("producer-epoch", headers["producer-epoch"], 1, MAX_NUMBER))
-
-
-def read_numbers(sequences: Sequence[str], numbering: Numbering) -> tuple[list[int], PeerViolation | None]:
-    """The values of `producer-seq` up to the first that is wrong, and what is wrong with it."""
-    joined = "".join(sequences)
-    if numbering.epoch is not None and joined.isascii() and joined.isdigit() and max(map(len, sequences)) <= 18:
-        return list(map(int, sequences)), None  # as they all are, mostly
-    numbers: list[int] = []
-    try:
-        for sequence in sequences:
-            number = whole_number("producer-seq", sequence, 0, MAX_NUMBER)
-            if number and numbering.epoch is None:
-                raise PeerViolation(
-                    "missing header 'producer-epoch'",
-                    f"the message numbered {number} of the producer {numbering.producer!r} does not say which epoch it "
-                    "is of: begin one with producer-seq:0, whose RECEIPT names it, or choose 1 and one more at each "
-                    "start",
-                )
-            numbers.append(number)
-    except PeerViolation as violation:
-        return numbers, violation
-    return numbers, None
 
 
 def read_lifetime(headers: Mapping[str, str], now_ns: int, default_ms: int) -> Lifetime:

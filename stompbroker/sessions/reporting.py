@@ -17,7 +17,8 @@ from stompbroker.delivery import appending
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId, Offset
 from stompbroker.message import Message, Origin
-from stompbroker.sessions.publishing import read_lifetime, read_numbers
+from stompbroker.sessions.numbering import read_numbers
+from stompbroker.sessions.publishing import read_lifetime
 from stompbroker.stomp import message_tail, render_frame, render_headers, render_receipts, tail_headers
 
 if TYPE_CHECKING:

@@ -12,21 +12,14 @@ accepted where they mean exactly the same. A durable subscription is known by
 
 A group, whose members share its messages, is known by `group` within the destination; a durable name with `shared:true`
 is one, too.
-
-Where to begin is said by `from`, or by RabbitMQ's header with its words: first, last, next, timestamp=SECONDS, and its
-units of age, of which Y is 365 days, M is 30, and D is our d.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.access import Right
-from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import (
     AckMode,
     Credit,
@@ -44,7 +37,6 @@ from stompbroker.sessions.bridging import is_for_bridge
 from stompbroker.sessions.headers import (
     UNSUPPORTED_IN_SUBSCRIBE,
     check_name,
-    malformed,
     read_destination,
     read_ordering,
     read_wishes,
@@ -52,6 +44,7 @@ from stompbroker.sessions.headers import (
     truth,
     whole_number,
 )
+from stompbroker.sessions.starting_points import STARTS, Start, read_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,51 +67,6 @@ _NO_LOCAL: Final = ("no-local", "activemq.noLocal")
 _GROUP: Final = "group"
 #: Headers for one active member of a group at a time.
 _EXCLUSIVE: Final = ("exclusive", "activemq.exclusive", "single-active", "x-single-active-consumer")
-
-_STARTS: Final = ("from", "x-stream-offset")
-_DAY_S: Final = 86_400
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-#: Offsets, and times in nanoseconds since 1970, are kept in 64 bits. A time outside is taken as the nearest one inside:
-#: there are no messages beyond either end.
-_MAX: Final = 2**63 - 1
-
-_ALLOWED: Final = (
-    "a place to start from: earliest; latest; an offset (offset=1200); a time in ISO 8601, in UTC unless it says "
-    "otherwise (2026-03-31T08:00:00Z, 2026-03-31T10:00:00+02:00); or an age in s, m, h or d (90s, 15m, 1h, 7d)"
-)
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": _DAY_S, "D": _DAY_S, "M": 30 * _DAY_S, "Y": 365 * _DAY_S}
-_AGE: Final = re.compile(r"([0-9]{1,9})([smhdDMY])", re.ASCII)
-#: The forms of ISO 8601 that cannot be mistaken for a number.
-_TIME: Final = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?",
-    re.ASCII,
-)
-
-
-@final
-class StartKind(Enum):
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    OFFSET = "offset"
-    TIME = "time"
-    AGE = "age"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Start:
-    kind: StartKind
-    #: An offset; a time in nanoseconds since 1970; or an age in nanoseconds.
-    number: int = 0
-
-    def since_ns(self, now_ns: int) -> int:
-        """The time that a TIME or an AGE means."""
-        return self.number if self.kind is StartKind.TIME else now_ns - self.number
-
-
-_EARLIEST, _LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
-_WORDS: Final = {"earliest": _EARLIEST, "first": _EARLIEST, "latest": _LATEST, "last": _LATEST, "next": _LATEST}
 
 
 @final
@@ -209,7 +157,7 @@ def read_subscribe(
 
 def _read_queue(headers: Mapping[str, str], pattern: Pattern) -> Identity:
     """Raises PeerViolation. Durability is ignored: a queue is kept in any case."""
-    for header in (_GROUP, *_STARTS):
+    for header in (_GROUP, *STARTS):
         if header in headers:
             reason = "its consumers share it anyway" if header == _GROUP else "it is read from where others stopped"
             raise PeerViolation(f"{header!r} is not for queues", f"{pattern}: {reason}; leave the header out")
@@ -383,38 +331,3 @@ def find_by_name(name: str, known: Mapping[Identity, Subscription], client: Clie
         raise PeerViolation("unknown durable subscription", f"there is none with the id {name!r}")
     listed = ", ".join(sorted(identity.key for identity in found[:10]))
     raise PeerViolation("ambiguous durable subscription", f"the id {name!r} is that of {len(found)}: {listed}")
-
-
-# Where to begin -------------------------------------------------------------------------------------------------------
-
-
-def read_start(headers: Mapping[str, str]) -> Start | None:
-    """Where a SUBSCRIBE wants to begin; None if it does not say. Raises PeerViolation."""
-    said = {header: _read(header, headers[header]) for header in _STARTS if header in headers}
-    if len(set(said.values())) > 1:
-        both = " and ".join(f"{header}:{headers[header]}" for header in said)
-        raise PeerViolation("contradicting headers", f"{both} are two places to start from: give one of them")
-    return next(iter(said.values()), None)
-
-
-def _read(header: str, value: str) -> Start:
-    if value in _WORDS:
-        return _WORDS[value]
-    key, _, number = value.partition("=")
-    try:
-        if key == "offset":
-            return Start(StartKind.OFFSET, whole_number(header, number, 0, _MAX))
-        if key == "timestamp":
-            return _at(whole_number(header, number, 0, _MAX) * NANOSECONDS)
-        if age := _AGE.fullmatch(value):
-            return Start(StartKind.AGE, min(int(age[1]) * _SECONDS[age[2]] * NANOSECONDS, _MAX))
-        if _TIME.fullmatch(value):
-            at = datetime.fromisoformat(value)
-            return _at(((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1) * 1000)
-    except (PeerViolation, ValueError):
-        pass  # whatever is wrong, the client is told all that is allowed
-    raise malformed(header, value, _ALLOWED)
-
-
-def _at(at_ns: int) -> Start:
-    return Start(StartKind.TIME, max(0, min(at_ns, _MAX)))

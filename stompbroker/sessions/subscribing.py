@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.changes import Created, Removed, Unit
 from stompbroker.clock import NANOSECONDS
-from stompbroker.delivery import AckMode, Consumer, Durability, IdentityKind, Leaving, Replay, parse_pattern
+from stompbroker.delivery import AckMode, Consumer, Durability, IdentityKind, Leaving, parse_pattern
 from stompbroker.errors import PeerViolation
-from stompbroker.ids import Offset
 from stompbroker.sessions.browsing import browser_of, read_browser
 from stompbroker.sessions.outbox import StompSink
+from stompbroker.sessions.starting_points import find_start
 from stompbroker.sessions.subscribe_headers import (
     DSUB_PREFIX,
-    StartKind,
     find_by_name,
     is_named,
     may_adopt,
@@ -206,7 +205,7 @@ class Subscribing:
         """The subscription, without a consumer, and whether it is new. Raises PeerViolation."""
         identity = request.identity
         if identity is None:
-            request.subscription.starts_at = _find_start(request, self._context)
+            request.subscription.starts_at = find_start(request.start, request.subscription, self._context)
             return request.subscription, True
         if identity.kind is IdentityKind.QUEUE:
             queue = self._context.queues.group(request.subscription.pattern, self._context.clock.now_ns())
@@ -258,7 +257,7 @@ class Subscribing:
             return found, False
         if request.is_transient:
             subscription = request.subscription
-            subscription.starts_at = _find_start(request, self._context)
+            subscription.starts_at = find_start(request.start, request.subscription, self._context)
             registry.add_transient_group(subscription, identity)
             return subscription, True
         self._check_has_room()
@@ -292,7 +291,7 @@ class Subscribing:
             registry.topic(subscription.pattern, now_ns)  # raises if there are too many, before anything is done
         number = self._context.journal.next_subscription_id()
         subscription.durability = Durability(identity, number, created_at_ns=now_ns, last_seen_at_ns=now_ns)
-        subscription.starts_at = _find_start(request, self._context)
+        subscription.starts_at = find_start(request.start, request.subscription, self._context)
         registry.add_durable(subscription)
         return subscription
 
@@ -375,43 +374,3 @@ def _take_over(subscription: Subscription, peer: str, now_ns: int) -> None:
             f"{subscription.key!r} was subscribed to by {peer}; one connection has it at a time, the newest",
         )
     )
-
-
-def _find_start(request: SubscribeRequest, context: SessionContext) -> Replay | None:
-    """The offset to begin at; None if the subscription begins with the next message. Raises PeerViolation.
-
-    A time is looked up among the marks of what is retained; messages between the mark and the time are skipped when
-    they are read.
-    """
-    start, pattern = request.start, request.subscription.pattern
-    if start is None or start.kind is StartKind.LATEST:
-        return None
-    if not pattern.is_exact:
-        raise PeerViolation(
-            "replay needs one topic",
-            f"{request.subscription.destination!r} is a pattern; where to begin (`from`) can be said for one topic "
-            "only; leave that out",
-        )
-    now_ns = context.clock.now_ns()
-    topic = context.registry.topic(pattern, now_ns)
-    if topic.retained is None:
-        raise PeerViolation(
-            "topic retains nothing",
-            f"{topic.name!r} keeps no messages for later subscribers, so there is nothing to begin `from`: leave that "
-            "out, or have the operator set retain_s, retain_bytes or retain_messages for the topic",
-        )
-    kept_from = topic.collected_up_to
-    match start.kind:
-        case StartKind.EARLIEST:
-            return Replay(kept_from)
-        case StartKind.OFFSET:
-            if start.number > topic.log.end_offset:
-                raise PeerViolation(
-                    "offset not reached yet",
-                    f"the next message of {topic.name!r} gets offset {topic.log.end_offset}, not {start.number}; "
-                    "begin there at the latest",
-                )
-            return Replay(Offset(max(start.number, kept_from)), asked_for=Offset(start.number))
-        case _:
-            since_ns = start.since_ns(now_ns)
-            return Replay(max(kept_from, topic.retained.offset_before(since_ns)), since_ns=since_ns)

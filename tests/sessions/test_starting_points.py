@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompbroker.errors import PeerViolation
-from stompbroker.sessions.subscribe_headers import Start, StartKind, read_start
+from stompbroker.sessions.starting_points import Start, StartKind, read_start
 
 S = 1_000_000_000
 DAY = 86_400 * S
