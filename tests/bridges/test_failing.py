@@ -74,7 +74,9 @@ async def test_a_message_that_is_refused_waits_and_others_pass(tmp_path: Path) -
 
         await until(lambda: sum(topic.published for topic in other.registry.topics.values()) == 2)
         (kept,) = broker.registry.durable.values()
-        await until(lambda: kept.waiting == 1 and broker.crossings[0].state is CrossingState.CONNECTED)
+        # The other two are settled when their receipts have come back.
+        await until(lambda: kept.unsettled == kept.waiting == 1)
+        await until(lambda: broker.crossings[0].state is CrossingState.CONNECTED)
         (one,) = await shown(broker)
         assert (one["refused"], one["backlog"], one["sent"]) == (1, 1, 2)
         assert "1000" in one["problem"]
