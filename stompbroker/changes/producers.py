@@ -1,9 +1,9 @@
 """Producers number their messages, so that a SEND which is repeated is not published twice.
 
-Law: a producer is a name of one user. It numbers its messages from 1 on, over all its destinations, and each number is
-published once. Which of several SENDs with a number that is, is decided when their batch is formed, since an earlier
-one may still be refused; the number is stored in the batch of its message. The epoch says which process of the producer
-counts: a higher one ends the others.
+Law: a producer is a name of one user, or of all bridges together. It numbers its messages from 1 on, over all its
+destinations, and each number is published once. Which of several SENDs with a number that is, is decided when their
+batch is formed, since an earlier one may still be refused; the number is stored in the batch of its message. The epoch
+says which process of the producer counts: a higher one ends the others.
 
 Numbers of messages that no store has are remembered in memory only.
 """
