@@ -127,7 +127,7 @@ class Publishing:
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_gone or plan.grant is not self._client.grant:
             plan = self._make_plan(head, receipt)
-            head.plan = plan
+            head.plan, head.place = plan, plan.topic.destination.key
         return plan
 
     def _make_plan(self, head: Head, receipt: str | None) -> SendPlan:

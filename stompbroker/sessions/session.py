@@ -111,7 +111,9 @@ class Session:
         context, settings = self._context, self._context.settings
         now_ns = self.connected_at_ns = context.clock.now_ns()
         self.outbox = Outbox(context.budget, self.resumed, context.flush_queue)
-        self.protocol = Connection(settings.limits, settings.heart_beat_send_ms, settings.heart_beat_want_ms)
+        self.protocol = Connection(
+            settings.limits, settings.heart_beat_send_ms, settings.heart_beat_want_ms, context.head_allowance
+        )
         self._liveness = Liveness(now_ns, settings.connect_timeout_ns)
         self._lane = Lane(self.resumed)
         self.client = Client(self.connection_id, self.peer, partial(self._end, Ending.DISCONNECTED), self.fail)
@@ -425,6 +427,7 @@ class Session:
         self.commands.abandon(Leaving.LOST)
         self._end(Ending.LOST)
         self.outbox.close()
+        self.protocol.close()
         self._parking.clear()
         self._context.budget.adjust(-self._charged_bytes)
         self._charged_bytes = 0

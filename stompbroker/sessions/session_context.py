@@ -15,6 +15,7 @@ from stompbroker.clock import NANOSECONDS
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.headers import read_destination
 from stompbroker.signals import Signal
+from stompbroker.stomp import HeadAllowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,6 +261,7 @@ class SessionContext:
     authenticator: Authenticator
     usage: Usage
     audit: Audit
+    head_allowance: HeadAllowance = field(default_factory=HeadAllowance)
 
     def read_destination(self, text: str, parse: Callable[[str], Pattern]) -> Pattern:
         """Raises PeerViolation."""

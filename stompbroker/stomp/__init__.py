@@ -20,6 +20,7 @@ from stompbroker.stomp.frame_writer import (
     tail_headers,
     translate_tail,
 )
+from stompbroker.stomp.heads import HeadAllowance
 
 __all__ = [
     "HEART_BEAT",
@@ -30,6 +31,7 @@ __all__ = [
     "Frame",
     "FrameReader",
     "Head",
+    "HeadAllowance",
     "HeartBeats",
     "Limits",
     "SendRun",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stompbroker.stomp.frame import Frame, Head, Limits
+    from stompbroker.stomp.heads import HeadAllowance
 
 
 #: Largest heart-beat interval accepted, in milliseconds (ten digits are 115 days): more is a mistake.
@@ -182,12 +183,13 @@ class Connection:
     limits: InitVar[Limits]
     _can_send_ms: int
     _wants_ms: int
+    allowance: InitVar[HeadAllowance | None] = None
     _reader: FrameReader = field(init=False)
     state: State = State.FRESH
     greeting: Greeting | None = None
 
-    def __post_init__(self, limits: Limits) -> None:
-        self._reader = FrameReader(limits, check_before_greeting)
+    def __post_init__(self, limits: Limits, allowance: HeadAllowance | None) -> None:
+        self._reader = FrameReader(limits, check_before_greeting, allowance)
 
     @property
     def version(self) -> Version:
@@ -240,6 +242,10 @@ class Connection:
     def fail(self) -> None:
         """The client was, or is about to be, sent an ERROR: take nothing more from it."""
         self.state = State.FAILED
+
+    def close(self) -> None:
+        """The client is gone."""
+        self._reader.close()
 
     def render_connected(self, session: str, server: str) -> bytes:
         """An empty `server` is not sent."""

@@ -129,7 +129,17 @@ class Head:
     `receipt` and the value of `producer-seq` are kept on the frame, because they differ where all others repeat.
     """
 
-    __slots__ = ("command", "content_length", "headers", "is_plain_send", "is_turning_point", "plan", "size_bytes")
+    __slots__ = (
+        "command",
+        "content_length",
+        "headers",
+        "is_numbered",
+        "is_plain_send",
+        "is_turning_point",
+        "place",
+        "plan",
+        "size_bytes",
+    )
 
     def __init__(self, command: str, headers: dict[str, str], content_length: int) -> None:
         self.command = command
@@ -142,6 +152,11 @@ class Head:
         self.is_turning_point = command in _TURNING_POINTS
         #: Whether frames with this head can be joined in a `SendRun`.
         self.is_plain_send = command == "SEND" and "transaction" not in headers
+        #: Whether each frame with this head has a number of its own (`producer-seq`).
+        self.is_numbered = "producer-seq" in headers
+        #: Where its frames go, once the session knows: frames to one place stay in their order. Those to different
+        #: places may pass each other.
+        self.place: object = None
         #: Free for the session to keep what it derived from this head, found again without a look-up.
         self.plan: object = None
 
@@ -170,7 +185,7 @@ class Frame:
 
 @final
 class SendRun(Frame):
-    """SEND frames in a row with one head and no transaction.
+    """SEND frames with one head and no transaction, in a row but for such frames that go elsewhere.
 
     A publisher's frames differ only in bodies, receipts and numbers; an object for each would cost as much as finding
     it. `body`, `receipt` and `sequence` are those of the first.

@@ -12,7 +12,7 @@ that repeat byte for byte up to their bodies are read by `_extend_run`, which do
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
@@ -23,6 +23,7 @@ from stompbroker.stomp.heads import (
     MAX_SEPARATOR_BYTES,
     RECEIPT,
     SEQUENCE,
+    HeadAllowance,
     HeadMemo,
     after_empty_lines,
     cut_receipt,
@@ -85,8 +86,9 @@ class FrameReader:
     _limits: Limits
     #: Called for every head that is not in the memo; raises PeerViolation.
     check: Callable[[Head], None] = lambda _head: None
+    allowance: InitVar[HeadAllowance | None] = None
     _version: Version | None = None
-    _memo: HeadMemo = field(default_factory=HeadMemo)
+    _memo: HeadMemo = field(init=False)
     _pieces: list[bytes] = field(default_factory=list)
     _awaits: _Awaits = _Awaits.ANYTHING
     #: Bytes of the incomplete frame: with LENGTH, how many make it complete; otherwise how many it may have.
@@ -103,7 +105,8 @@ class FrameReader:
     #: Whether `receive(b"")` may return more frames at once.
     has_more: bool = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, allowance: HeadAllowance | None) -> None:
+        self._memo = HeadMemo(allowance or HeadAllowance())
         self._frame_bound = self._limits.max_header_bytes
 
     @property
@@ -115,6 +118,10 @@ class FrameReader:
     def version(self, version: Version) -> None:
         self._version = version
         self._finds_runs = version is Version.V1_2
+        self._memo.clear()
+
+    def close(self) -> None:
+        """Nothing more comes: give back what was borrowed."""
         self._memo.clear()
 
     def receive(self, chunk: bytes) -> list[Frame]:
@@ -180,7 +187,9 @@ class FrameReader:
         separator = self._separator
         end = len(data)
         position, room = 0, MAX_FRAMES_PER_CALL
+        #: The last run; and by place, the last of each that others may pass.
         run: SendRun | None = None
+        runs: dict[object, SendRun] = {}
         while room > 0:
             if position < end and data[position] <= _CR:
                 position = after_empty_lines(data, position, self._version)
@@ -188,12 +197,14 @@ class FrameReader:
                 return position
             head_end = find(separator, position)
             block = data[position:head_end] if head_end >= 0 else b""
-            receipt_at = block.find(RECEIPT)
-            receipt = sequence = None
-            if receipt_at < 0 and SEQUENCE not in block:
-                head = known.get(block)
-            else:
-                head, receipt, sequence = self._look_up_without_values(block)
+            receipt_at, receipt, sequence = -1, None, None
+            head = known.get(block)
+            if head is None:
+                receipt_at = block.find(RECEIPT)
+                if receipt_at >= 0 or SEQUENCE in block:
+                    head, receipt, sequence = self._look_up_without_values(block)
+            elif head.is_numbered:
+                sequence = ""  # blocks are known without their numbers
             if head is not None:
                 body_at = head_end + len(separator)
             else:
@@ -201,6 +212,7 @@ class FrameReader:
                     ids = _BARE_ANSWER_IDS.findall(data, position, answers.end())
                     frames.append(AnswerRun("ACK" if data.startswith(b"A", position) else "NACK", ids))
                     position, run = answers.end(), None
+                    runs.clear()
                     room = 0 if len(ids) > 1 else room - OTHER_FRAME_WEIGHT
                     continue
                 found = self._read_unknown_head(data, position)
@@ -208,32 +220,49 @@ class FrameReader:
                     return position
                 head, receipt, sequence, body_at = found
                 separator = self._separator
-            body_end = self._find_body_end(data, position, body_at, head, receipt)
-            if body_end < 0:
-                return position
+            body_end = body_at + head.content_length
+            if head.content_length < 0 or body_end >= end or data[body_end]:
+                body_end = self._find_body_end(data, position, body_at, head, receipt)
+                if body_end < 0:
+                    return position
             body = data[body_at:body_end]
             if not head.is_plain_send:
                 frames.append(Frame(head, body, receipt, sequence))
                 position, run = body_end + 1, None
+                runs.clear()
                 room = 0 if head.is_turning_point else room - OTHER_FRAME_WEIGHT
                 continue
             room -= 1
+            has_values = receipt is not None or sequence is not None
+            passing = None if has_values else runs.get(head.place)
+            if passing is not None and passing.head is head and passing is not run:
+                passing.bodies.append(body)
+                position, run = body_end + 1, passing
+                continue
             if run is None or run.head is not head:
                 run = SendRun(head, body, receipt, sequence)
                 frames.append(run)
-            elif receipt is not None or run.receipts or sequence is not None:
+                if has_values or head.place is None:
+                    runs.clear()  # nothing that comes later may pass it
+                else:
+                    runs[head.place] = run
+            elif has_values or run.receipts:
                 run.append(body, receipt, sequence)
+                runs.clear()
             else:
                 run.bodies.append(body)
-            if sequence is not None:
-                position = body_end + 1
-            elif receipt is None and not run.receipts and head.content_length >= 0:
-                position, room = self._extend_run(data, position, body_at, run, room)
-            elif 0 <= receipt_at < body_at - position and head.content_length >= 0 and self._finds_runs:
+            after = body_end + 1
+            if after == end or sequence is not None or head.content_length < 0:
+                position = after
+            elif receipt is None and not run.receipts:
+                # A publisher to many places seldom sends two in a row to one of them.
+                is_alone = len(run.bodies) == 1 and head.place is not None
+                position, room = (after, room) if is_alone else self._extend_run(data, position, body_at, run, room)
+            elif 0 <= receipt_at < body_at - position and self._finds_runs:
                 value_at = position + receipt_at + len(RECEIPT)
                 position, room = self._extend_run_with_receipts(data, position, value_at, body_at, run, room)
             else:
-                position = body_end + 1
+                position = after
         self.has_more = position < end
         return position
 

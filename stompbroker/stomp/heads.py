@@ -30,10 +30,36 @@ MAX_SEPARATOR_BYTES: Final = len(_CRLF_SEPARATOR)
 _LINE_FEEDS: Final = re.compile(rb"\n+")
 _LINE_END_BYTES: Final = re.compile(rb"[\r\n]+")
 
-#: Bytes of blocks remembered per connection. A publisher to fifty destinations with 300-byte blocks fits.
-MAX_KNOWN_BYTES: Final = 16 * 1024
-#: Hashes of blocks seen once.
-MAX_SEEN_ONCE: Final = 256
+#: What a remembered block takes beside its bytes: the head, its headers, and what the session derives from it.
+KNOWN_OVERHEAD_BYTES: Final = 1024
+#: What every connection may remember: a publisher to fifty destinations.
+SMALL_MEMO_BYTES: Final = 64 * 1024
+#: What all memos together may borrow beyond that, and how much at a time: for a few publishers to ten thousand.
+ALLOWANCE_BYTES: Final = 64 * 1024 * 1024
+_LOAN_BYTES: Final = 64 * 1024
+#: Places for traces of blocks seen once: as many bytes. A publisher that fills the first has many destinations.
+FEW_TRACES: Final = 256
+MANY_TRACES: Final = 16 * 1024
+
+
+@final
+@dataclass(slots=True, eq=False)
+class HeadAllowance:
+    """What the memos of all connections have borrowed from each other.
+
+    Invariants:
+        0 <= borrowed_bytes <= limit_bytes
+    """
+
+    limit_bytes: int = ALLOWANCE_BYTES
+    borrowed_bytes: int = 0
+
+    def borrow(self) -> int:
+        """How many bytes more a memo may have; 0 if there are none left."""
+        if self.borrowed_bytes + _LOAN_BYTES > self.limit_bytes:
+            return 0
+        self.borrowed_bytes += _LOAN_BYTES
+        return _LOAN_BYTES
 
 
 @final
@@ -43,42 +69,65 @@ class HeadMemo:
     their own in the headers, cost a hash and push nothing out.
 
     Invariants:
-        sum of the lengths of the blocks in `known` == _known_bytes <= MAX_KNOWN_BYTES
-        len(_seen_once) <= MAX_SEEN_ONCE
+        _size_bytes == what the blocks in `known` weigh <= SMALL_MEMO_BYTES + _borrowed_bytes
+        len(_traces) <= MANY_TRACES
     """
 
+    _allowance: HeadAllowance = field(default_factory=HeadAllowance)
     #: Read by the hot loop of the frame reader, written here only.
     known: dict[bytes, Head] = field(default_factory=dict)
-    _known_bytes: int = 0
-    _seen_once: set[int] = field(default_factory=set)
+    _size_bytes: int = 0
+    _borrowed_bytes: int = 0
+    #: By some bits of a block's hash: some other bits of it.
+    _traces: bytearray = field(default_factory=bytearray)
+    _traced: int = 0
 
     def offer(self, block: bytes, head: Head) -> None:
         """Remember a block that was not known, if it comes for the second time."""
-        fingerprint = hash(block)
-        if fingerprint not in self._seen_once:
-            if len(self._seen_once) >= MAX_SEEN_ONCE:
-                self._seen_once.clear()
-            self._seen_once.add(fingerprint)
+        weight_bytes = len(block) + KNOWN_OVERHEAD_BYTES
+        if weight_bytes > SMALL_MEMO_BYTES or not self._was_seen(hash(block)):
             return
-        self._seen_once.discard(fingerprint)
-        if len(block) > MAX_KNOWN_BYTES:
-            return
-        if self._known_bytes + len(block) > MAX_KNOWN_BYTES:
+        if self._size_bytes + weight_bytes > SMALL_MEMO_BYTES + self._borrowed_bytes:
+            self._borrowed_bytes += self._allowance.borrow()
+        if self._size_bytes + weight_bytes > SMALL_MEMO_BYTES + self._borrowed_bytes:
             # Starting over is as good as any eviction order here: what is in use comes back within two frames.
-            self.known.clear()
-            self._known_bytes = 0
+            self._forget()
         self.known[block] = head
-        self._known_bytes += len(block)
+        self._size_bytes += weight_bytes
+
+    def _was_seen(self, fingerprint: int) -> bool:
+        """Whether it has left a trace that none has covered since. If not, it leaves one now.
+
+        It covers that of another only every other time: of two that take turns, one would never be known.
+        """
+        traces = self._traces
+        if len(traces) < MANY_TRACES and self._traced >= len(traces):
+            traces = self._traces = bytearray(MANY_TRACES if traces else FEW_TRACES)
+        self._traced += 1
+        place, trace = (fingerprint >> 8) % len(traces), fingerprint % 255 + 1
+        if traces[place] == trace:
+            return True
+        if not traces[place] or self._traced & 1:
+            traces[place] = trace
+        return False
+
+    def _forget(self) -> None:
+        self.known.clear()
+        self._size_bytes = 0
 
     def clear(self) -> None:
-        """The version, and with it the meaning of bytes, has changed."""
-        self.known.clear()
-        self._known_bytes = 0
-        self._seen_once.clear()
+        """The version, and with it the meaning of bytes, has changed; or the connection has ended."""
+        self._forget()
+        self._allowance.borrowed_bytes -= self._borrowed_bytes
+        self._borrowed_bytes = 0
+        self._traces = bytearray()
+        self._traced = 0
 
     def check_invariants(self) -> None:
-        assert sum(map(len, self.known)) == self._known_bytes <= MAX_KNOWN_BYTES
-        assert len(self._seen_once) <= MAX_SEEN_ONCE
+        assert sum(map(len, self.known)) + KNOWN_OVERHEAD_BYTES * len(self.known) == self._size_bytes
+        assert self._size_bytes <= SMALL_MEMO_BYTES + self._borrowed_bytes
+        assert self._borrowed_bytes <= self._allowance.borrowed_bytes <= self._allowance.limit_bytes
+        assert len(self._traces) <= MANY_TRACES
 
 
 def after_empty_lines(data: bytes, position: int, version: Version | None) -> int:

@@ -499,6 +499,28 @@ def test_messages_with_one_head_come_as_one_object() -> None:
     assert len(list(flattened(frames))) == 40
 
 
+def test_messages_to_different_places_may_pass_each_other_and_nothing_else() -> None:
+    under_test = reader(V1_2)
+    a, b, other_a = (
+        b"SEND\ndestination:/topic/%b\ncontent-length:1%b\n\n" % (name, more)
+        for name, more in ((b"a", b""), (b"b", b""), (b"a", b"\nx:y"))
+    )
+    for start in (a, b, other_a) * 3:
+        for frame in under_test.receive(start + b"0\0"):
+            frame.head.place = frame.headers["destination"]
+    stream = [a + b"1", b + b"2", a + b"3", b"ACK\nid:1-1\n\n", a + b"4", other_a + b"5", b + b"6", a + b"7", b + b"8"]
+    stream += [a + b"9", a + b"\xff", b.replace(b"/b", b"/b\nreceipt:r") + b"x", a + b"y", a + b"z"]
+
+    frames = under_test.receive(b"".join(start + b"\0" for start in stream))
+
+    bodies = [frame.bodies if isinstance(frame, SendRun) else frame.command for frame in frames]
+    assert bodies == [
+        *([b"1", b"3"], [b"2"], "ACK"),
+        *([b"4"], [b"5"], [b"6", b"8"], [b"7", b"9", b"\xff"]),
+        *([b"x"], [b"y", b"z"]),
+    ]
+
+
 def test_a_mistake_in_a_run_of_messages_leaves_those_before_it() -> None:
     good, bad = b"SEND\ncontent-length:1\n\nx\0", b"SEND\ncontent-length:1\n\nxx\0"
 

@@ -14,7 +14,7 @@ from stompbroker.errors import PeerViolation
 from stompbroker.stomp import MAX_FRAMES_PER_CALL, FrameReader, Head, Limits
 from stompbroker.stomp.connection import MAX_INTERVAL_MS
 from stompbroker.stomp.frame import FRAME_OVERHEAD_BYTES
-from stompbroker.stomp.heads import MAX_KNOWN_BYTES, MAX_SEEN_ONCE, HeadMemo
+from stompbroker.stomp.heads import KNOWN_OVERHEAD_BYTES, SMALL_MEMO_BYTES, HeadAllowance, HeadMemo
 from tests.end_to_end.conformance.mock_time import pass_time
 from tests.end_to_end.conformance.versions import V1_1, V1_2, answer, every_version, in_versions
 from tests.stomp.reading import one_by_one, outcome, reader
@@ -158,16 +158,20 @@ def offered_twice(memo: HeadMemo, block: bytes) -> bool:
     return memo.known.get(block) is head
 
 
+#: What one block may have.
+MOST_BYTES = SMALL_MEMO_BYTES - KNOWN_OVERHEAD_BYTES
+
+
 def test_bytes_of_one_remembered_block() -> None:
     memo = HeadMemo()
 
-    assert offered_twice(memo, b"x" * MAX_KNOWN_BYTES)
-    assert not offered_twice(memo, b"y" * (MAX_KNOWN_BYTES + 1))
+    assert offered_twice(memo, b"x" * MOST_BYTES)
+    assert not offered_twice(memo, b"y" * (MOST_BYTES + 1))
 
 
 def test_bytes_of_all_remembered_blocks() -> None:
-    memo = HeadMemo()
-    half = MAX_KNOWN_BYTES // 2
+    memo = HeadMemo(HeadAllowance(0))
+    half = SMALL_MEMO_BYTES // 2 - KNOWN_OVERHEAD_BYTES
 
     assert offered_twice(memo, b"a" * half)
     assert offered_twice(memo, b"b" * half)
@@ -176,19 +180,36 @@ def test_bytes_of_all_remembered_blocks() -> None:
     assert len(memo.known) == 1
 
 
-def test_blocks_seen_once() -> None:
+def test_remembered_blocks_of_all_connections() -> None:
+    """One that has borrowed all there is leaves the others their own part, and gives it back when it ends."""
+    allowance = HeadAllowance(2 * SMALL_MEMO_BYTES)
+    greedy, modest = HeadMemo(allowance), HeadMemo(allowance)
+
+    assert all(offered_twice(greedy, b"%d" % number * MOST_BYTES) for number in range(1, 4))
+    assert (len(greedy.known), allowance.borrowed_bytes) == (3, 2 * SMALL_MEMO_BYTES)
+    assert offered_twice(modest, b"a" * MOST_BYTES)
+    assert offered_twice(modest, b"b" * MOST_BYTES)
+    assert len(modest.known) == 1
+    greedy.clear()
+
+    assert allowance.borrowed_bytes == 0
+    assert offered_twice(modest, b"c" * MOST_BYTES)
+    assert len(modest.known) == 2
+
+
+@pytest.mark.parametrize("destinations", [100, 1_000, 10_000])
+def test_a_publisher_to_many_destinations_has_most_of_its_blocks_known_soon(destinations: int) -> None:
+    memo = HeadMemo()
     head = Head("SEND", {}, -1)
-    exactly, more = HeadMemo(), HeadMemo()
-    for memo, count in ((exactly, MAX_SEEN_ONCE), (more, MAX_SEEN_ONCE + 1)):
-        for number in range(count):
-            memo.offer(b"%d" % number, head)
-            memo.check_invariants()
 
-    exactly.offer(b"0", head)
-    more.offer(b"0", head)
+    for _ in range(6):
+        for number in range(destinations):
+            block = b"SEND\ndestination:/topic/a.%d" % number
+            if block not in memo.known:
+                memo.offer(block, head)
+        memo.check_invariants()
 
-    assert b"0" in exactly.known
-    assert b"0" not in more.known
+    assert len(memo.known) >= 0.9 * destinations
 
 
 # Transactions ---------------------------------------------------------------------------------------------------------
