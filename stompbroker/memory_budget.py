@@ -42,9 +42,9 @@ class MemoryBudget:
 
     def adjust(self, difference_bytes: int) -> None:
         """Charge bytes, or give them back when negative."""
-        was_tight = self.is_tight
-        self.used_bytes += difference_bytes
-        if difference_bytes > 0:
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-        elif was_tight and not self.is_tight:
+        before_bytes, used_bytes = self.used_bytes, self.used_bytes + difference_bytes
+        self.used_bytes = used_bytes
+        if used_bytes > self.peak_bytes:
+            self.peak_bytes = used_bytes
+        elif used_bytes < self._tight_bytes <= before_bytes:
             self.eased.wake()

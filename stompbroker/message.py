@@ -131,7 +131,7 @@ def tails_bytes(messages: Sequence[Message]) -> int:
 
 
 def size_of_all(messages: Sequence[Message]) -> int:
-    return tails_bytes(messages) + MESSAGE_OVERHEAD_BYTES * len(messages)
+    return sum(map(len, map(_tail_of, messages))) + MESSAGE_OVERHEAD_BYTES * len(messages)
 
 
 @final

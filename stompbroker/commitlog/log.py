@@ -85,19 +85,21 @@ class Log:
     def append(self, messages: Sequence[Message]) -> Offset:
         """Give the messages the next offsets and keep them; returns the first."""
         first = self.end_offset
-        count = len(messages)
+        end = Offset(first + len(messages))
         size_bytes = size_of_all(messages)
         segment = self._segments[-1] if self._segments else None
-        if segment is None or segment.stop != first or len(segment.messages) >= SEGMENT_MESSAGES:
+        held = 0 if segment is None else len(segment.messages)
+        if segment is None or held >= SEGMENT_MESSAGES or segment.base + held != first:
             segment = _Segment(first)
             self._segments.append(segment)
             self._bases.append(first)
         segment.messages.extend(messages)
         segment.size_bytes += size_bytes
         self.size_bytes += size_bytes
-        self.message_count += count
-        self.end_offset = Offset(first + count)
-        self.reserved_end = max(self.reserved_end, self.end_offset)
+        self.message_count += end - first
+        self.end_offset = end
+        if end > self.reserved_end:
+            self.reserved_end = end
         return first
 
     def skip(self, count: int) -> None:

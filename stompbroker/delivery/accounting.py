@@ -188,6 +188,9 @@ def _runs(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, in
         position = limit
 
 
+_NONE: Final = range(0)
+
+
 @final
 @dataclass(slots=True, eq=False)
 class Sampler:
@@ -211,6 +214,9 @@ class Sampler:
         """The indexes of the next `count` deliveries that are kept."""
         self._seen += count
         elapsed_ns = now_ns - self._began_at_ns
+        if count <= self._skip and elapsed_ns < NANOSECONDS:  # as it is for most messages that come alone
+            self._skip -= count
+            return _NONE
         if elapsed_ns >= NANOSECONDS:
             rate = self._seen * NANOSECONDS // elapsed_ns
             self._set_interval(_power_of_ten_from(rate / self._most_per_s))

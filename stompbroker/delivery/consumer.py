@@ -327,9 +327,11 @@ class Consumer:
 
     def wake(self) -> None:
         """Queue up if it may receive something now; called at times when it may."""
+        if self.is_queued or not self.is_open:
+            return
         subscription = self.subscription
         has_more = subscription.to_read or subscription.browser or subscription.greeting
-        if has_more and self.is_open and not self.is_queued and self.free_credit > 0:
+        if has_more and self.free_credit > 0:
             if self.sink.outlet.has_room:
                 self.queue.put(self)
             else:

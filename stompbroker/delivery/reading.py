@@ -328,7 +328,7 @@ class Reading:
     def note_moved(self, deliveries: int) -> None:
         """So many deliveries changed: tell the store, if it knows this topic. Perhaps something can be collected."""
         topic = self.topic
-        if topic.is_in_store:
+        if topic.store_id is not None:
             topic.context.unsaved.collectable[topic] = None
             if self.subscription.is_durable:
                 topic.context.unsaved.note_reading(self, deliveries)

@@ -31,25 +31,26 @@ SLICE_AGAIN: Final = 128
 
 def deliver_slice(consumer: Consumer, now_ns: int) -> None:
     """Hand one slice to the sink, if there is credit, room and something to send; then queue up for the next."""
+    subscription = consumer.subscription
     limit = min(consumer.free_credit, SLICE_MESSAGES if consumer.credit.max_bytes is None else 1)
     if limit <= 0 or not consumer.is_open:
         return
     if not consumer.sink.outlet.has_room:
         consumer.sink.outlet.call_when_room(consumer.wake)
         return
-    if consumer.subscription.browser is not None:
-        consumer.subscription.browser.deliver_slice(consumer, now_ns)
+    if subscription.browser is not None:
+        subscription.browser.deliver_slice(consumer, now_ns)
         return
-    if consumer.subscription.greeting is not None:
-        consumer.subscription.greeting.deliver_slice(consumer, now_ns)
+    if subscription.greeting is not None:
+        subscription.greeting.deliver_slice(consumer, now_ns)
         return
     reading = _next_reading(consumer)
     if reading is None:
         return
-    if consumer.subscription.is_shared:
+    if subscription.is_shared:
         if not _deliver_share(consumer, reading, limit, now_ns):
             # Only what this one has failed with is left, and others can take it.
-            consumer.subscription.wake_others(consumer)
+            subscription.wake_others(consumer)
             return
     elif reading.again_count:
         _deliver_again(consumer, reading, min(limit, SLICE_AGAIN), now_ns)
@@ -57,8 +58,10 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
         _deliver_new(consumer, reading, limit, now_ns)
     consumer.note_served(reading)
     if reading.missing is not None:
-        consumer.subscription.to_read.remove(reading)
+        subscription.to_read.remove(reading)
         reading.ask_for(reading.missing)
+    elif not reading.has_more:
+        subscription.to_read.remove(reading)
     if reading.topic.gate.is_blocked:
         consumer.queue.note_moved(reading.topic)
     consumer.wake()
@@ -132,15 +135,17 @@ def _deliver_new(
             deliveries = Deliveries(messages, first_number, first, missing_before)
         if consumer.is_of_bridge:
             deliveries = deliveries._replace(first_offset=first, topic_number=topic.store_id)
-        _sample_sent(consumer, reading, first, messages, now_ns)
+        if not consumer.expects_acks:
+            _sample_sent(consumer, reading, first, messages, now_ns)
         _hand_over(consumer, reading, first, deliveries, now_ns)
-        _set_deadline(consumer, reading, first_number, now_ns)
+        if consumer.expects_acks:
+            _set_deadline(consumer, reading, first_number, now_ns)
 
 
 def _sample_sent(consumer: Consumer, reading: Reading, first: Offset, messages: Sequence[Message], now_ns: int) -> None:
     """Of `auto` mode, now, while the messages are at hand: the log keeps nothing for it."""
     records = reading.topic.context.records
-    if not consumer.expects_acks and records is not None and not consumer.subscription.is_durable:
+    if records is not None and not consumer.subscription.is_durable:
         records.sample_sent(reading, first, messages, now_ns, consumer.member)
 
 
@@ -184,14 +189,15 @@ def _deliver_again(
             redelivered += len(messages)
         else:
             reading.topic.context.times.note_delivered(messages[0].published_at_ns, now_ns, len(messages))
-            _sample_sent(consumer, reading, offset, messages, now_ns)
+            if not consumer.expects_acks:
+                _sample_sent(consumer, reading, offset, messages, now_ns)
         count += len(messages)
         consumer.in_flight += len(messages)
         _hand_over(consumer, reading, offset, deliveries, now_ns)
     consumer.delivered += count
     consumer.subscription.counters.delivered += count
     consumer.subscription.counters.redelivered += redelivered
-    if count:
+    if count and consumer.expects_acks:
         _set_deadline(consumer, reading, first_number, now_ns)
 
 
@@ -221,7 +227,7 @@ def _hand_over(consumer: Consumer, reading: Reading, first: Offset, deliveries: 
 
 def _set_deadline(consumer: Consumer, reading: Reading, first_number: int, now_ns: int) -> None:
     """What was just sent must be answered in time, if the policy says so."""
-    deadline_ns = reading.policy.ack_deadline_ns if consumer.expects_acks else 0
+    deadline_ns = reading.policy.ack_deadline_ns
     if deadline_ns:
         consumer.has_deadlines = True
         numbers = Unanswered(consumer, first_number, consumer.sent.next_number - 1)

@@ -50,7 +50,7 @@ def take_new(
     the next call goes on behind them; or if what comes next is `missing`.
     """
     cursor, topic = reading.cursor, reading.topic
-    source = _source(topic, cursor.next_offset)
+    source = topic.log if topic.store_id is None else _source(topic, cursor.next_offset)
     if source is None:
         reading.missing = cursor.next_offset
         return ()
@@ -64,11 +64,12 @@ def take_new(
     if cursor.has_given_up:
         stop = next((stop for _, stop in cursor.unsent(topic.log.end_offset)), cursor.next_offset)
         messages = messages[: max(0, stop - first)]
-    reading.step_over(first)
+    if first > cursor.next_offset:
+        reading.step_over(first)
     if topic.is_choosy or reading.subscription.is_no_local or is_page or reading.replay:
         messages = _selected(reading, messages, now_ns)
         first = cursor.next_offset
-    if tails_bytes(messages) > SLICE_BYTES:
+    if len(messages) > 1 and tails_bytes(messages) > SLICE_BYTES:
         messages = _within_bytes(messages, SLICE_BYTES)
     if not messages:
         return ()
@@ -84,10 +85,12 @@ def _put_in_flight(reading: Reading, taker: Consumer, run: Run) -> None:
     """The next messages in a row; that `taker` gets some is expected."""
     first, messages = run
     stop = Offset(first + len(messages))
-    if reading.is_recorded and reading.topic.log.start_offset > first:  # they come from a page
+    topic = reading.topic
+    is_of_page = topic.store_id is not None and topic.log.start_offset > first
+    if is_of_page and reading.is_recorded:
         for offset, message in enumerate(messages, first):
             reading.remembered.keep_stub(Offset(offset), message)
-    if reading.topic.is_asking or reading.topic.log.start_offset > first:
+    if is_of_page or topic.is_asking:
         reading.note_asking(first, messages)
     reading.cursor.advance(stop)
     reading.owners.note(taker, first, stop)
@@ -125,8 +128,9 @@ def _take_by_key(reading: Reading, taker: Consumer, run: Run, limit: int, others
 
 
 def _source(topic: Topic, offset: Offset) -> Log | None:
-    """Where to read on from `offset`: the log, or a page of what left it; None if that has to be read first."""
-    if topic.store_id is None or offset >= topic.log.start_offset:
+    """Where to read on from `offset` in a stored topic: the log, or a page of what left it; None if that has to be read
+    first."""
+    if offset >= topic.log.start_offset:
         return topic.log
     page = topic.page(offset)
     if page is not None:

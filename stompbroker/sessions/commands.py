@@ -121,7 +121,7 @@ class Commands:
                     if self._publishing.unread_replies:
                         self._read_replies()
                     if plan.question is None:
-                        self._publishing.gather(frame, self._unit, now_ns)
+                        self._publishing.gather(plan, frame, self._unit, now_ns)
                     else:
                         self._send_and_ask(frame, plan, plan.question)
                     self.published += len(frame.bodies)
@@ -265,7 +265,8 @@ class Commands:
                 number = int(each.sequence or 0)
                 self._unit.number(plan.topic, message, producer, number, sets_value=plan.sets_value)
             elif each.command == "SEND":
-                self._publishing.gather(SendRun(each.head, each.body, None), self._unit, self._applied_at_ns)
+                run = SendRun(each.head, each.body, None)
+                self._publishing.gather(plans[each.head], run, self._unit, self._applied_at_ns)
             else:
                 self._settle(each, next(deliveries))
         self._owe_receipt(frame)

@@ -179,7 +179,8 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether more deliveries may be put."""
-        return self.size_bytes < self._bound_bytes and not self.is_closed
+        size_bytes = self.size_bytes
+        return (size_bytes < MAX_TIGHT_OUTBOX_BYTES or size_bytes < self._bound_bytes) and not self.is_closed
 
     @property
     def _bound_bytes(self) -> int:

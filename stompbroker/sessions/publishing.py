@@ -244,16 +244,16 @@ class Publishing:
             self.unread_replies[destination] = topic
         return topic
 
-    def gather(self, run: SendRun, unit: UnitBuilder, now_ns: int) -> None:
+    def gather(self, plan: SendPlan, run: SendRun, unit: UnitBuilder, now_ns: int) -> None:
         """Make each body a message on its topic's run."""
-        plan = self.plan(run.head, run.receipt)
+        topic, publications = plan.topic, unit.publications
         messages = self.messages_of(plan, run.bodies, now_ns)
         if plan.sets_value is not None:
-            unit.values[plan.topic] = messages[-1], plan.sets_value
-        if plan.topic in unit.publications:
-            unit.publications[plan.topic] += messages
+            unit.values[topic] = messages[-1], plan.sets_value
+        if topic in publications:
+            publications[topic] += messages
         else:
-            unit.publications[plan.topic] = messages
+            publications[topic] = messages
         if run.receipts:
             unit.receipts.extend([receipt for receipt in run.receipts if receipt is not None])
 

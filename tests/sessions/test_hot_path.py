@@ -90,6 +90,35 @@ async def test_delivering_costs_one_operation_per_message(broker: BrokerUnderTes
     assert work / FRAMES < 2
 
 
+async def test_a_message_to_each_of_many_topics_costs_no_more_than_its_way_through(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    """Nothing is in a row here: each message has a topic, a subscription and a slice of its own. Its head is known, and
+    nobody is asked a second time whether there is more."""
+    subscriber, publisher = await broker.client(), await broker.client()
+    for number in range(FRAMES):
+        await subscriber.send("SUBSCRIBE", id=str(number), destination=f"/topic/m.{number}")
+    await subscriber.sync()
+    chunk = b"".join(publisher.frame("SEND", b"x", destination=f"/topic/m.{number}") for number in range(FRAMES))
+    subscriber.session.outbox.send_now = len
+
+    def publish() -> None:
+        with broker.parts.dispatch:
+            publisher.session.receive(chunk)
+        while len(broker.registry.ready):
+            broker.parts.dispatch.take_turn()
+
+    for _ in range(8):
+        publish()
+    before = subscriber.session.outbox.sent_bytes
+
+    work = operations(publish)
+
+    assert subscriber.session.outbox.sent_bytes - before > FRAMES * len("MESSAGE")
+    assert work / FRAMES < 97
+    subscriber.session.outbox.send_now = None
+
+
 async def test_acknowledging_in_order_costs_nothing_per_message(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
