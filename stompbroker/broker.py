@@ -235,7 +235,7 @@ class Broker:
                 )
                 exports, rounds = self.ledger.exports, self.ledger.rounds
                 export = partial(exporter.run, retention_days=self.settings.lake_retention_days)
-                await nursery.start(export, exports, rounds, order, clock, self.journal.wait_idle)
+                start(export, exports, rounds, order, clock, self.journal.wait_idle)
                 start(snapshots.run, self.control.kept, exports, rounds, clock)
         start(distributor.run, registry, self.dispatch, self.dead_letters, clock, stretches)
         start(
