@@ -31,7 +31,6 @@ import trio
 from stompbroker import __version__
 from stompbroker.access import Audit, Authenticator, Usage
 from stompbroker.actors import (
-    bridge,
     checker,
     control_listener,
     distributor,
@@ -235,7 +234,7 @@ class Broker:
                 )
                 exports, rounds = self.ledger.exports, self.ledger.rounds
                 export = partial(exporter.run, retention_days=self.settings.lake_retention_days)
-                await nursery.start(export, exports, rounds, order, clock, self.journal.wait_idle)
+                start(export, exports, rounds, order, clock, self.journal.wait_idle)
                 start(snapshots.run, self.control.kept, exports, rounds, clock)
         start(distributor.run, registry, self.dispatch, self.dead_letters, clock, stretches)
         start(
@@ -253,6 +252,10 @@ class Broker:
         start(pacemaker.run, self.session_timers, clock, stretches)
 
     def start_bridges(self, bridging: trio.Nursery, connections: trio.Nursery) -> None:
+        if not self.crossings:
+            return  # without what a client needs
+        from stompbroker.actors import bridge
+
         local = bridge.LocalEnd(connections, self.serve_connection)
         for crossing in self.crossings:
             bridging.start_soon(bridge.run, crossing, local, self.clock)

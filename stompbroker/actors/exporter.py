@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -47,14 +46,9 @@ async def run(
     write_all: Callable[[], Awaitable[None]],
     *,
     retention_days: int,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Export until cancelled. `order` says where the database and the lake are. `write_all` returns when everything
     settled by now is in the database."""
-    # Before anybody is served: the first record would wait a fifth of a second for the import, which would fail where
-    # clients have taken all descriptors.
-    await trio.to_thread.run_sync(import_module, "pyarrow", abandon_on_cancel=True)
-    task_status.started()
     last_tidied_day: int | None = None
     while True:
         await rounds.wait_due()

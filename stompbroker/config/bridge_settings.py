@@ -34,7 +34,7 @@ Text = Annotated[str, Kind("a text")]
 
 @final
 class BridgeSettings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     name: Annotated[str, Kind("a name of up to 40 letters, digits, - and _"), Field(pattern=_NAME)]
     url: Annotated[Endpoints, Field(min_length=1)]

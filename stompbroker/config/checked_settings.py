@@ -82,7 +82,7 @@ PER_TOPIC: Final = (*PLAIN, *(key for _, keys in PARTS.values() for key in keys.
 class _Table(BaseModel):
     """One `[[topics]]` table: for the topics that match `pattern`, what differs from the general settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     pattern: Annotated[str, Field(min_length=1), Kind('a destination or a pattern such as "prices.*"')]
 
@@ -93,7 +93,7 @@ class _Table(BaseModel):
 class _QueueTable(BaseModel):
     """One `[[queues]]` table: a queue that is always there, and what differs from the general settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: Annotated[str, Field(min_length=1), Kind('the name of a queue, such as "jobs"')]
     queue_max_messages: int | None = None

@@ -221,7 +221,8 @@ def _setting(default: object, reason: str, lowest: float | None = None, highest:
 class GeneralSettings(BaseModel):
     """Each setting is fine alone. Durations end in `_s` or `_ms`, sizes are in bytes, the rest are counts or words."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    # Its validator is made for whatever has tables besides, when that is needed: nobody uses it alone.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     #: Where each value that is no default came from; filled by `load`.
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)

@@ -1,7 +1,7 @@
 """What became of every delivery: from settled deliveries to Parquet files.
 
 Law: deliveries become drafts in the transaction that settles them; the exporting process makes Parquet files of these.
-Knows records, and nothing of clients or topics. Only `export_process` imports pyarrow at its top: it loads for 0.1 s.
+Knows records, and nothing of clients or topics. Only the exporting process imports pyarrow: never the broker.
 """
 
 from stompbroker.ledger.exports import Exports, Waiting, day_of

@@ -145,5 +145,34 @@ class FairCopy:
         return pa.RecordBatch.from_arrays(arrays, schema=DELIVERIES)
 
 
+@final
+class BacklogCopy:
+    """Drafts of the backlog as records; each is the rows as JSON."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, written: bytes) -> None:
+        """Raises ValueError if this is no draft."""
+        rows = json.loads(written)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("no rows of a backlog")
+        self._rows += rows
+
+    def take(self) -> pa.RecordBatch:
+        """Take out all rows. Raises pyarrow.ArrowException or ValueError if something was no draft."""
+        import pyarrow as pa
+
+        from stompbroker.ledger.schema import BACKLOG
+
+        rows, self._rows = self._rows, []
+        return pa.RecordBatch.from_pylist(rows, schema=BACKLOG)
+
+
 def _time(at_ns: int) -> int | None:
     return at_ns // _MICROSECOND_NS if at_ns else None

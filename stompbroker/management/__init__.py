@@ -3,7 +3,6 @@
 Law: it looks and acts through `control`. A client that is slow, wrong or hostile harms nobody but itself.
 """
 
-from stompbroker.management.access import Access
 from stompbroker.management.server import Management, answer_on_standby, open_management
 
-__all__ = ["Access", "Management", "answer_on_standby", "open_management"]
+__all__ = ["Management", "answer_on_standby", "open_management"]

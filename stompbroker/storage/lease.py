@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, final
 
 from sqlalchemy import func, select, text, update
-from sqlalchemy.dialects.postgresql import insert
 
 from stompbroker.storage.schema import journal_state, leases
 
@@ -121,6 +120,8 @@ def look(connection: Connection) -> Standing:
 
 def hold_row(connection: Connection) -> None:
     """Keep renewals and other successors out until the caller's transaction ends."""
+    from sqlalchemy.dialects.postgresql import insert
+
     connection.execute(insert(leases).values(id=1, owner="").on_conflict_do_nothing())
     connection.execute(select(leases.c.id).with_for_update())
 

@@ -34,7 +34,7 @@ from stompbroker.storage.batch_writing import BatchWriter, message_rows
 from stompbroker.storage.failures import StoreHeld, StoreTaken
 from stompbroker.storage.ownership import holder_of
 from stompbroker.storage.paging import Rows
-from stompbroker.storage.schema import messages, metadata
+from stompbroker.storage.schema import EXPIRES, expiring, messages, metadata
 from stompbroker.storage.statements import IN_RANGE, text_of
 from stompbroker.storage.store import Store, discard
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from stompbroker.storage.batch import MessageRun
     from stompbroker.storage.lease import Lease, Standing
     from stompbroker.storage.paging import PageLimits
+
+expiring.dialect_kwargs["postgresql_where"] = EXPIRES
 
 _ALLOWED: Final = (
     "Give --database postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE for a PostgreSQL server, "

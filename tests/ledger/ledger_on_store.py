@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any, final
 
 import pyarrow.parquet as pq
 
-from stompbroker.ledger import ExportOrder, Exports, FileWritten, Kind, Payload
+from stompbroker.ledger import ExportOrder, Exports, FileWritten, Kind
 from stompbroker.ledger.export_process import ExitCode, carry_out
 from stompbroker.storage import Batch, LedgerRow
-from tests.ledger.records import DAY, deliveries, unpack_one
+from tests.ledger.records import DAY, deliveries, packed, unpack_one
 from tests.support.prepared_process import PYTHON, run_prepared
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class LedgerOnStore:
                 day,
                 batch.num_rows,
                 made_at_ns,
-                Payload(lambda batch=batch: batch),  # type: ignore[misc]
+                partial(packed, batch),
             )
             for batch in records
         ]

@@ -5,8 +5,11 @@ Law: knows the columns, and gives every one of them a value.
 
 from __future__ import annotations
 
+import json
+import struct
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -32,6 +35,22 @@ DAY = day_number(TIME.date())
 def unpack_one(kind: Kind, payload: bytes) -> pa.RecordBatch:
     (records,) = unpack(kind, [(0, payload)])
     return records
+
+
+def packed(records: pa.RecordBatch, *, version: int = 5) -> bytes:
+    """As older releases packed records, and drafts of 1 KiB and more."""
+    return compressed(version, records.serialize())
+
+
+def compressed(version: int, packed: pa.Buffer | bytes) -> bytes:
+    body: bytes = pa.Codec("zstd", 1).compress(packed, asbytes=True)
+    return struct.pack("<BII", version, len(packed), crc32(body)) + body
+
+
+def backlog_draft(count: int) -> bytes:
+    rows = backlog_records(count).to_pylist()
+    taken_at = int(TIME.timestamp() * 1_000_000)
+    return json.dumps([row | {"taken_at": taken_at} for row in rows]).encode()
 
 
 def deliveries(offsets: Iterable[int]) -> pa.RecordBatch:

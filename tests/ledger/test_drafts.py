@@ -10,10 +10,10 @@ import pytest
 
 from stompbroker.ledger import Kind, payload
 from stompbroker.ledger.drafts import draft
-from stompbroker.ledger.payload import BrokenPayload, pack, pack_draft, unpack
+from stompbroker.ledger.payload import BrokenPayload, pack, unpack
 from stompbroker.ledger.records import Account, Outcome, Party, Settled
 from stompbroker.ledger.schema import DELIVERIES
-from tests.ledger.records import deliveries, unpack_one
+from tests.ledger.records import deliveries, packed, unpack_one
 from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SETTLED_NS = SENT_NS + 2_000_000
 
 
 def drafted(*settled: Settled, party: Party = PARTY) -> bytes:
-    return pack_draft(draft([Account(party, list(settled))]))
+    return pack(draft([Account(party, list(settled))]))
 
 
 def acked(first: int, count: int) -> Settled:
@@ -82,7 +82,7 @@ def test_a_draft_says_of_which_kind_its_topic_is_and_an_older_one_means_topics()
     older = draft([Account(PARTY[:-1], [acked(1, 1)])])  # type: ignore[arg-type]
 
     assert unpack_one(Kind.DELIVERIES, of_queue).column("kind").to_pylist() == ["queue"]
-    assert unpack_one(Kind.DELIVERIES, pack_draft(older)).column("kind").to_pylist() == ["topic"]
+    assert unpack_one(Kind.DELIVERIES, pack(older)).column("kind").to_pylist() == ["topic"]
 
 
 def test_a_draft_says_which_member_had_a_run_and_one_without_members_is_as_in_older_releases() -> None:
@@ -132,7 +132,7 @@ def test_no_more_rows_gather_than_are_written_down(monkeypatch: pytest.MonkeyPat
 
 def test_drafts_and_records_among_each_other_stay_in_order() -> None:
     first, second, third = (written for _, written in drafts_of_five(3))
-    batches = [(1, first), (2, second), (3, pack(deliveries(range(50, 53)))), (4, third)]
+    batches = [(1, first), (2, second), (3, packed(deliveries(range(50, 53)))), (4, third)]
 
     found = list(unpack(Kind.DELIVERIES, batches))
 
@@ -142,7 +142,7 @@ def test_drafts_and_records_among_each_other_stay_in_order() -> None:
 
 def test_what_is_no_draft_is_named_among_many() -> None:
     batches = drafts_of_five(10)
-    batches[6] = (6, pack_draft(b"nothing of ours"))
+    batches[6] = (6, pack(b"nothing of ours"))
 
     with pytest.raises(BrokenPayload, match=r"^batch 6 of the ledger cannot be read: "):
         list(unpack(Kind.DELIVERIES, batches))

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stompbroker.ledger import FileWritten, Kind, Payload, export_process
-from stompbroker.ledger.payload import pack
 from stompbroker.ledger.schema import BACKLOG, DELIVERIES
 from stompbroker.storage import paging
-from tests.ledger.records import DAY, backlog_records, deliveries
+from tests.ledger.records import DAY, backlog_draft, deliveries, packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +29,7 @@ def plan(on_store: LedgerOnStore) -> None:
 def test_a_file_has_the_fixed_schema_and_every_value(on_store: LedgerOnStore) -> None:
     records = deliveries(range(100))
     on_store.write(records)
-    on_store.exports.add(Kind.BACKLOG, DAY, 2, 1, Payload(lambda: backlog_records(2)))
+    on_store.exports.add(Kind.BACKLOG, DAY, 2, 1, Payload(lambda: backlog_draft(2)))
     on_store.write()
     plan(on_store)
 
@@ -69,7 +68,7 @@ def test_memory_is_bounded_by_row_groups(monkeypatch: pytest.MonkeyPatch) -> Non
     def batches() -> Iterator[tuple[int, bytes]]:
         for number in range(10):
             written.append(file.tell())
-            yield number, pack(deliveries(range(number * 400, (number + 1) * 400)))
+            yield number, packed(deliveries(range(number * 400, (number + 1) * 400)))
 
     assert export_process._write_parquet(Kind.DELIVERIES, batches(), file) == 4000
 

@@ -9,7 +9,7 @@ import pytest
 from stompbroker.ledger import Kind, Payload
 from stompbroker.ledger import exports as module
 from stompbroker.storage import Batch
-from tests.ledger.records import DAY, backlog_records, deliveries
+from tests.ledger.records import DAY, backlog_draft, deliveries
 
 if TYPE_CHECKING:
     from tests.ledger.ledger_on_store import LedgerOnStore
@@ -41,7 +41,7 @@ def test_everything_of_a_day_goes_into_one_file(on_store: LedgerOnStore) -> None
 def test_each_kind_and_each_day_has_a_file_of_its_own(on_store: LedgerOnStore) -> None:
     on_store.settle(1)
     on_store.settle(1, day=DAY - 1)
-    on_store.exports.add(Kind.BACKLOG, DAY, 4, 1, Payload(lambda: backlog_records(4)))
+    on_store.exports.add(Kind.BACKLOG, DAY, 4, 1, Payload(lambda: backlog_draft(4)))
     assert on_store.exports.has_changes
     on_store.write()
     assert on_store.exports.oldest is not None

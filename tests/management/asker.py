@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, final
 import httpx
 import trio
 
-from stompbroker.management import Access, Management
+from stompbroker.management import Management
+from stompbroker.management.access import Access
 from stompbroker.management.application import make_application
 from stompbroker.management.endpoints import ENDPOINTS
 from tests.support.patience import HARD_TIMEOUT_S

@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from contextlib import suppress
+from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from sqlalchemy import LargeBinary, bindparam, cast, func, literal_column, select
+from sqlalchemy.dialects import sqlite
 
 from stompbroker.storage.batch_writing import BatchWriter, message_insertion
 from stompbroker.storage.failures import StoreFailing
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from sqlalchemy import ColumnElement, Connection, Dialect, Select
+    from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy.engine.interfaces import DBAPICursor
 
     from stompbroker.storage.batch import Batch
@@ -40,6 +42,34 @@ if TYPE_CHECKING:
 #: Tails with this many bytes on average are read one by one: a page has at most 256 of them, and joining them would
 #: copy too much.
 LONG_TAIL_BYTES: Final = 4096
+
+
+class Statements(NamedTuple):
+    """Those that are compiled once, for all stores of the process and of those forked from it."""
+
+    batch_writer: BatchWriter
+    #: Of `_read_rows`.
+    heads: str
+    joined_tails: str
+    single_tails: str
+
+
+@cache
+def statements() -> Statements:
+    dialect = sqlite.dialect()
+    columns = messages.c
+    tail_bytes = func.length(columns.tail).label("tail_bytes")
+    wanted = _rows(columns.offset, columns.published_at_ns, columns.publisher, columns.body_bytes, tail_bytes)
+    listed = wanted.limit(bindparam("rows")).offset(literal_column("0")).subquery()
+    heads, names = text_of(select(*map(func.json_group_array, listed.columns)), dialect)
+    assert names == ("topic_id", "start", "stop", "rows")
+    behind = columns.expires_at_ns, columns.only_for, columns.checksum, columns.group_key, columns.outcome_to
+    tails = _rows(columns.tail, *behind)
+    tail, *others = tails.subquery().columns
+    joined = cast(func.group_concat(tail, literal_column("''")), LargeBinary)
+    joined_tails, _ = text_of(select(joined, *map(func.json_group_array, others)), dialect)
+    single_tails, _ = text_of(tails, dialect)
+    return Statements(BatchWriter(dialect, message_insertion(dialect)), heads, joined_tails, single_tails)
 
 
 @final
@@ -51,26 +81,10 @@ class SqliteStore(Store):
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file), writing_engine(file), reading_engine(file))
-        dialect = self._writers.dialect
-        self._batch_writer = BatchWriter(dialect, message_insertion(dialect))
-        self._prepare_pages(dialect)
+        self._statements = statements()
+        self._batch_writer = self._statements.batch_writer
         self._fair_lock = FairLock()
         self._upkeep = Checkpoints(file, self._fair_lock)
-
-    def _prepare_pages(self, dialect: Dialect) -> None:
-        """Compile the statements of `_read_rows`."""
-        columns = messages.c
-        tail_bytes = func.length(columns.tail).label("tail_bytes")
-        heads = _rows(columns.offset, columns.published_at_ns, columns.publisher, columns.body_bytes, tail_bytes)
-        listed = heads.limit(bindparam("rows")).offset(literal_column("0")).subquery()
-        self._heads, names = text_of(select(*map(func.json_group_array, listed.columns)), dialect)
-        assert names == ("topic_id", "start", "stop", "rows")
-        behind = columns.expires_at_ns, columns.only_for, columns.checksum, columns.group_key, columns.outcome_to
-        tails = _rows(columns.tail, *behind)
-        tail, *others = tails.subquery().columns
-        joined = cast(func.group_concat(tail, literal_column("''")), LargeBinary)
-        self._joined_tails, _ = text_of(select(joined, *map(func.json_group_array, others)), dialect)
-        self._single_tails, _ = text_of(tails, dialect)
 
     def _connect(self) -> Connection:
         # If the log was deleted, a new connection would begin another one beside those that still use the old one.
@@ -111,7 +125,7 @@ class SqliteStore(Store):
             self._upkeep.run(truncate=truncate)
 
     def _read_rows(self, connection: Connection, topic_id: int, start: int, stop: int, limits: PageLimits) -> Rows:
-        columns = connection.exec_driver_sql(self._heads, (topic_id, start, stop, limits.rows)).one()
+        columns = connection.exec_driver_sql(self._statements.heads, (topic_id, start, stop, limits.rows)).one()
         offsets, published_at_ns, publishers, body_bytes, tail_bytes = map(json.loads, columns)
         if not offsets:
             return Rows((), is_cut=False)
@@ -125,12 +139,12 @@ class SqliteStore(Store):
     def _tails(self, connection: Connection, rows: tuple[int, int, int], ends: list[int]) -> Iterable[Iterable[Any]]:
         """Tails of the rows, and the columns behind them; `ends` are those of the tails when joined."""
         if ends[-1] < LONG_TAIL_BYTES * len(ends):
-            joined, *others = connection.exec_driver_sql(self._joined_tails, rows).one()
+            joined, *others = connection.exec_driver_sql(self._statements.joined_tails, rows).one()
             # SQLite joins texts, and does not say what becomes of a NUL among them. Before 3.39 it was the end.
             if len(joined) == ends[-1]:
                 tails = [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
                 return tails, *map(json.loads, others)
-        return zip(*connection.exec_driver_sql(self._single_tails, rows), strict=True)
+        return zip(*connection.exec_driver_sql(self._statements.single_tails, rows), strict=True)
 
 
 def _rows(*columns: ColumnElement[Any]) -> Select[Any]:

@@ -31,7 +31,7 @@ import structlog
 from stompbroker.errors import OperatorError
 from stompbroker.storage.failures import StoreDamaged, StoreFailing, StoreRefused, StoreTaken, StoreWentBack
 from stompbroker.storage.sqlite.batch_wire import decode, encode
-from stompbroker.storage.sqlite.store import SqliteStore
+from stompbroker.storage.sqlite.store import SqliteStore, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,6 +110,10 @@ def forked_writing_process() -> Iterator[WritingProcess | None]:
 
 def _fork() -> WritingProcess:
     assert threading.active_count() == 1, "locks of other threads would be held for ever in a fork"
+    # What both need is there before the fork, and never looked through for reference cycles: that would write to every
+    # object, and each of the two processes would have pages of its own.
+    statements()
+    gc.freeze()
     with ExitStack() as unless_forked:
         (writes, asked_to_write), (upkeep, asked_for_upkeep) = _pair(unless_forked), _pair(unless_forked)
         for stream in (sys.stdout, sys.stderr):
@@ -147,7 +151,7 @@ def _pair(unless_forked: ExitStack) -> list[socket.socket]:
 
 def _be_a_process_of_its_own() -> None:
     """Ignore Ctrl-C and signals to the group, which the broker obeys and then ends us. Detach from standard streams.
-    Keep loaded objects out of searches for reference cycles, which take 70 ms and more while a commit waits."""
+    Loaded objects are out of searches for reference cycles, which take 70 ms and more while a commit waits."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -155,7 +159,7 @@ def _be_a_process_of_its_own() -> None:
     os.dup2(nothing, 1)
     if nothing >= FIRST_DESCRIPTOR:
         os.close(nothing)
-    gc.freeze()
+    gc.enable()
 
 
 # Asking ---------------------------------------------------------------------------------------------------------------
