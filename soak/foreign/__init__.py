@@ -4,6 +4,6 @@
 they are killed, `bridging` has bridges between them and ours, and `run` shows what was found.
 """
 
-#from soak.foreign.run import KINDS, run_foreign
+from soak.foreign.run import NAMES, run_foreign
 
-#__all__ = ["KINDS", "run_foreign"]
+__all__ = ["NAMES", "run_foreign"]

@@ -157,7 +157,7 @@ async def _transactions(there: There) -> str:
         bodies = [b"%d %d" % (n, place) for n in range(_TRANSACTIONS) for place in range(_IN_TRANSACTION)]
         assert await _drain(client, "/queue/tx.out", len(bodies)) == bodies
         await _nothing(messages)
-    return f"{_TRANSACTIONS} of {_IN_TRANSACTION} messages and an ACK were done, one was abandoned, one lost: no trace"
+    return f"{_TRANSACTIONS} with {_IN_TRANSACTION} messages and an ACK were done; one was left, one lost: no trace of them"
 
 
 async def _durable(there: There) -> str:
@@ -227,7 +227,7 @@ async def _errors(there: There) -> str:
         try:
             await wrong.wait()
             said = "it takes any destination"
-        except Refused as refused:
+        except Refused:
             said = f"a wrong destination was refused after {client.statistics.connections} connections"
         found = await _drain(client, "/queue/errors", len(bodies), is_exact=False)
         assert list(dict.fromkeys(found)) == bodies, found

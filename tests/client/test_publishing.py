@@ -200,14 +200,12 @@ async def test_after_an_error_that_names_nothing_messages_are_sent_one_by_one_un
 
 
 async def test_care_ends_with_what_was_there_when_it_began(autojump_clock: MockClock) -> None:
-    broker = ScriptedBroker()
+    broker, is_careful = ScriptedBroker(), trio.Event()
 
     async def use() -> None:
         async with broker.client() as client:
             await client.publish_soon("/topic/a", b"1")
-            while client.statistics.connections < 2:
-                await trio.sleep(0.01)
-            await wait_all_tasks_blocked()
+            await is_careful.wait()
             for body in (b"2", b"3", b"4"):
                 await client.publish_soon("/topic/a", body)
             client.check_invariants()
@@ -220,6 +218,7 @@ async def test_care_ends_with_what_was_there_when_it_began(autojump_clock: MockC
         await connection.refuse()
         connection = await broker.accept()
         one = await connection.next_frame("SEND")
+        is_careful.set()
         await connection.hears_nothing()
         await connection.confirm(one)
         sent = [await connection.next_frame("SEND") for _ in range(3)]
