@@ -25,6 +25,7 @@ from soak.client_run import ClientSettings, run_client
 from soak.crash_run import CrashOutcome, CrashSettings, run_crashes
 from soak.damage_run import DamageOutcome, run_damages
 from soak.database import OWN_POSTGRES, Database, opened_database
+from soak.foreign import NAMES, run_foreign
 from soak.kill_plan import Moment
 from soak.ledger_run import SETTINGS, run_ledger
 from soak.long_run import LongRunOutcome, run_long
@@ -56,6 +57,10 @@ _CHURN_CONNECTIONS: Final = 500
 _CHURN_TOPICS: Final = 2_000
 _DAMAGES: Final = 200
 _MEBIBYTE: Final = 1024 * 1024
+#: Of each broker of others, and of each publisher for each of them.
+_FOREIGN_KILLS: Final = 5
+_FOREIGN_MESSAGES: Final = 300
+_EVERY: Final = "all"
 #: Seconds between two lines of progress.
 _SHOW_S: Final = 1.0
 
@@ -74,6 +79,8 @@ class Options:
     is_rpc: bool
     #: Our client against a broker that comes and goes.
     is_client: bool
+    #: Our client and bridges against this broker of others, or against all; None: no such run.
+    foreign: str | None
     #: Only kills that test the ledger.
     is_ledger_alone: bool
     #: Take-overs by a stand-by instead of restarts.
@@ -127,6 +134,15 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     without_kills.add_argument(
         "--bridges", action="store_true", help="kill brokers that have bridges between them: each message is there once"
+    )
+    without_kills.add_argument(
+        "--foreign",
+        metavar="NAME",
+        nargs="?",
+        const=_EVERY,
+        choices=[*NAMES, _EVERY],
+        help=f"our client and our bridges against {' and '.join(NAMES)}, or one of them: each ability, then kills "
+        f"(default {_FOREIGN_KILLS}, with {_FOREIGN_MESSAGES} messages of each publisher)",
     )
     without_kills.add_argument("--long", action="store_true", help="no kills: millions of messages, then sizes")
     without_kills.add_argument(
@@ -194,6 +210,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--rpc kills servers, and no database")
     if parsed.bridges and parsed.database:
         parser.error("--bridges uses embedded databases")
+    if parsed.foreign and parsed.database:
+        parser.error("--foreign uses embedded databases")
     if parsed.ledger and parsed.database:
         parser.error("--ledger looks into the embedded database")
     if parsed.client and parsed.database:
@@ -211,9 +229,16 @@ def parse(arguments: Sequence[str]) -> Options:
     churn = ChurnSettings(
         connections_per_s=parsed.churn_connections, topics_per_s=parsed.churn_topics, duration_s=parsed.churn or 0
     )
+    kills = _TAKE_OVERS - 1 if parsed.standby else _FOREIGN_KILLS if parsed.foreign else _KILLS
+    if parsed.long:
+        messages = _LONG_MESSAGES
+    elif parsed.foreign:
+        messages = _FOREIGN_MESSAGES
+    else:
+        messages = _CALLS if parsed.rpc else _MESSAGES
     return Options(
-        kills=(_TAKE_OVERS - 1 if parsed.standby else _KILLS) if parsed.kills is None else parsed.kills,
-        messages=parsed.messages or (_LONG_MESSAGES if parsed.long else _CALLS if parsed.rpc else _MESSAGES),
+        kills=kills if parsed.kills is None else parsed.kills,
+        messages=parsed.messages or messages,
         seed=secrets.randbelow(1_000_000) if parsed.seed is None else parsed.seed,
         database=OWN_POSTGRES if parsed.standby else parsed.database,
         kills_database=parsed.kill_database,
@@ -221,6 +246,7 @@ def parse(arguments: Sequence[str]) -> Options:
         is_queue=parsed.queue,
         is_rpc=parsed.rpc,
         is_client=parsed.client,
+        foreign=parsed.foreign,
         is_ledger_alone=parsed.ledger,
         is_standby=parsed.standby,
         is_bridges=parsed.bridges,
@@ -265,6 +291,8 @@ def main(arguments: Sequence[str]) -> int:
             exit_codes.append(_run_client(options, directory))
         elif options.is_bridges:
             exit_codes.append(_run_bridges(options, directory))
+        elif options.foreign is not None:
+            exit_codes.append(_run_foreign(options, options.foreign, directory))
         elif options.is_ledger_alone:
             exit_codes.append(_run_ledger(options, directory))
         elif options.is_standby:
@@ -404,6 +432,22 @@ def _run_bridges(options: Options, directory: Path) -> int:
         print(complaint)
     print("BROKEN" if complaints else "Nothing missing, nothing twice, nothing circling.")
     return 1 if complaints else 0
+
+
+def _run_foreign(options: Options, name: str, directory: Path) -> int:
+    print(f"seed {options.seed}", flush=True)
+    line = ProgressLine()
+    try:
+        return run_foreign(
+            None if name == _EVERY else name,
+            directory,
+            kills=options.kills,
+            messages=options.messages,
+            seed=options.seed,
+            show=lambda text: line.show(text) if text else line.end(),
+        )
+    finally:
+        line.end()
 
 
 # The ledger ----------------------------------------------------------------------------------------------------------

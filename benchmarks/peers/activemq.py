@@ -16,12 +16,10 @@ from benchmarks.disk_directory import disk_directory
 from benchmarks.peers.debian_package import installed_package
 from benchmarks.peers.free_port import free_address
 from benchmarks.peers.peer import Ability, Installed, Missing, Peer
-from benchmarks.peers.peer_process import Launch, running_peer
+from benchmarks.peers.peer_process import Launch, PeerProcess, running_peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from benchmarks.target import Target
 
 _HOME: Final = Path("/usr/share/activemq")
 _JAR: Final = _HOME / "bin" / "activemq.jar"
@@ -39,7 +37,7 @@ _BROKER: Final = """\
   http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="benchmark" useJmx="false"
       dataDirectory="{data}" schedulerSupport="false" advisorySupport="false">
-    <persistenceAdapter><kahaDB directory="{data}/kahadb"/></persistenceAdapter>
+    <persistenceAdapter><kahaDB directory="{data}/kahadb"/></persistenceAdapter>{more}
     <systemUsage><systemUsage>
       <memoryUsage><memoryUsage percentOfJvmHeap="70"/></memoryUsage>
       <storeUsage><storeUsage limit="20 gb"/></storeUsage>
@@ -55,7 +53,7 @@ _BROKER: Final = """\
 _CONFIGURATION: Final = f"""\
 java {" ".join(_HEAP)}, activemq.xml:
 
-{_BROKER.format(port="PORT", data="DATA")}
+{_BROKER.format(port="PORT", data="DATA", more="")}
 The package's own configuration with the STOMP connector instead of OpenWire, a larger heap, as much of it for messages
 as ActiveMQ's shipped example has, and without JMX, advisories and the scheduler, which nobody here asks for. KahaDB is
 as it comes: the journal is synced to disk for every stored message. No limit on what waits for a slow subscriber:
@@ -71,12 +69,12 @@ def _installed() -> Installed | Missing:
 
 
 @contextmanager
-def _open(settings: str) -> Iterator[Target]:
-    del settings
-    address = free_address(_DIALECT)
+def running_activemq(more: str = "", dialect: Dialect = _DIALECT) -> Iterator[PeerProcess]:
+    """With these further elements in its configuration."""
+    address = free_address(dialect)
     with disk_directory("activemq-benchmark-") as directory:
         broker = Path(directory, "activemq.xml")
-        broker.write_text(_BROKER.format(port=address.port, data=directory))
+        broker.write_text(_BROKER.format(port=address.port, data=directory, more=more))
         launch = Launch(command=_command(directory, broker), address=address, data=directory)
         with running_peer(launch) as target:
             yield target
@@ -103,6 +101,6 @@ ACTIVEMQ: Final = Peer(
     title="ActiveMQ Classic",
     configuration=_CONFIGURATION,
     installed=_installed,
-    open=_open,
+    open=lambda _settings: running_activemq(),
     why_not={Ability.REDELIVERY: "a message refused by NACK goes to its dead letters at once"},
 )

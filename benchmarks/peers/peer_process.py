@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.address import Address
-    from benchmarks.target import Target
 
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 20.0
@@ -60,7 +59,7 @@ class Launch:
 
 
 @contextmanager
-def running_peer(launch: Launch) -> Iterator[Target]:
+def running_peer(launch: Launch) -> Iterator[PeerProcess]:
     with tempfile.TemporaryFile() as log:
         peer = PeerProcess(launch, log)
         try:

@@ -16,12 +16,10 @@ from benchmarks.disk_directory import disk_directory
 from benchmarks.peers.debian_package import installed_package
 from benchmarks.peers.free_port import LOOPBACK, free_address, free_port
 from benchmarks.peers.peer import Installed, Missing, Peer
-from benchmarks.peers.peer_process import Launch, running_peer
+from benchmarks.peers.peer_process import Launch, PeerProcess, running_peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from benchmarks.target import Target
 
 #: Not the one in /usr/sbin, which switches to another user.
 _SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -60,8 +58,7 @@ def _installed() -> Installed | Missing:
 
 
 @contextmanager
-def _open(settings: str) -> Iterator[Target]:
-    del settings
+def running_rabbitmq() -> Iterator[PeerProcess]:
     address = free_address(_DIALECT)
     with disk_directory("rabbitmq-benchmark-") as directory, _port_mapper() as mapper:
         launch = Launch(
@@ -109,5 +106,5 @@ RABBITMQ: Final = Peer(
     title="RabbitMQ",
     configuration=_CONFIGURATION,
     installed=_installed,
-    open=_open,
+    open=lambda _settings: running_rabbitmq(),
 )

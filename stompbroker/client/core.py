@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 #: A connection that lived this long, in seconds, was a good one: the next failure is the first.
 STABLE_S: Final = 5.0
-#: Connections in a row that end with an ERROR that names nothing of ours, before the oldest request is blamed.
-#: RabbitMQ's ERRORs have no receipt-id.
-MAX_UNNAMED_ERRORS: Final = 3
 
 _log: Final = logging.getLogger("stompbroker.client")
 
@@ -70,7 +67,10 @@ class Core:
         self.connections = 0
         #: Nothing is connected again.
         self.is_closing = False
-        self._unnamed_errors = 0
+        #: What was alone on its way when an ERROR came that names nothing, as RabbitMQ's do; or that this has to be
+        #: found out on the next link, since more was on its way.
+        self._suspect: Request | None = None
+        self._is_suspicious = False
         #: The state has changed: connected, ended, or there may be room to read on.
         self.changed = Signal()
 
@@ -116,7 +116,8 @@ class Core:
         if self._subscriptions.get(subscription.id) is subscription:
             del self._subscriptions[subscription.id]
             self.requests.forget(subscription.request)
-            if self.requests.link is not None:
+            # What was not put on this link is not known to the broker, which may answer with an ERROR.
+            if self.requests.link is not None and subscription.request.end_on_link:
                 self.requests.link.put("UNSUBSCRIBE", [("id", subscription.id)])
         subscription.end(reason)
         self.changed.wake()
@@ -167,7 +168,9 @@ class Core:
         self.connections += 1
         link.on_sent = self.requests.room.wake
         self.calls.connected(link)
-        self.requests.connected(link, [each.request for each in self._subscriptions.values()])
+        subscribing = [each.request for each in self._subscriptions.values()]
+        self.requests.connected(link, subscribing, is_careful=self._is_suspicious)
+        self._is_suspicious = False
         self.changed.wake()
         try:
             await link.run(self._take, self._wait_until_readable)
@@ -189,15 +192,22 @@ class Core:
         receipt = refused.headers.get("receipt-id")
         request = self.requests.refuse(receipt, refused) if receipt is not None else None
         if request is None:
-            self._unnamed_errors += 1
-            if self._unnamed_errors >= MAX_UNNAMED_ERRORS:
-                self._unnamed_errors = 0
-                request = self.requests.refuse(None, refused)
+            request = self._find_cause(refused)
         if request is not None and request.kind is Kind.SUBSCRIBE:
             concerned = [each for each in self._subscriptions.values() if each.request is request]
             for subscription in concerned:
                 del self._subscriptions[subscription.id]
                 subscription.end(refused)
+
+    def _find_cause(self, refused: Refused) -> Request | None:
+        """Of an ERROR that names nothing of ours. The broker may just be about to end, so nothing is blamed for one."""
+        self._is_suspicious = True
+        alone = self.requests.oldest if self.requests.is_careful else None
+        if alone is None or alone is not self._suspect:
+            self._suspect = alone
+            return None
+        self._suspect = None
+        return self.requests.refuse(alone.receipt, refused)
 
     def _take(self, frames: list[Frame]) -> None:
         link = self.requests.link
@@ -205,10 +215,7 @@ class Core:
         for frame in frames:
             headers = frame.headers
             if frame.command == "RECEIPT":
-                request = self.requests.confirm(headers.get("receipt-id", ""), headers)
-                # Subscriptions are confirmed on each connection, which is no progress.
-                if request is not None and request.kind is not Kind.SUBSCRIBE:
-                    self._unnamed_errors = 0
+                self.requests.confirm(headers.get("receipt-id", ""), headers)
             elif headers.get("subscription") == REPLY_QUEUE:
                 self.calls.take_in(frame, link, self.requests)
             elif subscription := self._subscriptions.get(headers.get("subscription", "")):

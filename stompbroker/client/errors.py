@@ -63,7 +63,7 @@ class Refused(NoConnection):
         self.headers = dict(headers)
         self.body = body
         self.message = readable(headers.get("message", "no reason given"))
-        detail = readable(body.decode(errors="replace").strip(), keeps_lines=True)
+        detail = readable(_without_stack(body).strip(), keeps_lines=True)
         lines = [] if detail in self.message else detail.split("\n")
         super().__init__(
             Problem.REFUSED, "\n  ".join([f"The broker refused: {self.message}", *lines, *filter(None, [guess])])
@@ -156,13 +156,21 @@ _FINAL_WORDS: Final = (
     "supported protocol versions",
     "supported versions",
 )
+#: How lines of a stack trace of Java begin.
+_STACK_LINES: Final = ("\tat ", "\t... ")
 
 
 def refusal_of_connect(headers: Mapping[str, str], body: bytes) -> Refused:
     """What an ERROR instead of CONNECTED means. Others than a wrong login may pass: too many connections, say."""
-    said = f"{headers.get('message', '')}\n{body.decode(errors='replace')}".lower()
+    said = f"{headers.get('message', '')}\n{_without_stack(body)}".lower()
     is_final = any(words in said for words in _FINAL_WORDS)
     return (LoginRefused if is_final else Refused)(headers, body)
+
+
+def _without_stack(body: bytes) -> str:
+    """ActiveMQ adds where it was in its code, and names of its classes are no reason."""
+    lines = body.decode(errors="replace").splitlines()
+    return "\n".join(line for line in lines if not line.startswith(_STACK_LINES))
 
 
 def refusal(headers: Mapping[str, str], body: bytes) -> Refused:

@@ -1,7 +1,8 @@
 """What waits for a receipt: which frames are sent, again after a reconnect, and what becomes of them if it never comes.
 
 Law: synchronous, without I/O. A request is sent as soon as there is a link, in the order of submission; on a new link,
-subscriptions come first, then what had no receipt, with the numbers it had, then what was never sent.
+subscriptions come first, then what had no receipt, with the numbers it had, then what was never sent. Carefully means
+one by one, each when the one before it is settled, so that an ERROR which names nothing has one possible cause.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class Requests:
         a request is in `_sent` (by its receipt) or in `_waiting`, or it is settled, forgotten or without receipt
         every number that was taken is confirmed, or of a request in `_sent`; there, those of a producer ascend
         `kept` and `kept_bytes` are those of the SENDs, COMMITs and VOIDs in both
-        nothing is in `_waiting` while there is a link
+        nothing is in `_waiting` while there is an open link, unless it is told carefully and something is in `_sent`
     """
 
     #: Messages and transactions that may be kept, and their bytes; one larger than that may be alone.
@@ -215,6 +216,9 @@ class Requests:
     #: There may be room for more, or something was settled.
     room: Signal = field(default_factory=Signal)
     link: Link | None = None
+    #: Whether the link is told one request at a time, until it has had this many.
+    is_careful: bool = False
+    _untried: int = 0
     _sent: dict[str, Request] = field(default_factory=dict)
     _waiting: list[Request] = field(default_factory=list)
     #: Why nothing is taken any more.
@@ -224,6 +228,11 @@ class Requests:
     def is_awaiting(self) -> bool:
         """Whether a receipt is to come."""
         return bool(self._sent)
+
+    @property
+    def oldest(self) -> Request | None:
+        """Of those that a receipt is to come for."""
+        return next(iter(self._sent.values()), None)
 
     def has_room(self, size_bytes: int) -> bool:
         link = self.link
@@ -245,11 +254,12 @@ class Requests:
         if request.link is not None and request.link is not self.link:
             request.settle(None, request.fate_on_loss(request.link))
             return
-        if self.link is None:
+        waits = self.link is None or self.is_careful
+        if waits:
             self._waiting.append(request)
-        else:
+        elif self.link is not None:
             self._put(request, self.link)
-        if self.link is None or request.receipt is not None:
+        if waits or request.receipt is not None:
             self._count(request, 1)
 
     def _put(self, request: Request, link: Link) -> None:
@@ -263,26 +273,38 @@ class Requests:
         else:
             request.settle({})
 
+    def _put_waiting(self) -> None:
+        """As much of it as may be put now."""
+        link = self.link
+        while link is not None and link.is_open and not (self.is_careful and self._sent):
+            self.is_careful = self.is_careful and bool(self._untried and self._waiting)
+            if not self._waiting:
+                return
+            self._untried -= self.is_careful
+            request = self._waiting.pop(0)
+            self._put(request, link)
+            if request.receipt is None:
+                self._count(request, -1)
+
     def _count(self, request: Request, sign: int) -> None:
         if request.kind in _COUNTED:
             self.kept += sign
             self.kept_bytes += sign * request.size_bytes
 
-    def connected(self, link: Link, subscriptions: Iterable[Request]) -> None:
-        """Everything is put on the new link."""
+    def connected(self, link: Link, subscriptions: Iterable[Request], *, is_careful: bool = False) -> None:
+        """Everything is put on the new link, one by one if `is_careful`."""
         assert self.link is None
-        self.link = link
         self.numbering.connected(link.greeting.server)
         for request in [] if self.numbering.is_on else list(self):
             if request.kind is Kind.VOID or (request.kind is Kind.COMMIT and request.was_sent):
                 # Only a broker that knows its numbers can be sent it again.
                 self._fail(request, _outcome_unknown())
         earlier = [request for request in self if request.kind is not Kind.SUBSCRIBE]
-        self._sent, self._waiting = {}, []
-        for request in (*subscriptions, *earlier):
-            self._put(request, link)
-            if request.receipt is None:
-                self._count(request, -1)
+        self._sent, self._waiting = {}, [*subscriptions, *earlier]
+        for request in self._waiting:
+            request.end_on_link = 0
+        self.link, self.is_careful, self._untried = link, is_careful, len(self._waiting)
+        self._put_waiting()
         self.room.wake()
 
     def disconnected(self) -> None:
@@ -294,19 +316,19 @@ class Requests:
             if failure is not None:
                 self._fail(request, failure)
 
-    def confirm(self, receipt: str, headers: Mapping[str, str]) -> Request | None:
-        """The request that this receipt is for; None if nobody waits for it any more."""
+    def confirm(self, receipt: str, headers: Mapping[str, str]) -> None:
+        """This receipt has come; perhaps nobody waits for it any more."""
         request = self._sent.pop(receipt, None)
         if request is not None:
             self._count(request, -1)
             self.confirmed += request.kind is Kind.SEND
             request.settle(headers)
+            self._put_waiting()
             self.room.wake()
-        return request
 
     def refuse(self, receipt: str | None, error: ClientError) -> Request | None:
-        """The request that this concerns, which has failed. None for a receipt: the oldest is taken for it."""
-        request = next(iter(self._sent.values()), None) if receipt is None else self._sent.get(receipt)
+        """The request that this concerns, which has failed."""
+        request = None if receipt is None else self._sent.get(receipt)
         if request is not None:
             self._fail(request, error)
         return request
@@ -356,12 +378,15 @@ class Requests:
     def _fail(self, request: Request, failure: ClientError) -> None:
         self._remove(request)
         request.settle(None, failure)
+        if self._end is None:
+            self._put_waiting()
         self.room.wake()
 
     def check_invariants(self) -> None:
         counted = [request for request in self if request.kind in _COUNTED]
         assert self.kept == len(counted)
         assert self.kept_bytes == sum(request.size_bytes for request in counted)
-        assert self.link is None or not self._waiting
+        is_open = self.link is not None and self.link.is_open
+        assert not is_open or not self._waiting or (self.is_careful and self._sent)
         assert all(request.receipt == receipt for receipt, request in self._sent.items())
         assert not any(request.failure for request in self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ from stompbroker.client import (
     Refused,
     Unconfirmed,
 )
-from stompbroker.client.core import MAX_UNNAMED_ERRORS
 from tests.client.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
@@ -154,38 +152,80 @@ async def test_an_error_with_a_receipt_id_fails_that_message_alone(autojump_cloc
     assert refused[0].headers["receipt-id"] == "2"
 
 
-async def test_an_error_that_names_nothing_is_blamed_on_the_oldest_after_some_attempts(
+async def test_after_an_error_that_names_nothing_messages_are_sent_one_by_one_until_its_cause_is_found(
     autojump_clock: MockClock,
 ) -> None:
     broker = ScriptedBroker()
 
     async def use() -> None:
-        # A subscription is confirmed on each connection, which is no progress.
-        async with broker.client() as client, client.subscribe("/topic/b"), trio.open_nursery() as nursery:
-            nursery.start_soon(partial(_expect_refusal, client.publish, "/topic/a", b"1"))
-            await wait_all_tasks_blocked()
-            await client.publish("/topic/a", b"2")
+        async with broker.client() as client, client.subscribe("/topic/b"):
+            first = await client.publish_soon("/topic/a", b"1")
+            wrong = await client.publish_soon("/topic/a", b"wrong")
+            last = await client.publish_soon("/topic/a", b"2")
+            with pytest.raises(Refused):
+                await wrong.wait()
+            client.check_invariants()
+            await first.wait()
+            await last.wait()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(use)
-        for _ in range(MAX_UNNAMED_ERRORS):
-            connection = await broker.accept()
-            await connection.take_subscription()
-            assert (await connection.next_frame("SEND")).body == b"1"
-            await connection.refuse()
-        last = await broker.accept()
-        await last.take_subscription()
-        send = await last.next_frame("SEND")
-        assert send.body == b"2"
-        await last.confirm(send)
-        await last.next_frame("UNSUBSCRIBE")
-        await last.part()
+        connection = await broker.accept()
+        await connection.take_subscription()
+        for body in (b"1", b"wrong", b"2"):
+            assert (await connection.next_frame("SEND")).body == body
+        await connection.refuse()
+        # Subscriptions are confirmed on each connection, which says nothing of the messages.
+        connection = await broker.accept()
+        await connection.take_subscription()
+        one = await connection.next_frame("SEND")
+        assert one.body == b"1"
+        await connection.hears_nothing()
+        await connection.confirm(one)
+        assert (await connection.next_frame("SEND")).body == b"wrong"
+        await connection.refuse()
+        # It could have been the end of the broker: it is tried once more.
+        connection = await broker.accept()
+        await connection.take_subscription()
+        assert (await connection.next_frame("SEND")).body == b"wrong"
+        await connection.hears_nothing()
+        await connection.refuse()
+        connection = await broker.accept()
+        await connection.take_subscription()
+        last = await connection.next_frame("SEND")
+        assert last.body == b"2"
+        await connection.confirm(last)
+        await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
 
 
-async def _expect_refusal(publish: object, destination: str, body: bytes) -> None:
-    assert callable(publish)
-    with pytest.raises(Refused):
-        await publish(destination, body)
+async def test_care_ends_with_what_was_there_when_it_began(autojump_clock: MockClock) -> None:
+    broker, is_careful = ScriptedBroker(), trio.Event()
+
+    async def use() -> None:
+        async with broker.client() as client:
+            await client.publish_soon("/topic/a", b"1")
+            await is_careful.wait()
+            for body in (b"2", b"3", b"4"):
+                await client.publish_soon("/topic/a", body)
+            client.check_invariants()
+            await client.flush()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(use)
+        connection = await broker.accept()
+        await connection.next_frame("SEND")
+        await connection.refuse()
+        connection = await broker.accept()
+        one = await connection.next_frame("SEND")
+        is_careful.set()
+        await connection.hears_nothing()
+        await connection.confirm(one)
+        sent = [await connection.next_frame("SEND") for _ in range(3)]
+        assert [each.body for each in sent] == [b"2", b"3", b"4"]
+        for each in sent:
+            await connection.confirm(each)
+        await connection.part()
 
 
 async def test_a_cancelled_publish_is_not_repeated_and_the_connection_goes_on(autojump_clock: MockClock) -> None:
@@ -379,14 +419,28 @@ async def test_a_wrong_login_is_final(autojump_clock: MockClock, words: str) -> 
     assert len(broker.attempts) == 1
 
 
-async def test_another_error_instead_of_connected_is_not_final(autojump_clock: MockClock) -> None:
+#: ActiveMQ's answer to a client that comes back before its old connection is missed.
+ALREADY_CONNECTED = b"""\
+javax.jms.InvalidClientIDException: Broker: one - Client: billing already connected from tcp://127.0.0.1:48826
+\tat org.apache.activemq.broker.region.RegionBroker.addConnection(RegionBroker.java:265)
+\tat org.apache.activemq.security.SimpleAuthenticationBroker.addConnection(SimpleAuthenticationBroker.java:77)
+\t... 20 more
+"""
+
+
+@pytest.mark.parametrize("body", [b"", ALREADY_CONNECTED])
+async def test_another_error_instead_of_connected_is_not_final(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_publish_each, broker, [])
         connection = await broker.accept_silently()
         await connection.next_frame("CONNECT")
-        await connection.refuse(message="too many connections")
+        await connection.say("ERROR", body, message="too many connections")
+        await connection.cut()
         await (await broker.accept()).part()
+    assert "Authentication" not in caplog.text
 
 
 async def test_a_token_is_asked_for_at_each_connection(autojump_clock: MockClock) -> None:
