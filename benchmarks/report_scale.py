@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LAST_DATE: Final = date(2026, 11, 13)
+MASTER: Final = "local[2]"
 DAYS: Final = 7
 #: Seconds between two memory samples: memory grows slowly.
 LOOK_S: Final = 0.2
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report_scale", description=__doc__.partition("\n")[0])
     parser.add_argument("--millions", type=float, nargs="+", default=[1, 3, 10], help="deliveries on seven days")
     parser.add_argument("--what", nargs="+", choices=["all", "last"], default=["all", "last"])
-    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--master", default=MASTER)
     parser.add_argument("--heap", default=DEFAULT_MEMORY, help="of Spark's driver (default %(default)s)")
     parser.add_argument("--directory", type=Path, help="for the lakes; a temporary one if none is given")
     asked = parser.parse_args(arguments)

@@ -20,6 +20,7 @@ from benchmarks.measuring import (
     latency,
     nack_everything,
     nack_storm,
+    nightly_report,
     passed_through,
     poison,
     start_up,
@@ -36,6 +37,7 @@ from benchmarks.scenarios import (
     Latency,
     NackEverything,
     NackStorm,
+    NightlyReport,
     PassedThrough,
     Poison,
     Scenario,
@@ -128,6 +130,8 @@ def measure(scenario: Scenario, target: Target, stall_s: float, show: Callable[[
             return passed_through.measure(scenario, target, stall_s)
         case FreshStart():
             return fresh_start.measure(scenario, target)
+        case NightlyReport():
+            return nightly_report.measure(scenario, target)
         case IdleConnections():
             return idle_connections.measure(scenario, target, stall_s)
         case Isolation():

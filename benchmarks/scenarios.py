@@ -83,6 +83,22 @@ class Crowd:
     receipt_window: int = 0
 
 
+#: Below the broker's default limit of subscriptions on a connection.
+_TOPICS_PER_CONNECTION: Final = 1000
+
+
+def topics_in_turn(topics: int) -> Crowd:
+    """One publisher that goes through so many topics, each with a subscription."""
+    return Crowd(
+        name=f"topics-{topics}",
+        title=f"{topics:,} topics",
+        publishers=1,
+        topics=topics,
+        subscribers_per_topic=1,
+        topics_per_connection=min(topics, _TOPICS_PER_CONNECTION),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NackStorm:
     """Durable 1 → 1, where every tenth message is refused once."""
@@ -110,6 +126,16 @@ class FreshStart:
 
     name: str
     title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightlyReport:
+    """The report on the last of some days, which have so many deliveries together."""
+
+    name: str
+    title: str
+    deliveries: int
+    days: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +255,7 @@ Scenario = (
     | NackStorm
     | PassedThrough
     | FreshStart
+    | NightlyReport
     | IdleConnections
     | Isolation
     | Backlog
@@ -327,6 +354,8 @@ def quickened(scenario: Scenario) -> Scenario:
             return scenario
         case PassedThrough():
             return replace(scenario, messages=50_000, title="after 50,000 messages")
+        case NightlyReport():
+            return replace(scenario, deliveries=20_000, title=f"20,000 deliveries, {scenario.days} days")
         case IdleConnections():
             return replace(scenario, connections=500, title="500 idle connections")
         case Backlog():

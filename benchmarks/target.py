@@ -28,7 +28,7 @@ class Target(Protocol):
 
     @property
     def started_in_s(self) -> float:
-        """Duration of its last start, from the new process to the line with its address."""
+        """Duration of its last start, from the new process to the line with its address, or to a first CONNECTED."""
 
     def processor_s(self) -> float:
         """Processor time of all its processes since the start."""

@@ -106,7 +106,7 @@ def _run_rounds(options: Options, peers: Sequence[Peer]) -> tuple[Outcome, ...]:
         for sitting in options.sittings
         for peer in peers
         for compared in sitting.compared
-        if compared.is_in_round(number)
+        if compared.is_measured(peer.name, number)
     )
     outcomes: list[Outcome] = []
 

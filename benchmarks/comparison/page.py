@@ -18,6 +18,7 @@ from benchmarks.summary import LimitedBy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.comparison.goals import Goal
     from benchmarks.comparison.results import Contestant, Results
     from benchmarks.comparison.sittings import Compared
 
@@ -100,25 +101,33 @@ def _goals(results: Results) -> str:
     steadily = sum(judgement.is_steady for judgement in reached)
     lines = [
         f"## Goals: {len(reached)} of {len(judgements)} reached by the median, {steadily} in every round\n",
-        "| figure | against | goal, ours ÷ theirs | median (lowest – highest) of the rounds | |",
+        "| figure | against | goal | median (lowest – highest) of the rounds | |",
         "|---|---|---|---|---|",
         *(_goal_row(judgement, titles) for judgement in judgements),
+        "",
+        "A goal with × is a ratio: ours ÷ theirs, taken within each round.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _goal_row(judgement: Judgement, titles: dict[str, str]) -> str:
     goal = judgement.goal
-    ratios, measured = judgement.ratios, _NOTHING
-    if ratios:
-        measured = f"{times(statistics.median(ratios))} ({times(min(ratios))} – {times(max(ratios))})"
+    values, measured = judgement.values, _NOTHING
+    if values:
+        median, lowest, highest = (_as_goal(goal, of(values)) for of in (statistics.median, min, max))
+        measured = f"{median} ({lowest} – {highest})"
     verdict = judgement.verdict.value
     if judgement.verdict is Verdict.NOT_REACHED:
         verdict = f"**{verdict}**"
     if not judgement.is_steady:
-        verdict += f"; {judgement.rounds_reached} of {len(ratios)} rounds do"
-    bound = f"{goal.bound.value} {goal.ratio:g} ×"
-    return f"| {goal.title} | {titles.get(goal.peer, goal.peer)} | {bound} | {measured} | {verdict} |"
+        verdict += f"; {judgement.rounds_reached} of {len(values)} rounds do"
+    against = _NOTHING if goal.against is None else titles.get(goal.against, goal.against)
+    bound = f"{goal.bound.value} {goal.value:g} {'×' if goal.unit is None else goal.unit.value}"
+    return f"| {goal.title} | {against} | {bound} | {measured} | {verdict} |"
+
+
+def _as_goal(goal: Goal, value: float) -> str:
+    return times(value) if goal.unit is None else quantity(value, goal.unit)
 
 
 def times(ratio: float) -> str:
@@ -129,7 +138,9 @@ def times(ratio: float) -> str:
 
 
 def _section(group: Group, results: Results) -> str:
-    shown = [each for each in results.contestants if each.version]
+    scenarios = {compared.name for compared in compared_in(group)}
+    took_part = {outcome.contestant for outcome in results.outcomes if outcome.scenario in scenarios}
+    shown = [each for each in results.contestants if each.name in took_part]
     rows: list[str] = []
     for compared in compared_in(group):
         rows += _rows(compared, shown, results)

@@ -14,6 +14,8 @@ from benchmarks.measurement import Figure, FigureKey, Measurement, ProcessorShar
 
 #: The broker that others are compared with.
 OURS: Final = "stompbroker"
+#: The same broker on another database.
+ON_POSTGRES: Final = "postgres"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

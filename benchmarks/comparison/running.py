@@ -62,7 +62,7 @@ class ComparedRound:
     def _sit(self, sitting: Sitting, peer: Peer) -> None:
         waiting: deque[Compared] = deque()
         for compared in sitting.compared:
-            if not compared.is_in_round(self._number):
+            if not compared.is_measured(peer.name, self._number):
                 continue
             if lacking := [ability for ability in compared.needs if ability not in peer.abilities]:
                 self._found(peer, compared, Unmeasured(peer.why_not[min(lacking)], is_broken=False))

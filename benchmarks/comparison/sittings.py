@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from benchmarks.comparison.results import OURS
 from benchmarks.peers.peer import Ability
 from benchmarks.scenarios import (
     DURABLE_WINDOW,
@@ -24,13 +25,16 @@ from benchmarks.scenarios import (
     IdleConnections,
     Latency,
     NackStorm,
+    NightlyReport,
     PassedThrough,
     Scenario,
     Throughput,
     quickened,
+    topics_in_turn,
 )
 
 _KIBIBYTE: Final = 1024
+_MEBIBYTE: Final = 1024 * _KIBIBYTE
 #: The same for all: some brokers take in a second and a half what they need minutes to deliver fifty times.
 _MESSAGES_TO_50: Final = 40_000
 #: Timed messages a second at higher rates: as many as at the fixed rate.
@@ -51,11 +55,13 @@ class Group(Enum):
     """The tables of the results, in their order."""
 
     TOPICS = "Topics"
+    MANY_TOPICS = "Many topics: one publisher goes through all of them in turn, each has a subscriber"
     DURABLE = "Durable subscriptions: a receipt for every SEND, an ACK for every MESSAGE"
     QUEUES = "Queues, stored: a receipt for every SEND, an ACK for every MESSAGE"
     WINDOWS = "Ten publishers with small windows, one durable subscriber"
     LATENCY = "Latency, from when a message was due"
     FOOTPRINT = "Connections, memory, start"
+    REPORT = "The nightly report, on two cores"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,8 @@ class Compared:
     needs: frozenset[Ability]
     #: Measured in at most so many rounds.
     most_rounds: int | None = None
+    #: Others have nothing like it, or would take minutes.
+    is_ours_alone: bool = False
 
     @property
     def name(self) -> str:
@@ -100,8 +108,9 @@ class Compared:
     def title(self) -> str:
         return self.scenario.title
 
-    def is_in_round(self, number: int) -> bool:
-        return self.most_rounds is None or number <= self.most_rounds
+    def is_measured(self, peer: str, round_number: int) -> bool:
+        is_in_round = self.most_rounds is None or round_number <= self.most_rounds
+        return is_in_round and (peer == OURS or not self.is_ours_alone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +131,17 @@ def _durable(scenario: Scenario, needs: frozenset[Ability] = _DURABLE) -> Compar
 
 def _queue(scenario: Throughput) -> Compared:
     return Compared(scenario=scenario, group=Group.QUEUES, needs=_QUEUES_STOMP)
+
+
+def _many_topics(topics: int, *, is_ours_alone: bool = False) -> Compared:
+    scenario = topics_in_turn(topics)
+    return Compared(scenario=scenario, group=Group.MANY_TOPICS, needs=_TOPICS_STOMP, is_ours_alone=is_ours_alone)
+
+
+def _report(name: str, *, deliveries: int, days: int) -> Compared:
+    title = f"{deliveries:,} deliveries, {days} {'days' if days > 1 else 'day'}"
+    scenario = NightlyReport(name=name, title=title, deliveries=deliveries, days=days)
+    return Compared(scenario=scenario, group=Group.REPORT, needs=frozenset(), is_ours_alone=True)
 
 
 def _windows(window: int) -> Compared:
@@ -171,8 +191,20 @@ SITTINGS: Final = (
             ),
             _topics(Throughput(name="topic-4-kib", title="1 → 1, 4 KiB", body_bytes=4 * _KIBIBYTE)),
             _topics(Throughput(name="topic-64-kib", title="1 → 1, 64 KiB", body_bytes=64 * _KIBIBYTE)),
+            _topics(Throughput(name="topic-1-mib", title="1 → 1, 1 MiB", body_bytes=_MEBIBYTE)),
             _latency(Latency(name="latency", title="topic, 1,000/s", messages_per_s=1000)),
             _latency(LatencyAtHalf(name="latency-at-half", title="topic, half of its maximum", of="topic-1-to-1")),
+        ),
+    ),
+    Sitting(
+        name="many-topics",
+        warm_up=_TOPIC_1_TO_1,
+        compared=(
+            _many_topics(10),
+            _many_topics(100),
+            _many_topics(1_000),
+            # RabbitMQ needs most of a minute to make the subscriptions.
+            _many_topics(10_000, is_ours_alone=True),
         ),
     ),
     Sitting(
@@ -180,6 +212,9 @@ SITTINGS: Final = (
         warm_up=_DURABLE_1_TO_1,
         compared=(
             _durable(_DURABLE_1_TO_1),
+            _durable(
+                replace(_DURABLE_1_TO_1, name="durable-lone", title="1 → 1, waiting for each receipt", receipt_window=1)
+            ),
             _windows(1),
             _windows(10),
             _windows(100),
@@ -224,6 +259,13 @@ SITTINGS: Final = (
                 group=Group.FOOTPRINT,
                 needs=_THERE_STOMP,
             ),
+        ),
+    ),
+    Sitting(
+        name="report",
+        compared=(
+            _report("report-sample", deliveries=200_000, days=8),  # as `make report` has it
+            _report("report-day", deliveries=10_000_000, days=1),
         ),
     ),
     Sitting(

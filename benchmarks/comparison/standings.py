@@ -52,16 +52,15 @@ def ratio_of(contestant: str, key: FigureKey, results: Results) -> float | None:
     return statistics.median(ratios) if ratios else None
 
 
-def ratios_of(contestant: str, key: FigureKey, results: Results) -> list[float]:
-    """Ours over theirs, in each round that has both."""
-    ours, theirs = (measurements_of(name, key.scenario, results) for name in (OURS, contestant))
-    return [
-        our_value / their_value
-        for round_number, measurement in ours.items()
-        if round_number in theirs
-        and (our_value := _value(measurement, key.figure)) is not None
-        and (their_value := _value(theirs[round_number], key.figure))
-    ]
+def ratios_of(contestant: str, key: FigureKey, results: Results, *, of: str = OURS) -> list[float]:
+    """Ours, or what `of` has, over theirs, in each round that has both."""
+    ours, theirs = (_values_by_round(name, key, results) for name in (of, contestant))
+    return [value / theirs[number] for number, value in ours.items() if theirs.get(number)]
+
+
+def values_of(contestant: str, key: FigureKey, results: Results) -> list[float]:
+    """The figure of each round that has it."""
+    return list(_values_by_round(contestant, key, results).values())
 
 
 def measurements_of(contestant: str, scenario: str, results: Results) -> dict[int, Measurement]:
@@ -97,8 +96,13 @@ def figures_of(scenario: str, results: Results) -> list[str]:
     return max(named, key=len, default=[])
 
 
-def _value(measurement: Measurement, figure_name: str) -> float | None:
-    return next((figure.value for figure in measurement.figures if figure.name == figure_name), None)
+def _values_by_round(contestant: str, key: FigureKey, results: Results) -> dict[int, float]:
+    return {
+        number: figure.value
+        for number, measurement in measurements_of(contestant, key.scenario, results).items()
+        for figure in measurement.figures
+        if figure.name == key.figure
+    }
 
 
 def _limit(measured: Sequence[Measurement], *, cores: int) -> LimitedBy:

@@ -1,6 +1,6 @@
-"""How long a broker takes to start on an empty store, and its memory before the first client.
+"""How long a broker takes from a start on an empty store to its first CONNECTED, and the memory of its processes then.
 
-The broker has already been started; this reads how that went.
+The broker has already been started and had a client; this reads how that went.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ receipts, to the last of those. Each subscriber gets every message exactly once;
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.broken import Broken
 from benchmarks.broker_watch import BrokerWatch
@@ -24,6 +24,10 @@ DESTINATION = "/topic/benchmark"
 QUEUE = "/queue/benchmark"
 DELIVERIES = "deliveries"
 COST = "broker per delivery"
+BODIES = "bodies"
+#: Bodies from this size on are shown in MiB a second, too.
+_LARGE_BYTES: Final = 64 * 1024
+_MEBIBYTE: Final = 1024 * 1024
 
 
 def measure(scenario: Throughput, target: Target, stall_s: float, watch: BrokerWatch | None = None) -> Measurement:
@@ -56,7 +60,7 @@ def measure(scenario: Throughput, target: Target, stall_s: float, watch: BrokerW
         subscribed = replace(subscribed, received=(sum(subscribed.received),))
     raise_if_not_exactly_once(flow.published.messages, subscribed, body_bytes=scenario.body_bytes)
     reference = None if scenario.name == REFERENCE else FigureKey(scenario.reference, DELIVERIES)
-    return measurement_of(scenario.name, flow, subscribed, reference)
+    return with_bodies(measurement_of(scenario.name, flow, subscribed, reference), scenario.body_bytes)
 
 
 def measurement_of(
@@ -79,6 +83,15 @@ def measurement_of(
             ProcessorShare("subscriber", subscribed.processor_s / subscribed.busy_s),
         ),
     )
+
+
+def with_bodies(measurement: Measurement, body_bytes: int) -> Measurement:
+    """Also in bytes of bodies, if they are large."""
+    if body_bytes < _LARGE_BYTES:
+        return measurement
+    (deliveries_per_s,) = (figure.value for figure in measurement.figures if figure.name == DELIVERIES)
+    bodies = Figure(name=BODIES, value=deliveries_per_s * body_bytes / _MEBIBYTE, unit=Unit.MEBIBYTES_PER_SECOND)
+    return replace(measurement, figures=(*measurement.figures, bodies))
 
 
 def raise_if_not_exactly_once(sent: int, report: SubscriberReport, *, body_bytes: int) -> None:

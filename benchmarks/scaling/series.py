@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from benchmarks.scenarios import Crowd, Throughput
+from benchmarks.scenarios import Crowd, Throughput, topics_in_turn
 
-#: Below the broker's default limit of subscriptions on a connection.
-_TOPICS_PER_CONNECTION: Final = 1000
 _KIBIBYTE: Final = 1024
 
 
@@ -42,15 +40,7 @@ def _with_subscribers(subscribers: int) -> Point:
 
 
 def _with_topics(topics: int) -> Point:
-    scenario = Crowd(
-        name=f"topics-{topics}",
-        title=f"{topics:,} topics",
-        publishers=1,
-        topics=topics,
-        subscribers_per_topic=1,
-        topics_per_connection=min(topics, _TOPICS_PER_CONNECTION),
-    )
-    return Point(at=topics, scenario=scenario)
+    return Point(at=topics, scenario=topics_in_turn(topics))
 
 
 def _with_body(body_bytes: int) -> Point:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.comparison import page
+from benchmarks.comparison.goals import GOALS
 from benchmarks.measurement import Unit
 from tests.benchmarks.comparison.made_results import measured, outcome, results_of, unmeasured
 
@@ -18,6 +19,7 @@ def test_a_cell_has_median_spread_and_ratio_and_below_the_figures_is_what_limite
             outcome("rabbitmq", number, measured("topic-1-to-1", value, publisher_share=0.99))
             for number, value in ((1, 24_000), (2, 20_000), (3, 30_000))
         ),
+        unmeasured("activemq", "topic-1-to-1", "it cannot", is_broken=False),
     )
 
     text = page.rendered(results)
@@ -39,8 +41,27 @@ def test_a_goal_that_is_missed_is_loud_and_one_against_a_missing_peer_is_not_mea
 
     assert "| topic 1 → 1 | RabbitMQ | ≥ 12 × | 20.0 × (20.0 × – 20.0 ×) | reached |" in text
     assert "| topic 1 → 1 | ActiveMQ | ≥ 6 × | 5.00 × (5.00 × – 5.00 ×) | **NOT reached** |" in text
-    assert "| topic 1 → 1 | NATS | ≥ 0.4 × | — | not measured |" in text
-    assert "## Goals: 1 of 22 reached by the median, 1 in every round" in text
+    assert "| topic 1 → 1 | NATS | ≥ 0.8 × | — | not measured |" in text
+    assert f"## Goals: 1 of {len(GOALS)} reached by the median, 1 in every round" in text
+
+
+def test_a_goal_for_a_figure_has_its_unit_and_nobody_to_be_compared_with() -> None:
+    costs = [measured("topics-10", value, figure="broker per delivery", unit=Unit.MICROSECONDS) for value in (2, 3, 2)]
+
+    text = page.rendered(results_of(*(outcome("stompbroker", number, cost) for number, cost in enumerate(costs, 1))))
+
+    assert "| 10 topics in turn | — | ≤ 2.5 µs | 2.00 µs (2.00 µs – 3.00 µs) | reached; 2 of 3 rounds do |" in text
+
+
+def test_a_table_has_no_column_for_a_broker_that_took_no_part_in_it() -> None:
+    text = page.rendered(
+        results_of(
+            outcome("stompbroker", 1, measured("report-day", 40, figure="report", unit=Unit.SECONDS)),
+            outcome("rabbitmq", 1, measured("topic-1-to-1", 24_000)),
+        )
+    )
+
+    assert "### The nightly report, on two cores\n\n|  | stompbroker |\n|---|---|\n" in text
 
 
 def test_a_goal_that_not_every_round_reaches_says_how_many_do() -> None:
@@ -52,7 +73,7 @@ def test_a_goal_that_not_every_round_reaches_says_how_many_do() -> None:
     text = page.rendered(results_of(*ours, *theirs))
 
     assert "| topic 1 → 1 | RabbitMQ | ≥ 12 × | 20.0 × (2.00 × – 30.0 ×) | reached; 2 of 3 rounds do |" in text
-    assert "## Goals: 1 of 22 reached by the median, 0 in every round" in text
+    assert f"## Goals: 1 of {len(GOALS)} reached by the median, 0 in every round" in text
 
 
 def test_machine_versions_commit_configurations_and_what_is_missing_are_said() -> None:

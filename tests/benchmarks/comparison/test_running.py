@@ -13,8 +13,23 @@ from benchmarks.peers.peer import Installed, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from benchmarks.target import Target
+
+
+def test_a_scenario_of_ours_alone_starts_no_other_broker() -> None:
+    def open_never(settings: str) -> AbstractContextManager[Target]:
+        raise AssertionError("it was started")
+
+    peer = Peer(name="other", title="Other", configuration="", installed=lambda: Installed("1"), open=open_never)
+    outcomes: list[Outcome] = []
+
+    sittings = chosen(frozenset({"report-day", "topics-10000"}), is_quick=True)
+    ComparedRound(1, broke={}, announce=lambda *_: None, note=outcomes.append).run(sittings, [peer])
+
+    assert sittings
+    assert outcomes == []
 
 
 def test_what_broke_is_not_tried_in_the_next_round_and_noted_again() -> None:
