@@ -14,7 +14,7 @@ import trio
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.control.history import History
-from stompbroker.delivery import Counters
+from stompbroker.delivery import COUNTER_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -129,7 +129,7 @@ class Sampler:
         # Read together with the lists: whatever goes while we go through them adds to these, and is in the lists too.
         totals = self._totals_of_the_gone()
         topics, subscriptions = list(self._registry.topics.values()), list(self._registry.subscriptions)
-        sums = [0] * len(Counters.__slots__)
+        sums = [0] * len(COUNTER_NAMES)
         flows: dict[Topic | Subscription, Flow] = {}
         members: dict[Consumer, Flow] = {}
         in_flight = waiting = backlog = queues = 0
@@ -154,7 +154,7 @@ class Sampler:
                 for member in _members_of(subscription, MAX_MEMBERS - len(members)):
                     members[member] = _flow((member.delivered, 0), before.members.get(member), elapsed_s)
                     await look.pause_if_over()
-        for name, count in zip(Counters.__slots__, sums, strict=True):
+        for name, count in zip(COUNTER_NAMES, sums, strict=True):
             totals[name] += count
         return Sample(
             at_ns=now_ns,
@@ -174,7 +174,7 @@ class Sampler:
         return {
             "published": gone.published,
             "published_bytes": gone.published_bytes,
-            **{name: gone.counters[name] for name in Counters.__slots__},
+            **{name: gone.counters[name] for name in COUNTER_NAMES},
             "bytes_in": gone.bytes_in + sum(session.bytes_in for session in sessions),
             "bytes_out": gone.bytes_out + sum(session.outbox.sent_bytes for session in sessions),
             "connections_opened": gone.connections_opened,

@@ -12,7 +12,7 @@ from stompbroker.clock import iso_time, iso_time_if_any
 from stompbroker.control.explaining import DELIVERY_STATE
 from stompbroker.control.records import DESTINATION_KIND, Record, Shown, alike
 from stompbroker.control.topic_methods import READING
-from stompbroker.delivery import AckMode, Counters
+from stompbroker.delivery import COUNTER_NAMES, AckMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,10 +102,7 @@ SUBSCRIPTION: Final[Record[Subscription]] = Record(
         "waiting": Shown(int, says="Failed, and not yet due again."),
         "held_up": Shown(int, says="Behind another message of their key, in a group or queue."),
         "keys_held_up": Shown(int, says="How many keys have such messages."),
-        **{
-            name: Shown(int, partial(lambda name, _, one: getattr(one.counters, name), name))
-            for name in Counters.__slots__
-        },
+        **{name: Shown(int, partial(lambda name, _, one: getattr(one.counters, name), name)) for name in COUNTER_NAMES},
         "rate": Shown(float, lambda broker, one: round(broker.sampler.latest.rates_of(one)[0], 1)),
         "ack_rate": Shown(float, lambda broker, one: round(broker.sampler.latest.rates_of(one)[1], 1)),
         "oldest_unacknowledged_at": Shown(str | None, lambda _, one: _oldest_unacknowledged_at(one)),

@@ -39,6 +39,7 @@ from stompbroker.delivery.registry import Leaving, Registry
 from stompbroker.delivery.retained import Mark, Replay
 from stompbroker.delivery.sink import Deliveries
 from stompbroker.delivery.subscription import (
+    COUNTER_NAMES,
     AckMode,
     Counters,
     ReadyQueue,
@@ -48,6 +49,7 @@ from stompbroker.delivery.telling import Ended, Untold
 from stompbroker.delivery.topic import Gate, Topic
 
 __all__ = [
+    "COUNTER_NAMES",
     "DEAD_LETTERS",
     "QUEUE_PREFIX",
     "AckMode",

@@ -20,7 +20,7 @@ from stompbroker.delivery.last_values import LastValues
 from stompbroker.delivery.pages import Pages
 from stompbroker.delivery.policy import Refusal, WhenUsedUp
 from stompbroker.delivery.reading import Waiting
-from stompbroker.delivery.subscription import Counters, ReadyQueue
+from stompbroker.delivery.subscription import COUNTER_NAMES, ReadyQueue
 from stompbroker.delivery.timetable import Timetable
 from stompbroker.delivery.topic import Topic, TopicContext
 from stompbroker.errors import PeerViolation
@@ -287,7 +287,7 @@ class Registry(TopicContext):
             self.subscriptions.pop(subscription, None)
             if subscription.transient_group is not None:
                 self.transient_groups.pop(subscription.transient_group[0], None)
-            self._totals.add_counters(Counters.__slots__, subscription.counters.values())
+            self._totals.add_counters(COUNTER_NAMES, subscription.counters.values())
             if not subscription.has_begun:
                 continue
             if subscription.pattern.is_exact:

@@ -77,9 +77,11 @@ class Sink(Protocol):
 class _Nowhere:
     """The sink of a consumer that has left: references to the consumer must not keep its connection in memory."""
 
-    has_room = is_memory_tight = False
+    has_room = False
+    is_memory_tight = False
     is_deserted = True
-    put_bytes = sent_bytes = 0
+    put_bytes = 0
+    sent_bytes = 0
 
     @property
     def outlet(self) -> Outlet:

@@ -8,7 +8,7 @@ Queues are first in, first out, and nobody stands in one twice.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, final
@@ -171,12 +171,13 @@ class Counters:
     redelivered: int = 0
 
     def values(self) -> tuple[int, ...]:
-        """All of them, in the order of `__slots__`."""
+        """All of them, in the order of `COUNTER_NAMES`."""
         counts: tuple[int, ...] = _counts_of(self)
         return counts
 
 
-_counts_of: Final = attrgetter(*Counters.__slots__)
+COUNTER_NAMES: Final = tuple(each.name for each in fields(Counters))
+_counts_of: Final = attrgetter(*COUNTER_NAMES)
 
 
 class Browser(Protocol):

@@ -18,7 +18,7 @@ from stompbroker.bridges import CrossingState
 from stompbroker.changes import StoreState
 from stompbroker.clock import NANOSECONDS
 from stompbroker.control import TopN, stored_messages
-from stompbroker.delivery import Counters
+from stompbroker.delivery import COUNTER_NAMES
 from stompbroker.journal import StoreJournal
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _broker(parts: BrokerParts, sample: Sample) -> Iterator[Metric]:
         ("outcomes_lost", "The same, where they could not be told."),
     ):
         yield CounterMetricFamily(f"stompbroker_{name}", says, sample.totals[name])
-    for name in Counters.__slots__:
+    for name in COUNTER_NAMES:
         says = f"Deliveries of all subscriptions: {name}."
         yield CounterMetricFamily(f"stompbroker_deliveries_{name}", says, sample.totals[name])
     registry, store = parts.registry, parts.journal.statistics()
@@ -194,7 +194,7 @@ async def _subscriptions(parts: BrokerParts) -> Sequence[Metric]:
     ]
     families += [
         CounterMetricFamily(f"stompbroker_subscription_{name}", f"Deliveries: {name}.", labels=labels)
-        for name in Counters.__slots__
+        for name in COUNTER_NAMES
     ]
     return await _add_busiest(
         families,
