@@ -27,6 +27,7 @@ _COMMANDS: Final = (
     "spotty",
 )  # fmt: skip
 _GROUPS: Final = ("subscriptions", "dead-letters", "last-values", "gc", "ledger", "users")
+_ALL: Final = (*_COMMANDS, *_GROUPS)
 _MODULES: Final = {"top": "stats"}
 #: What they do not know is for the broker they start.
 _PASSING_ON: Final = {"spotty": {"allow_extra_args": True, "ignore_unknown_options": True}}
@@ -35,14 +36,14 @@ _PASSING_ON: Final = {"spotty": {"allow_extra_args": True, "ignore_unknown_optio
 def main() -> None:
     try:
         called = sys.argv[1:2]
-        is_known = bool({*called} & {*_COMMANDS, *_GROUPS})
-        _application(called if is_known else (*_COMMANDS, *_GROUPS))(prog_name="stompbroker")
+        is_known = not {*called}.isdisjoint(_ALL)
+        _application(called if is_known else _ALL)(prog_name="stompbroker")
     except OperatorError as error:
         complain(str(error))
         sys.exit(2)
 
 
-def _application(names: Iterable[str]) -> typer.Typer:
+def _application(names: Iterable[str] = _ALL) -> typer.Typer:
     # Tracebacks are for developers, who want the ordinary ones.
     application = typer.Typer(
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
