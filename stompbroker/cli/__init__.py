@@ -4,57 +4,57 @@ Law: a command reads its arguments, calls the library and shows the result: on s
 codes: 0 done, 1 no broker or a refusal, 2 something the operator has to mend, 130 interrupted; `report` has more.
 
 Heavy modules are imported inside functions, so that `stompbroker --help` is quick
-(test_help_imports_neither_trio_nor_pydantic).
+(test_help_imports_neither_trio_nor_pydantic). Of the commands only the one that is called is imported and described to
+Typer, unless help has to list them: that takes 30 ms.
 """
 
 import sys
-from typing import Annotated
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
 
 from stompbroker import __version__
-from stompbroker.cli import dead_letters, gc, last_values, ledger, subscriptions, users
-from stompbroker.cli.bridges import bridges
-from stompbroker.cli.certificate import certificate
-from stompbroker.cli.config import config
-from stompbroker.cli.migrate import migrate
-from stompbroker.cli.publish import publish
-from stompbroker.cli.report import report
-from stompbroker.cli.serve import serve
-from stompbroker.cli.spotty import spotty
-from stompbroker.cli.stats import stats, top
-from stompbroker.cli.subscribe import subscribe
 from stompbroker.cli.terminal import complain, say
-from stompbroker.cli.trace import trace
 from stompbroker.errors import OperatorError
 
 __all__ = ["main"]
 
+#: Commands, in the order of the help, and those that have commands of their own. Each is a module here, but for `top`.
+_COMMANDS: Final = (
+    "serve", "publish", "subscribe", "stats", "top", "bridges", "config", "migrate", "trace", "report", "certificate",
+    "spotty",
+)  # fmt: skip
+_GROUPS: Final = ("subscriptions", "dead-letters", "last-values", "gc", "ledger", "users")
+_ALL: Final = (*_COMMANDS, *_GROUPS)
+_MODULES: Final = {"top": "stats"}
+#: What they do not know is for the broker they start.
+_PASSING_ON: Final = {"spotty": {"allow_extra_args": True, "ignore_unknown_options": True}}
+
 
 def main() -> None:
     try:
-        _application()(prog_name="stompbroker")
+        called = sys.argv[1:2]
+        is_known = not {*called}.isdisjoint(_ALL)
+        _application(called if is_known else _ALL)(prog_name="stompbroker")
     except OperatorError as error:
         complain(str(error))
         sys.exit(2)
 
 
-def _application() -> typer.Typer:
+def _application(names: Iterable[str] = _ALL) -> typer.Typer:
     # Tracebacks are for developers, who want the ordinary ones.
     application = typer.Typer(
         add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
     )
     application.callback()(_about)
-    for command in (serve, publish, subscribe, stats, top, bridges, config, migrate, trace, report, certificate):
-        application.command()(command)
-    # What it does not know is for the broker it starts.
-    application.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(spotty)
-    application.add_typer(subscriptions.commands, name="subscriptions")
-    application.add_typer(dead_letters.commands, name="dead-letters")
-    application.add_typer(last_values.commands, name="last-values")
-    application.add_typer(gc.commands, name="gc")
-    application.add_typer(ledger.commands, name="ledger")
-    application.add_typer(users.commands, name="users")
+    for name in names:
+        module = import_module(f"{__name__}.{_MODULES.get(name, name).replace('-', '_')}")
+        if name in _GROUPS:
+            application.add_typer(module.commands, name=name)
+        else:
+            application.command(context_settings=_PASSING_ON.get(name))(getattr(module, name))
     return application
 
 

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from stompbroker.cli.terminal import say
 if TYPE_CHECKING:
     from stompbroker.broker import Broker
     from stompbroker.config import Settings
-    from stompbroker.storage import Standing
+    from stompbroker.storage import Standing, WritingProcess
     from stompbroker.transport import Endpoint
 
 
@@ -89,8 +89,7 @@ def serve(
     """
     # The first searches for reference cycles would look through every module again and again, for 60 ms in all.
     gc.disable()
-    _import_structlog()
-    from stompbroker.config import EMBEDDED, load
+    from stompbroker.storage import forked_writing_process
 
     flags = {
         "host": host,
@@ -104,27 +103,44 @@ def serve(
         "log_level": log_level,
         "log_format": log_format,
     }
-    settings = load(config, flags=flags, assignments=assignments or [])
+    # It is a fork, so it must come before there is a second thread; and before the settings, which say whether it has
+    # anything to do: what is imported for them, it need not have.
+    with forked_writing_process() as forked:
+        _import_structlog()
+        from stompbroker.config import load
+
+        _serve(load(config, flags=flags, assignments=assignments or []), forked)
+
+
+def _serve(settings: "Settings", forked: "WritingProcess | OSError") -> None:
+    import structlog
 
     from stompbroker import logs
     from stompbroker.cli.serving import serve as serve_until_stopped
-    from stompbroker.storage import forked_writing_process
+    from stompbroker.config import EMBEDDED
 
     logs.configure(settings.log_level, settings.log_format)
+    writing = None
+    if not isinstance(forked, OSError):
+        if settings.database == EMBEDDED:
+            writing = forked
+        else:
+            forked.end()
+    elif settings.database == EMBEDDED:
+        problem = "there is no process to write to the store; a thread does it"
+        structlog.get_logger(__name__).warning(problem, reason=str(forked))
     if settings.standby:
         gc.enable()  # it may wait for days
-    # It is a fork, so it must come before there is a second thread; and behind the imports, which both share then.
-    with nullcontext() if settings.database != EMBEDDED else forked_writing_process() as writing:
 
-        def on_ready(started: "Broker") -> None:
-            has_login = started.authenticator.is_required
-            announce(started.endpoints, settings, started.management_url, has_login=has_login)
+    def on_ready(started: "Broker") -> None:
+        has_login = started.authenticator.is_required
+        announce(started.endpoints, settings, started.management_url, has_login=has_login)
 
-        def on_standby(standing: "Standing") -> None:
-            announce_standby(settings, standing.description)
+    def on_standby(standing: "Standing") -> None:
+        announce_standby(settings, standing.description)
 
-        serving = partial(serve_until_stopped, settings, on_ready=on_ready, on_standby=on_standby, writing=writing)
-        run(serving, code=ExitCode.OPERATOR)
+    serving = partial(serve_until_stopped, settings, on_ready=on_ready, on_standby=on_standby, writing=writing)
+    run(serving, code=ExitCode.OPERATOR)
 
 
 def _import_structlog() -> None:

@@ -68,10 +68,10 @@ class StoreWriter:
     async def adopt(self, process: WritingProcess) -> None:
         """Let the process write to our store, as ours. Raises OperatorError."""
         self._process = _Process(process, _Line(process.writes), _Line(process.upkeep))
-        token = self._store.hand_over()
+        handed_over = self._store.hand_over()
         try:
             with trio.fail_after(ADOPT_S):
-                await self._process.writes.ask(question("adopt", file=self._store.where, token=token))
+                await self._process.writes.ask(question("adopt", **handed_over))
             return
         except StoreFailing as failure:
             reason = str(failure)

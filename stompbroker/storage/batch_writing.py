@@ -1,15 +1,16 @@
 """A batch as SQL, written within the caller's transaction.
 
-Hot path: cost is by statement, not by row; `benchmarks/` measures it as part of every durable scenario.
+Knows the order of the steps and what each takes; the statements are compiled elsewhere (`batch_statements.py`), so the
+writing process needs no SQLAlchemy. Hot path: cost is by statement, not by row; `benchmarks/` measures it as part of
+every durable scenario.
 """
 
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
-from sqlalchemy import bindparam
-
+from stompbroker.storage.many_rows import ManyRows
 from stompbroker.storage.row_format import (
     checksum,
     message_checksum,
@@ -18,24 +19,10 @@ from stompbroker.storage.row_format import (
     value_checksum,
     with_checksum,
 )
-from stompbroker.storage.schema import (
-    cursors,
-    gaps,
-    last_values,
-    ledger_batches,
-    ledger_exports,
-    messages,
-    producers,
-    redeliveries,
-    subscriptions,
-    topics,
-)
-from stompbroker.storage.statements import IN_RANGE, deletion, insertion, upsert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from sqlalchemy import Column, Dialect, Table
     from sqlalchemy.engine.interfaces import DBAPICursor
 
     from stompbroker.storage.batch import Batch, CursorRow, ExportRow, Gap, LedgerRow, MessageRun, ProducerRow
@@ -44,57 +31,43 @@ if TYPE_CHECKING:
     Run = Callable[[DBAPICursor, list[Any]], None]
     Values = Callable[[Sequence[Any]], list[Any]]
 
-_NOT_NEEDED: Final = (gaps.c.topic_id == bindparam("topic_id"), gaps.c.stop <= bindparam("whole_from"))
-_EXPORTED: Final = (
-    ledger_batches.c.kind == bindparam("kind"),
-    ledger_batches.c.day == bindparam("day"),
-    ledger_batches.c.id > bindparam("after_batch"),
-    ledger_batches.c.id <= bindparam("last_batch"),
-)
+#: The step that `write_messages` takes.
+_MESSAGES: Final = "messages"
+
+
+class BatchStatements(NamedTuple):
+    """The statements of a dialect."""
+
+    #: In the order of STEPS, without that of the messages.
+    steps: Sequence[ManyRows]
+    close_gaps: ManyRows
+    #: Messages without the four columns that ordinary ones leave out, and with all.
+    plain_messages: ManyRows
+    all_messages: ManyRows
+
+    def as_values(self) -> tuple[Any, ...]:
+        """For another process."""
+        return [each.values for each in self.steps], *(each.values for each in self[1:])
+
+    @classmethod
+    def of_values(cls, values: Sequence[Any]) -> BatchStatements:
+        steps, *others = values
+        return cls([ManyRows(*each) for each in steps], *(ManyRows(*each) for each in others))
 
 
 @final
 class BatchWriter:
-    """Writes batches on connections of one dialect; `write_messages` is its fastest way to insert messages."""
+    """Writes batches; `write_messages` is the fastest way to insert messages."""
 
-    def __init__(self, dialect: Dialect, write_messages: Run) -> None:
-        def upserting(
-            table: Table, as_stored: Callable[[Any], Row] = with_checksum, **options: Any
-        ) -> tuple[Run, Values]:
-            # Of rows with one key only the last: an upsert may not meet a key twice.
-            keys = len(table.primary_key)
-            statement = upsert(table, dialect, **options)
-            return statement.run, lambda rows: _flat({row[:keys]: row for row in map(as_stored, rows)}.values())
-
-        def removing(*columns: Column[Any]) -> Run:
-            return deletion(columns[0].table, [column == bindparam(column.name) for column in columns], dialect).run
-
-        of_topic = (*(table.c.topic_id for table in (messages, gaps, cursors, redeliveries)), topics.c.id)
-        of_subscription = (cursors.c.subscription_id, redeliveries.c.subscription_id, subscriptions.c.id)
-        delete_exported = deletion(ledger_batches, _EXPORTED, dialect).run
+    def __init__(self, statements: BatchStatements, write_messages: Run | None = None) -> None:
+        run_messages = write_messages or message_insertion(statements)
+        runs = iter(statements.steps)
         #: In their order: a part of a batch, a statement, and the values that it takes.
-        self._steps: tuple[tuple[str, Run, Values], ...] = (
-            *(("removed_topics", removing(column), list) for column in of_topic),
-            *(("removed_subscriptions", removing(column), list) for column in of_subscription),
-            ("topics", *upserting(topics, never_changed=["kind", "name"])),
-            ("subscriptions", *upserting(subscriptions)),
-            ("messages", write_messages, list),
-            ("cursors", *upserting(cursors, _packed)),
-            ("settled_redeliveries", removing(*redeliveries.primary_key), _flat),
-            ("redeliveries", *upserting(redeliveries)),
-            ("removed_values", removing(last_values.c.name), list),
-            ("last_values", *upserting(last_values, lambda row: (*row, value_checksum(row)))),
-            ("removed_producers", removing(*producers.primary_key), _flat),
-            ("producers", *upserting(producers, _packed)),
-            ("deletions", deletion(messages, IN_RANGE, dialect).run, _flat),
-            ("gaps", upsert(gaps, dialect).run, lambda rows: _flat(map(with_checksum, _merged(rows)))),
-            ("ledger", insertion(ledger_batches, dialect).run, lambda rows: _flat(map(_with_payload, rows))),
-            ("exports", *upserting(ledger_exports)),
-            ("exported", delete_exported, _flat),
-            ("finished_exports", delete_exported, lambda rows: _flat(map(_held_by, rows))),
-            ("finished_exports", removing(ledger_exports.c.id), lambda rows: [row.id for row in rows]),
+        self._steps: tuple[tuple[str, Run, Values], ...] = tuple(
+            (part, run_messages if part == _MESSAGES else next(runs).run, values) for part, values in STEPS
         )
-        self._close_gaps = deletion(gaps, _NOT_NEEDED, dialect).run
+        assert next(runs, None) is None, "a statement without a step"
+        self._close_gaps = statements.close_gaps.run
 
     def write(self, cursor: DBAPICursor, batch: Batch) -> None:
         """Raises what the driver raises."""
@@ -108,13 +81,12 @@ class BatchWriter:
                 run(cursor, values(rows))
 
 
-def message_insertion(dialect: Dialect) -> Run:
+def message_insertion(statements: BatchStatements) -> Run:
     """Messages by INSERT of many rows.
 
     Ordinary messages leave out four columns: SQLite takes 0.4 µs to bind a None, and 1.5 for the rest of a row.
     """
-    plain_rows = insertion(messages, dialect, left_out=("expires_at_ns", "only_for", "group_key", "outcome_to"))
-    limited_rows = insertion(messages, dialect)
+    plain_rows, limited_rows = statements.plain_messages, statements.all_messages
 
     def write(cursor: DBAPICursor, runs: Sequence[MessageRun]) -> None:
         values: list[Any] = []
@@ -204,3 +176,32 @@ def _with_payload(row: LedgerRow) -> Row:
 
 def _held_by(row: ExportRow) -> Row:
     return row.kind, row.day, row.after_batch, row.last_batch
+
+
+def _upserted(keys: int, as_stored: Callable[[Any], Row] = with_checksum) -> Values:
+    """Of rows with one key (the first `keys` values) only the last: an upsert may not meet a key twice."""
+    return lambda rows: _flat({row[:keys]: row for row in map(as_stored, rows)}.values())
+
+
+#: In their order: a part of a batch, and the values that its statement takes.
+STEPS: Final[tuple[tuple[str, Values], ...]] = (
+    *(("removed_topics", list),) * 5,
+    *(("removed_subscriptions", list),) * 3,
+    ("topics", _upserted(1)),
+    ("subscriptions", _upserted(1)),
+    (_MESSAGES, list),
+    ("cursors", _upserted(2, _packed)),
+    ("settled_redeliveries", _flat),
+    ("redeliveries", _upserted(3)),
+    ("removed_values", list),
+    ("last_values", _upserted(1, lambda row: (*row, value_checksum(row)))),
+    ("removed_producers", _flat),
+    ("producers", _upserted(2, _packed)),
+    ("deletions", _flat),
+    ("gaps", lambda rows: _flat(map(with_checksum, _merged(rows)))),
+    ("ledger", lambda rows: _flat(map(_with_payload, rows))),
+    ("exports", _upserted(1)),
+    ("exported", _flat),
+    ("finished_exports", lambda rows: _flat(map(_held_by, rows))),
+    ("finished_exports", lambda rows: [row.id for row in rows]),
+)

@@ -10,9 +10,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, final
-
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from typing import TYPE_CHECKING, Any, Final, final
 
 from stompbroker.errors import MAX_SUMMARY, BrokerError, OperatorError, shorten
 
@@ -84,14 +82,20 @@ class StoreDamaged(StoreFailing):
 
 @final
 class Failures:
-    """Translates what the driver of an engine raises. `where` names the database for people."""
+    """Translates what a driver raises. `where` names the database for people."""
 
-    def __init__(self, engine: Engine, where: str, passwords: Collection[str] = ()) -> None:
-        driver = engine.dialect.loaded_dbapi
+    def __init__(self, driver: Any, where: str, passwords: Collection[str] = (), *wrapping: type[Exception]) -> None:
+        """`wrapping` are errors that its errors come in."""
         self.where = where
-        self.errors: tuple[type[Exception], ...] = (driver.Error, SQLAlchemyError, OSError, *_REFUSING_VALUES)
+        self.errors: tuple[type[Exception], ...] = (driver.Error, *wrapping, OSError, *_REFUSING_VALUES)
         self._refusing: tuple[type[Exception], ...] = (driver.IntegrityError, driver.DataError, *_REFUSING_VALUES)
         self._passwords = passwords
+
+    @classmethod
+    def of_engine(cls, engine: Engine, where: str, passwords: Collection[str] = ()) -> Failures:
+        from sqlalchemy.exc import SQLAlchemyError  # the writing process does without
+
+        return cls(engine.dialect.loaded_dbapi, where, passwords, SQLAlchemyError)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -130,7 +134,8 @@ class Failures:
 
 
 def _of_driver(error: BaseException) -> BaseException:
-    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    original = getattr(error, "orig", None)  # what SQLAlchemy has wrapped
+    return original if isinstance(original, BaseException) else error
 
 
 def _is_damage(error: Exception) -> bool:

@@ -19,7 +19,8 @@ from stompbroker.file_replacing import replace_file
 from stompbroker.storage import paging
 from stompbroker.storage.failures import RESTORE, Failures
 from stompbroker.storage.schema import REVISION, ledger_batches
-from stompbroker.storage.sqlite.engine import database_file, reading_engine, writing_engine
+from stompbroker.storage.sqlite.engine import reading_engine, writing_engine
+from stompbroker.storage.sqlite.file import database_file
 from stompbroker.storage.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -162,12 +163,12 @@ def _engine(database: str, directory: Path, *, migrates: bool) -> tuple[Engine, 
     if not database:
         file = database_file(directory)
         engine = writing_engine(file, may_create=True) if migrates else reading_engine(file)
-        return engine, Failures(engine, str(file))
+        return engine, Failures.of_engine(engine, str(file))
     from stompbroker.storage import postgres
 
     url = postgres.server_url(database)
     engine = postgres.migrating_engine(url) if migrates else postgres.reading_engine(url)
-    return engine, Failures(engine, postgres.shown(url), postgres.passwords_in(url))
+    return engine, Failures.of_engine(engine, postgres.shown(url), postgres.passwords_in(url))
 
 
 def _refuse_lost(directory: Path, what: str) -> None:

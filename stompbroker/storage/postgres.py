@@ -30,6 +30,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import lease as leasing
+from stompbroker.storage.batch_statements import batch_statements
 from stompbroker.storage.batch_writing import BatchWriter, message_rows
 from stompbroker.storage.failures import StoreHeld, StoreTaken
 from stompbroker.storage.ownership import holder_of
@@ -236,7 +237,7 @@ class PostgresStore(Store):
     def __init__(self, url: URL) -> None:
         super().__init__(shown(url), writing_engine(url), reading_engine(url), passwords_in(url))
         dialect = self._writers.dialect
-        self._batch_writer = BatchWriter(dialect, self._copy_messages)
+        self._batch_writer = BatchWriter(batch_statements(dialect), self._copy_messages)
         self._page_statement = _page_statement(dialect)
         columns = ", ".join(dialect.identifier_preparer.format_column(column) for column in messages.columns)
         self._copy = f"COPY {messages.name} ({columns}) FROM STDIN (FORMAT BINARY)"
@@ -308,7 +309,7 @@ class PostgresStore(Store):
             try:
                 asked_at_s = leasing.boottime_s()
                 is_ours = leasing.renew(connection, self._fence.owner, self.lease.lease_s)
-                self._fence.check(connection)
+                self._fence.check(connection.connection.cursor())
             except BaseException:
                 discard(connection)
                 raise

@@ -26,7 +26,7 @@ ENDS: Final = {
     "when it is planned": "stompbroker.actors.exporter._run_process",
     "when the files are there": "stompbroker.ledger.exports.Exports.note_file",
     "when it is written down that they are": "stompbroker.ledger.exports.Exports.delete_portion",
-    "when all is done": "stompbroker.storage.ownership.Fence.note_closed",
+    "when all is done": "stompbroker.storage.fence.Fence.note_closed",
 }
 _PATCHED: Final = """
 import os, signal

@@ -28,7 +28,8 @@ from stompbroker.storage import (
     open_store,
     opening,
 )
-from stompbroker.storage.batch_writing import BatchWriter, message_insertion
+from stompbroker.storage.batch_statements import batch_statements
+from stompbroker.storage.batch_writing import BatchWriter
 from stompbroker.storage.schema import REVISION, metadata
 from tests.storage.place import bodies, current_revision, cursor, redelivery, subscription, topic
 from tests.support.messages import make_messages
@@ -192,7 +193,7 @@ def write_as_0004(engine: Engine) -> None:
             names = ("id", "name", "next_offset", "whole_from", "checksum")
             values = dict(zip(names, (*row, crc32(repr(row).encode())), strict=True))
             connection.execute(text(f"INSERT INTO topics ({', '.join(names)}) VALUES (:{', :'.join(names)})"), values)
-        writer = BatchWriter(engine.dialect, message_insertion(engine.dialect))
+        writer = BatchWriter(batch_statements(engine.dialect))
         writer.write(connection.connection.cursor(), BESIDE_TOPICS_OF_0004)
 
 

@@ -503,7 +503,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stompbroker.actors.journal.FIRST_RETRY_S", 0.01)
     monkeypatch.setattr("stompbroker.actors.journal.LAST_RETRY_S", 0.02)
     monkeypatch.setattr("stompbroker.changes.dead_letters.RETRY_NS", 20 * MS)
-    monkeypatch.setattr("stompbroker.storage.sqlite.engine.BUSY_TIMEOUT_MS", 0)
+    monkeypatch.setattr("stompbroker.storage.sqlite.file.BUSY_TIMEOUT_MS", 0)
 
 
 @pytest.mark.usefixtures("quick_retries")

@@ -12,7 +12,7 @@ import pytest
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import Batch, StoreFailing
-from stompbroker.storage.sqlite import engine
+from stompbroker.storage.sqlite import engine, file
 from tests.storage.place import publication
 from tests.storage.syscall_watch import SYNCS, WRITES, watched
 from tests.support.messages import make_message, make_messages
@@ -71,17 +71,17 @@ def test_each_commit_is_synced_once(store: Store) -> None:
 
 
 def test_without_the_pragma_nothing_would_be_synced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    weaker = tuple((name, "NORMAL" if name == "synchronous" else value) for name, value in engine.PRAGMAS)
-    monkeypatch.setattr(engine, "PRAGMAS", weaker)
-    monkeypatch.setattr(engine, "READ_BACK", {})
+    weaker = tuple((name, "NORMAL" if name == "synchronous" else value) for name, value in file.PRAGMAS)
+    monkeypatch.setattr(file, "PRAGMAS", weaker)
+    monkeypatch.setattr(file, "READ_BACK", {})
     store.recover()
 
     assert watched(lambda: store.commit(publication(2, make_messages(300), topic_id=2)), SYNCS) == []
 
 
 def test_a_connection_that_is_not_durable_is_not_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    weaker = tuple((name, "NORMAL" if name == "synchronous" else value) for name, value in engine.PRAGMAS)
-    monkeypatch.setattr(engine, "PRAGMAS", weaker)
+    weaker = tuple((name, "NORMAL" if name == "synchronous" else value) for name, value in file.PRAGMAS)
+    monkeypatch.setattr(file, "PRAGMAS", weaker)
 
     with pytest.raises(OperatorError, match="synchronous = 1 where durability needs 2"):
         store.recover()
@@ -199,7 +199,7 @@ def limited_file_size(size_bytes: int) -> Iterator[None]:
 def test_a_file_held_by_another_process_is_a_failing_store(
     store: Store, sqlite_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 0)
+    monkeypatch.setattr(file, "BUSY_TIMEOUT_MS", 0)
     store.recover()
     intruder = engine.writing_engine(sqlite_place.directory / "stompbroker.db")
 

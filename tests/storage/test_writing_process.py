@@ -56,7 +56,7 @@ class Asker:
         return self.ask("write", batch, measures=False)
 
     def adopt(self, store: Store) -> None:
-        self.ask("adopt", file=store.where, token=store.hand_over())
+        self.ask("adopt", **store.hand_over())
 
     def wait_ended(self) -> None:
         self._serving.join(HARD_TIMEOUT_S)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 from stompbroker.message import tails_bytes
 from stompbroker.storage.failures import StoreFailing
 from stompbroker.storage.sqlite.disk_room import LogFile, Reserve
-from stompbroker.storage.sqlite.engine import BEGIN_WRITING, connect_file
+from stompbroker.storage.sqlite.file import BEGIN_WRITING, connect_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from contextlib import suppress
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
@@ -20,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from sqlalchemy import LargeBinary, bindparam, cast, func, literal_column, select
 from sqlalchemy.dialects import sqlite
 
-from stompbroker.storage.batch_writing import BatchWriter, message_insertion
-from stompbroker.storage.failures import StoreFailing
+from stompbroker.storage.batch_statements import batch_statements
 from stompbroker.storage.paging import Rows
 from stompbroker.storage.schema import gaps, ledger_batches, messages
-from stompbroker.storage.sqlite.checkpoints import Checkpoints, FairLock
-from stompbroker.storage.sqlite.engine import BEGIN_WRITING, reading_engine, writing_engine
+from stompbroker.storage.sqlite.engine import reading_engine, writing_engine
+from stompbroker.storage.sqlite.file_writing import FileWriting
 from stompbroker.storage.statements import IN_RANGE, text_of
 from stompbroker.storage.store import Store
 
@@ -34,9 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlalchemy import ColumnElement, Connection, Select
-    from sqlalchemy.engine.interfaces import DBAPICursor
 
-    from stompbroker.storage.batch import Batch
+    from stompbroker.storage.batch_writing import BatchStatements
     from stompbroker.storage.paging import PageLimits
 
 #: Tails with this many bytes on average are read one by one: a page has at most 256 of them, and joining them would
@@ -45,9 +42,9 @@ LONG_TAIL_BYTES: Final = 4096
 
 
 class Statements(NamedTuple):
-    """Those that are compiled once, for all stores of the process and of those forked from it."""
+    """Those that are compiled once, for all stores of the process."""
 
-    batch_writer: BatchWriter
+    batches: BatchStatements
     #: Of `_read_rows`.
     heads: str
     joined_tails: str
@@ -69,60 +66,29 @@ def statements() -> Statements:
     joined = cast(func.group_concat(tail, literal_column("''")), LargeBinary)
     joined_tails, _ = text_of(select(joined, *map(func.json_group_array, others)), dialect)
     single_tails, _ = text_of(tails, dialect)
-    return Statements(BatchWriter(dialect, message_insertion(dialect)), heads, joined_tails, single_tails)
+    return Statements(batch_statements(dialect), heads, joined_tails, single_tails)
 
 
 @final
-class SqliteStore(Store):
+class SqliteStore(FileWriting, Store):
     """Opens the file, which must exist and be migrated."""
 
-    _begin = BEGIN_WRITING
     checked_tables = messages.name, gaps.name, ledger_batches.name
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file), writing_engine(file), reading_engine(file))
         self._statements = statements()
-        self._batch_writer = self._statements.batch_writer
-        self._fair_lock = FairLock()
-        self._upkeep = Checkpoints(file, self._fair_lock)
+        self._begin_writing(file, self._statements.batches)
 
     def _connect(self) -> Connection:
-        # If the log was deleted, a new connection would begin another one beside those that still use the old one.
         self._upkeep.check_log()
         return super()._connect()
 
-    def _writing_alone(self) -> FairLock:
-        return self._fair_lock
-
-    def _note_written(self, cursor: DBAPICursor, batch: Batch) -> None:
-        self._upkeep.note_written(cursor, batch)
-
-    def commit(self, batch: Batch) -> None:
-        super().commit(batch)
-        if self._upkeep.is_overdue:
-            # The batch is safe. If the log cannot be shortened, a later commit will fail and say so.
-            with suppress(StoreFailing):
-                self.checkpoint()
-
-    def close(self, *, is_sound: bool = True) -> None:
-        super().close(is_sound=is_sound)
-        self._upkeep.close()
-
-    def stored_bytes(self) -> int:
-        with self._failures.translated():
-            return self._upkeep.stored_bytes()
-
-    def free_bytes(self) -> int:
-        with self._failures.translated():
-            return self._upkeep.free_bytes()
-
-    @property
-    def needs_checkpoint(self) -> bool:
-        return self._upkeep.is_due
-
-    def checkpoint(self, *, truncate: bool = False) -> None:
-        with self._failures.translated():
-            self._upkeep.run(truncate=truncate)
+    def hand_over(self) -> dict[str, Any]:
+        return super().hand_over() | {
+            "fence": tuple(self._fence.texts),
+            "statements": self._statements.batches.as_values(),
+        }
 
     def _read_rows(self, connection: Connection, topic_id: int, start: int, stop: int, limits: PageLimits) -> Rows:
         columns = connection.exec_driver_sql(self._statements.heads, (topic_id, start, stop, limits.rows)).one()
