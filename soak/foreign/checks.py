@@ -157,7 +157,8 @@ async def _transactions(there: There) -> str:
         bodies = [b"%d %d" % (n, place) for n in range(_TRANSACTIONS) for place in range(_IN_TRANSACTION)]
         assert await _drain(client, "/queue/tx.out", len(bodies)) == bodies
         await _nothing(messages)
-    return f"{_TRANSACTIONS} with {_IN_TRANSACTION} messages and an ACK were done; one was left, one lost: no trace of them"
+    each = f"{_IN_TRANSACTION} messages and an ACK"
+    return f"{_TRANSACTIONS} with {each} were done; of one left and one lost there is no trace"
 
 
 async def _durable(there: There) -> str:

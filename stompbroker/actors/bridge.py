@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from stompbroker.access import grant_of_bridge
-from stompbroker.bridges import CrossingState, Direction, Verdict, onward
+from stompbroker.bridges import CrossingState, Direction, Verdict, in_short, onward
 from stompbroker.client import BackOff, ClientError, Refused, TlsOptions, connect
 from stompbroker.errors import OperatorError
 from stompbroker.transport import TcpTransport
@@ -77,7 +77,7 @@ async def run(crossing: Crossing, local: LocalEnd, clock: Clock) -> None:
         try:
             await _cross(crossing, local, clock)
         except (ClientError, OperatorError, OSError) as error:
-            reason = str(error)
+            reason = in_short(str(error))
         was_connected = crossing.state is CrossingState.CONNECTED
         if was_connected or reason != crossing.problem:
             log.warning(

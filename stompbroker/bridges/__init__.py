@@ -5,7 +5,16 @@ Law: synchronous, without I/O. `plan` is what the operator wants, `passage` the 
 actor `actors/bridge.py` is a client of both brokers and does what these say.
 """
 
-from stompbroker.bridges.crossing import Crossing, CrossingState, Flow, Passing, Settlement, Verdict, crossings_of
+from stompbroker.bridges.crossing import (
+    Crossing,
+    CrossingState,
+    Flow,
+    Passing,
+    Settlement,
+    Verdict,
+    crossings_of,
+    in_short,
+)
 from stompbroker.bridges.passage import Passage, onward
 from stompbroker.bridges.plan import BridgePlan, Direction, RemoteKind
 
@@ -21,5 +30,6 @@ __all__ = [
     "Settlement",
     "Verdict",
     "crossings_of",
+    "in_short",
     "onward",
 ]

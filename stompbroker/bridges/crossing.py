@@ -109,7 +109,7 @@ class Flow:
 
     def refused(self, passing: Passing, reason: str) -> None:
         """The target takes others, but not this one."""
-        passing.verdict, passing.reason = Verdict.NACK, reason[:MAX_REASON]
+        passing.verdict, passing.reason = Verdict.NACK, in_short(reason)
         self._crossing.refused += 1
         self._note_decided(passing)
 
@@ -203,7 +203,7 @@ class Crossing:
         """It is over for now. What was on its way comes again."""
         if self.state is not CrossingState.RETRYING:
             self.state, self.since_ns = CrossingState.RETRYING, now_ns
-        self.problem = reason[:MAX_REASON]
+        self.problem = in_short(reason)
         self.failures += 1
         self.flows = []
 
@@ -220,6 +220,13 @@ class Crossing:
         if not self.failures and self.connections <= 1:
             done = self.sent + self.duplicates + self.circles + self.refused
             assert 0 <= self.received - done <= self.in_flight
+
+
+def in_short(reason: str) -> str:
+    """A reason in one line, as it is shown and logged."""
+    lines = (line.strip().removesuffix(".") for line in reason.splitlines())
+    text = "; ".join(filter(None, lines)) if "\n" in reason else reason
+    return text[:MAX_REASON]
 
 
 def crossings_of(plans: Iterable[BridgePlan], now_ns: int) -> list[Crossing]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.client.errors import NoConnection, Problem, refusal_of_connect
 from stompbroker.errors import PeerViolation
-from stompbroker.stomp import Frame, FrameReader, Head, Limits, Version, render_frame
+from stompbroker.stomp import Frame, FrameReader, Head, Limits, Version, render_frame, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,7 +86,7 @@ class Dialogue:
             return frames
         first = frames[0]
         if first.command == "ERROR" and self.greeting is None:
-            raise refusal_of_connect(first.headers, first.body)
+            raise refusal_of_connect(_unescaped(first.headers), first.body)
         if first.command != "CONNECTED" or self.greeting is not None:
             raise self._not_stomp(f"{first.command} came first" if self.greeting is None else "CONNECTED came twice")
         # The reader stops after CONNECTED, since what follows may be written differently.
@@ -132,6 +132,14 @@ def answer_headers(message: Mapping[str, str], version: Version) -> Headers:
     if version is Version.V1_2:
         return [("id", message["ack"])] if "ack" in message else []
     return [(name, message[name]) for name in ("message-id", "subscription") if name in message]
+
+
+def _unescaped(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Of an ERROR before any version is agreed on. Brokers write it as in the newest, or it is shown as it is."""
+    try:
+        return {name: unescape(value, Version.V1_2) for name, value in headers.items()}
+    except PeerViolation:
+        return headers
 
 
 def _require_server_command(head: Head) -> None:

@@ -4,7 +4,7 @@ Law: no clock, no sockets, no event loop, and of our modules only `errors`.
 """
 
 from stompbroker.stomp.connection import Connection, HeartBeats, State, forbid_body
-from stompbroker.stomp.frame import AnswerRun, Frame, Head, Limits, SendRun, Version, weight_bytes
+from stompbroker.stomp.frame import AnswerRun, Frame, Head, Limits, SendRun, Version, unescape, weight_bytes
 from stompbroker.stomp.frame_reader import MAX_FRAMES_PER_CALL, FrameReader
 from stompbroker.stomp.frame_writer import (
     HEART_BEAT,
@@ -48,5 +48,6 @@ __all__ = [
     "render_receipts",
     "tail_headers",
     "translate_tail",
+    "unescape",
     "weight_bytes",
 ]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from stompbroker.bridges import BridgePlan, Crossing, CrossingState, Direction, RemoteKind, Verdict, onward
+from stompbroker.bridges import BridgePlan, Crossing, CrossingState, Direction, RemoteKind, Verdict, in_short, onward
+from stompbroker.bridges.crossing import MAX_REASON
 
 PLAN = BridgePlan(
     name="there", urls=("stomp://x:1",), kind=RemoteKind.STOMPBROKER, send=("/topic/a",), client_id="b", prefetch=10
@@ -192,3 +193,11 @@ def test_other_brokers_say_otherwise_that_a_message_is_persistent(said: str, kep
 def test_a_message_without_its_offset_is_not_of_a_broker_of_ours() -> None:
     with pytest.raises(ValueError, match="is it a stompbroker"):
         passage({"destination": "/topic/a", "message-id": "1"})
+
+
+def test_a_reason_is_shown_in_one_line() -> None:
+    assert in_short("The broker refused: Bad CONNECT.\n  Access refused for user 'guest'\n") == (
+        "The broker refused: Bad CONNECT; Access refused for user 'guest'"
+    )
+    assert in_short("No broker listens on h:1.") == "No broker listens on h:1."
+    assert len(in_short("x" * 10_000)) == MAX_REASON

@@ -419,6 +419,22 @@ async def test_a_wrong_login_is_final(autojump_clock: MockClock, words: str) -> 
     assert len(broker.attempts) == 1
 
 
+async def test_what_a_broker_says_instead_of_connected_is_shown_as_it_was_meant(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            with pytest.raises(NoConnection, match="too many: try later"):
+                async with broker.client(give_up_after=0):
+                    pytest.fail("not connected")
+
+        connection = await broker.accept_silently()
+        await connection.next_frame("CONNECT")
+        # Escaped, as everything but CONNECT and CONNECTED is.
+        await connection.refuse(message="too many: try later")
+
+
 #: ActiveMQ's answer to a client that comes back before its old connection is missed.
 ALREADY_CONNECTED = b"""\
 javax.jms.InvalidClientIDException: Broker: one - Client: billing already connected from tcp://127.0.0.1:48826
