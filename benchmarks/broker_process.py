@@ -37,6 +37,10 @@ _STOP_TIMEOUT_S: Final = 15.0
 _SHOWN_LOG_BYTES: Final = 1500
 #: Seconds for which a memory sample is reused.
 _LOOK_S: Final = 0.2
+#: What a broker still does once it is ready counts for no scenario: we wait until it has used no processor time for so
+#: long, but not for ever, in seconds. The kernel counts in hundredths.
+_QUIET_S: Final = 0.1
+_QUIET_TIMEOUT_S: Final = 5.0
 
 T = TypeVar("T")
 
@@ -108,6 +112,18 @@ class BrokerProcess:
         first = psutil.Process(self._process.pid)
         self._family = (first, *first.children(recursive=True))
         self._looked_at = 0.0
+        self._wait_quiet()
+
+    def _wait_quiet(self) -> None:
+        gives_up_at = time.monotonic() + _QUIET_TIMEOUT_S
+        used_s = -1.0
+        while self._is_busy(used_s) and time.monotonic() < gives_up_at:
+            used_s = self.processor_s()
+            time.sleep(_QUIET_S)
+
+    def _is_busy(self, used_s: float) -> bool:
+        """Whether it has used more processor time than this, or waits for a processor."""
+        return self.processor_s() > used_s or psutil.STATUS_RUNNING in self._asked_of_family(psutil.Process.status)
 
     def end(self) -> None:
         """Ask it to end; it must, with exit code 0."""

@@ -38,6 +38,15 @@ def test_the_address_is_taken_from_what_the_broker_prints(tmp_path: Path) -> Non
         assert target.processor_s() >= 0
 
 
+def test_what_a_broker_still_does_once_it_listens_is_over_when_it_is_measured(tmp_path: Path) -> None:
+    """Otherwise a start that imports something late counts as the cost of messages."""
+    works_on = "import time\nwhile time.process_time() < 0.2: pass\n"
+    ends = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+
+    with running_process(python(LISTENS + ends + works_on + "signal.pause()"), tmp_path) as target:
+        assert target.processor_s() >= 0.15
+
+
 def test_a_broker_that_ends_before_it_listens_is_broken_and_its_last_words_are_shown(tmp_path: Path) -> None:
     with pytest.raises(Broken, match=r"(?s)exit code 3 before it listened.*no port for you"):
         with running_process(python("import sys; print('no port for you', file=sys.stderr); sys.exit(3)"), tmp_path):
