@@ -103,7 +103,9 @@ async def _read(transport: Transport, session: Session, context: WorkerContext, 
 
     try:
         while session.ending is None:
-            size_bytes = min(chunk_size.size_bytes, FAIR_BYTES) if context.budget.is_tight else chunk_size.size_bytes
+            size_bytes = chunk_size.within_body(session.awaited_bytes)
+            if context.budget.is_tight:
+                size_bytes = min(size_bytes, FAIR_BYTES)
             chunk = await transport.receive_some(size_bytes)
             if not chunk:
                 return
@@ -222,17 +224,17 @@ async def _forget(transport: Transport) -> None:
 
 
 async def _write(transport: Transport, session: Session) -> None:
-    """Send the outbox, one joined buffer at a time. A buffer that was begun is finished, or the connection ends: half a
-    frame must never be followed by anything else."""
+    """Send the outbox, all that is in it at a time. What was begun is finished, or the connection ends: half a frame
+    must never be followed by anything else."""
     outbox: Outbox = session.outbox
     try:
         while True:
             await outbox.wait_filled()
             if outbox.is_closed:
                 return
-            data, when_sent = outbox.take()
-            await transport.send_all(data)
-            outbox.mark_sent(len(data), when_sent)
+            parts, when_sent = outbox.take()
+            await transport.send_all(*parts)
+            outbox.mark_sent(sum(map(len, parts)), when_sent)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         # Reading goes on: frames that the client sent before it left may still arrive, and count.
         outbox.close()

@@ -1,33 +1,31 @@
-"""What is still to be sent to connections: MESSAGE frames, outboxes, and the turns that fill and flush them.
+"""What is still to be sent to connections: outboxes, and the turns that fill and flush them.
 
-Law: synchronous, but for the writers' waiting. Everything put into an outbox is sent as one buffer: at once, if the
-flush queue is attended and the kernel has room, otherwise by the writer task. Those who put keep the bounds: deliveries
-are made only while `has_room`, and a client with too many unread receipts is not read. All of it is charged to the
-memory budget.
+Law: synchronous, but for the writers' waiting. Everything put into an outbox is sent with one system call: at once, if
+the flush queue is attended and the kernel has room, otherwise by the writer task. Those who put keep the bounds:
+deliveries are made only while `has_room`, and a client with too many unread receipts is not read. All of it is charged
+to the memory budget.
 
-Hot path: a run of messages is one join. `make bench` (topic 1→1, 1→50) guards it.
+Hot path, guarded by `make bench` (topic 1→1, 1→50): small things are joined, and a large body is sent from where it is
+(`buffers`), which `tests/sessions/test_large_bodies.py` guards.
 """
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, final
 
-from stompbroker.clock import iso_time
+from stompbroker.buffers import LARGE_BYTES, gathered, rest_of
 from stompbroker.delivery import appending, sending
-from stompbroker.sessions.bridging import told_of
 from stompbroker.signals import Signal
-from stompbroker.stomp import Version, delivery_prefix, translate_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from stompbroker.buffers import Buffer
     from stompbroker.clock import Clock
-    from stompbroker.delivery import Deliveries, ReadyQueue
-    from stompbroker.errors import PeerViolation
+    from stompbroker.delivery import ReadyQueue
     from stompbroker.memory_budget import MemoryBudget
-    from stompbroker.message import Message
 
 #: Bytes after which no more deliveries are made. Twice a slice keeps the writer busy while the next one is rendered.
 MAX_OUTBOX_BYTES: Final = 512 * 1024
@@ -39,107 +37,10 @@ TURN_S: Final = 0.001
 
 @final
 @dataclass(slots=True, eq=False)
-class StompSink:
-    """From messages to the MESSAGE frames of one consumer. A message's tail, which all receivers share, was rendered
-    when it was published. Here the consumer's own headers (subscription, attempt, `ack` id) are put in front; for older
-    versions the tail is translated."""
-
-    outlet: Outbox
-    #: Ends the whole connection.
-    disconnect: Callable[[PeerViolation], None]
-    _: KW_ONLY
-    subscription_name: str | None
-    version: Version
-    #: Sent after every frame. It is not part of a tail: tails are stored, and the setting may change.
-    after_frame: bytes
-    #: For a bridge, which is told where messages are in the store.
-    store_id: str = ""
-    ordinal: InitVar[int]
-    expects_acks: InitVar[bool]
-    _prefix: bytes = field(init=False)
-    _ack_prefix: bytes | None = field(init=False)
-
-    def __post_init__(self, ordinal: int, expects_acks: bool) -> None:
-        self._prefix = delivery_prefix(self.subscription_name, self.version)
-        self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and self.version is Version.V1_2 else None
-
-    def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
-        if deliveries.topic_number is not None and deliveries.first_offset is not None:
-            data = self._for_bridge(deliveries, deliveries.topic_number, deliveries.first_offset)
-        elif deliveries.is_again:
-            data = self._again(deliveries)
-        elif deliveries.is_last_value:
-            data = self._joined(self._prefix + b"retained:true\n", deliveries.messages, deliveries.first_number)
-        elif deliveries.first_offset is not None:
-            data = self._with_offsets(deliveries, deliveries.first_offset)
-        else:
-            data = self._joined(self._prefix, deliveries.messages, deliveries.first_number)
-        self.outlet.put_deliveries(data, when_sent)
-
-    def _with_offsets(self, deliveries: Deliveries, first_offset: int) -> bytes:
-        """From a topic that retains messages: each has its offset, and the first of a replay says what is missing."""
-        messages, first_number = deliveries.messages, deliveries.first_number
-        parts = [
-            self._joined(self._prefix + b"offset:%d\n" % (first_offset + index), [message], first_number + index)
-            for index, message in enumerate(messages)
-        ]
-        if deliveries.missing_before is not None:
-            prefix = self._prefix + b"offset:%d\nmissing-before:%d\n" % (first_offset, deliveries.missing_before)
-            parts[0] = self._joined(prefix, messages[:1], first_number)
-        return b"".join(parts)
-
-    def _for_bridge(self, deliveries: Deliveries, topic_number: int, first_offset: int) -> bytes:
-        prefix = self._prefix_again(deliveries) if deliveries.is_again else self._prefix
-        return b"".join(
-            self._joined(
-                prefix + told_of(message, self.store_id, topic_number, first_offset + index),
-                [message],
-                deliveries.first_number + index,
-            )
-            for index, message in enumerate(deliveries.messages)
-        )
-
-    def _again(self, deliveries: Deliveries) -> bytes:
-        return self._joined(self._prefix_again(deliveries), deliveries.messages, deliveries.first_number)
-
-    def _prefix_again(self, deliveries: Deliveries) -> bytes:
-        failure = deliveries.failure
-        history = []
-        if failure is not None and failure.reason:
-            history.append(("redelivery-reason", failure.reason))
-        if deliveries.first_sent_ns is not None:
-            history.append(("first-delivered-at", iso_time(deliveries.first_sent_ns)))
-        if deliveries.first_offset is not None:
-            history.append(("offset", str(deliveries.first_offset)))
-        if deliveries.missing_before is not None:
-            history.append(("missing-before", str(deliveries.missing_before)))
-        delivery_count = 1 if failure is None else failure.count + 1
-        return delivery_prefix(
-            self.subscription_name, self.version, delivery_count=delivery_count, is_redelivery=True, history=history
-        )
-
-    def _joined(self, prefix: bytes, messages: Sequence[Message], first_number: int) -> bytes:
-        if self.version is Version.V1_2:
-            tails = [message.tail for message in messages]
-        elif self.version is Version.V1_1:
-            tails = [
-                message.tail if message.origin.is_plain else translate_tail(message.tail, self.version)
-                for message in messages
-            ]
-        else:
-            tails = [translate_tail(message.tail, self.version) for message in messages]
-        if self._ack_prefix is None:
-            return b"".join((prefix, (self.after_frame + prefix).join(tails), self.after_frame))
-        template = (prefix + self._ack_prefix).replace(b"%", b"%%") + b"%d\n%b" + self.after_frame
-        return b"".join([template % numbered for numbered in enumerate(tails, first_number)])
-
-
-@final
-@dataclass(slots=True, eq=False)
 class Outbox:
     """
     Invariants:
-        size_bytes == bytes put and not yet reported as sent, and is charged to the budget
+        size_bytes == bytes put and not yet reported as sent; these and _held_bytes are charged to the budget
         nothing is sent at once while the writer has, or is about to take, something to send: half a frame is followed
         by its other half, and the kernel is not offered again what it had no room for
     """
@@ -149,12 +50,14 @@ class Outbox:
     _drained: Signal
     _flush_queue: FlushQueue
     #: Hands to the kernel what it takes at once, and returns how much that was; None if that cannot be done.
-    send_now: Callable[[bytes], int] | None = None
+    send_now: Callable[..., int] | None = None
     #: Whether the client has closed, though we may still have to read what it sent; None if that is unknown.
     has_left: Callable[[], bool] | None = None
     #: Whether the writer is sending, or was woken to.
     _is_with_writer: bool = False
-    _parts: list[bytes] = field(default_factory=list)
+    _parts: list[Buffer] = field(default_factory=list)
+    #: The part of a large body that was sent and is kept in memory, because the rest of it is not sent yet.
+    _held_bytes: int = 0
     #: Called when the bytes put have been handed to the kernel.
     _when_sent: list[Callable[[], None]] = field(default_factory=list)
     _stalled: dict[Callable[[], None], None] = field(default_factory=dict)
@@ -200,19 +103,20 @@ class Outbox:
         """Put an answer: a receipt, an error, a heart-beat. Nothing happens once the outbox is closed."""
         if not self.is_closed:
             self._answers_bytes += len(data)
-            self._put(data)
+            self._put([data])
 
-    def put_deliveries(self, data: bytes, when_sent: Callable[[], None] | None = None) -> None:
+    def put_deliveries(self, parts: Sequence[bytes], when_sent: Callable[[], None] | None = None) -> None:
         """Put a run of messages; `when_sent` is called when the kernel has them."""
         if not self.is_closed:
             if when_sent is not None:
                 self._when_sent.append(when_sent)
-            self._put(data)
+            self._put(parts)
 
-    def _put(self, data: bytes) -> None:
-        self._parts.append(data)
-        self.size_bytes += len(data)
-        self._budget.adjust(len(data))
+    def _put(self, parts: Sequence[bytes]) -> None:
+        self._parts += parts
+        size_bytes = sum(map(len, parts))
+        self.size_bytes += size_bytes
+        self._budget.adjust(size_bytes)
         if self._flush_queue.is_attended and self.send_now is not None and not self._is_with_writer:
             self._flush_queue.put(self)
         else:
@@ -234,34 +138,51 @@ class Outbox:
         """Hand to the kernel what it takes now, and leave the rest to the writer."""
         if self._is_with_writer or not self._parts or self.send_now is None:
             return
-        data, when_sent = self.take()
+        parts, when_sent = self.take()
         try:
-            length = self.send_now(data)
+            length = self.send_now(*parts)
         except OSError:
             length = 0  # the kernel has no room, or the writer will be told what is wrong
-        if length == len(data):
+        if length == self.size_bytes:
             self.mark_sent(length, when_sent)
         else:
-            # Copied, because a view would keep the whole buffer, and only the rest is charged.
-            self._parts = [data[length:]]
+            self._keep(parts, rest_of(parts, length))
             self._when_sent = when_sent
             self._taken_answers_bytes = 0
             self._count_sent(length)
             self.filled.wake()
 
-    def take(self) -> tuple[bytes, list[Callable[[], None]]]:
-        """Everything put so far, as one buffer. It is counted in size_bytes until `mark_sent`."""
+    def _keep(self, parts: list[Buffer], rest: list[Buffer]) -> None:
+        """What the kernel did not take. A view keeps all of its buffer in memory, so it is copied, unless that is more
+        work than it frees memory: then what it keeps is charged."""
+        owed_bytes = len(rest[0])
+        sent_bytes = len(parts[-len(rest)]) - owed_bytes
+        if sent_bytes:
+            if owed_bytes < LARGE_BYTES or owed_bytes < sent_bytes:
+                rest[0] = bytes(rest[0])
+            else:
+                self._hold(sent_bytes)
+        self._parts = rest
+
+    def _hold(self, size_bytes: int) -> None:
+        self._budget.adjust(size_bytes - self._held_bytes)
+        self._held_bytes = size_bytes
+
+    def take(self) -> tuple[list[Buffer], list[Callable[[], None]]]:
+        """Everything put so far, in order. It is counted in size_bytes until `mark_sent`."""
         self._is_with_writer = True
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        parts = self._parts if len(self._parts) <= 1 else gathered(self._parts)
         when_sent = self._when_sent
         self._taken_answers_bytes = self._answers_bytes
         self._parts = []
         self._when_sent = []
-        return data, when_sent
+        return parts, when_sent
 
     def mark_sent(self, sent_bytes: int, when_sent: list[Callable[[], None]]) -> None:
-        """The kernel has the buffer last taken."""
+        """The kernel has what was taken last."""
         self._is_with_writer = False
+        if self._held_bytes:
+            self._hold(0)
         self._answers_bytes -= self._taken_answers_bytes
         self._taken_answers_bytes = 0
         self._count_sent(sent_bytes)
@@ -286,6 +207,7 @@ class Outbox:
         self._parts.clear()
         self._when_sent.clear()
         self._stalled.clear()
+        self._hold(0)
         self._budget.adjust(-self.size_bytes)
         self.size_bytes = 0
         self._answers_bytes = 0

@@ -143,6 +143,11 @@ class Session:
         """Bytes of a frame that is not complete."""
         return self.protocol.pending_bytes
 
+    @property
+    def awaited_bytes(self) -> int:
+        """How many more bytes complete it; 0 if nobody knows."""
+        return self.protocol.awaited_bytes
+
     def receive(self, chunk: bytes) -> bool:
         """Apply the frames of a chunk, at most MAX_FRAMES_PER_CALL. True if there are more: then call `receive(b"")`
         after a checkpoint."""

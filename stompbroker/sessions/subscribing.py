@@ -15,8 +15,8 @@ from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import AckMode, Consumer, Durability, IdentityKind, Leaving, parse_pattern
 from stompbroker.errors import PeerViolation
 from stompbroker.sessions.browsing import browser_of, read_browser
-from stompbroker.sessions.outbox import StompSink
 from stompbroker.sessions.starting_points import find_start
+from stompbroker.sessions.stomp_sink import StompSink
 from stompbroker.sessions.subscribe_headers import (
     DSUB_PREFIX,
     find_by_name,

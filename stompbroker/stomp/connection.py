@@ -202,6 +202,11 @@ class Connection:
         return self._reader.pending_bytes
 
     @property
+    def awaited_bytes(self) -> int:
+        """How many more bytes complete it; 0 if nobody knows."""
+        return self._reader.awaited_bytes
+
+    @property
     def has_more(self) -> bool:
         return self._reader.has_more and self.state in (State.FRESH, State.OPEN)
 

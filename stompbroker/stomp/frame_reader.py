@@ -6,7 +6,8 @@ Law: one chunk in, all its frames out; any cut of the byte stream gives the same
 Hot path, guarded by `make bench` (topic 1→1) and `tests/sessions/test_hot_path.py`. `_read_frames` does one search for
 the end of the headers, one look-up of the whole block in the memo, and one slice for the body. It cuts `receipt` and
 the value of `producer-seq` out before the look-up, since with one of them per SEND no block would ever repeat. Frames
-that repeat byte for byte up to their bodies are read by `_extend_run`, which does even less.
+that repeat byte for byte up to their bodies are read by `_extend_run`, which does even less. A large body that came in
+pieces is joined once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stompbroker.stomp.heads import (
     parse_head,
     parse_value,
 )
+from stompbroker.stomp.pieces import Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +46,6 @@ MAX_FRAMES_PER_CALL: Final = 512
 OTHER_FRAME_WEIGHT: Final = 8
 #: The same for a NACK in an `AnswerRun`: it takes 5 µs.
 BARE_NACK_WEIGHT: Final = 4
-
-#: The next chunk is appended to a pending piece shorter than this.
-SMALL_PIECE_BYTES: Final = 4096
 
 _LF: Final = 0x0A
 _CR: Final = 0x0D
@@ -78,7 +77,7 @@ class FrameReader:
     """Reads the frames of one connection, in one direction.
 
     Invariants:
-        pending_bytes == total length of _pieces; it holds at most one incomplete frame, unless `has_more`
+        `_pieces` holds at most one incomplete frame, unless `has_more`
         an incomplete frame is never longer than the header limit plus the body limit plus one chunk
         no block in the memo holds a separator, so a hit proves that the separator found was the first one
     """
@@ -89,7 +88,7 @@ class FrameReader:
     allowance: InitVar[HeadAllowance | None] = None
     _version: Version | None = None
     _memo: HeadMemo = field(init=False)
-    _pieces: list[bytes] = field(default_factory=list)
+    _pieces: Pieces = field(default_factory=Pieces)
     _awaits: _Awaits = _Awaits.ANYTHING
     #: Bytes of the incomplete frame: with LENGTH, how many make it complete; otherwise how many it may have.
     _frame_bound: int = field(init=False)
@@ -100,8 +99,6 @@ class FrameReader:
     _finds_runs: bool = False
     #: To be raised by the next call.
     _failure: PeerViolation | None = None
-    #: Bytes received that are not yet part of a returned frame.
-    pending_bytes: int = 0
     #: Whether `receive(b"")` may return more frames at once.
     has_more: bool = False
 
@@ -125,7 +122,8 @@ class FrameReader:
         self._memo.clear()
 
     def receive(self, chunk: bytes) -> list[Frame]:
-        """All frames completed by this chunk, up to MAX_FRAMES_PER_CALL; `has_more` says whether to call again.
+        """All frames completed by this chunk, up to MAX_FRAMES_PER_CALL and one that came in pieces; `has_more` says
+        whether to call again.
 
         Raises PeerViolation. Frames before the bad one are returned first, and the next call raises, so that what was
         sent before a mistake still counts. Nothing may be received after it.
@@ -136,7 +134,8 @@ class FrameReader:
         if chunk:
             self.keep(chunk)
         if self._is_worth_a_look(chunk):
-            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            frames = self._read_large()
+            data = self._pieces.joined()
             consumed = 0
             self._awaits = _Awaits.ANYTHING
             self.has_more = False
@@ -144,8 +143,7 @@ class FrameReader:
                 consumed = self._read_frames(data, frames)
             except PeerViolation as violation:
                 self._failure = violation
-            self.pending_bytes = len(data) - consumed
-            self._pieces = [data[consumed:]] if self.pending_bytes else []
+            self._pieces.keep(data[consumed:])
         if self._failure is None:
             self._failure = self._excess()
         if self._failure is not None:
@@ -154,20 +152,36 @@ class FrameReader:
                 raise self._take_failure()
         return frames
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes received that are not yet part of a returned frame."""
+        return self._pieces.size_bytes
+
+    @property
+    def awaited_bytes(self) -> int:
+        """How many more bytes complete the frame that has begun; 0 if nobody knows."""
+        return self._frame_bound - self.pending_bytes if self._awaits is _Awaits.LENGTH else 0
+
+    def keep(self, chunk: bytes) -> None:
+        """Append a chunk to what is pending, without looking at it."""
+        self._pieces.append(chunk)
+
+    def _read_large(self) -> list[Frame]:
+        """The large frame that has come in pieces, if that is what is pending and it is plain."""
+        if self._awaits is not _Awaits.LENGTH or not self._pieces.has_frame_in_pieces(self._frame_bound):
+            return []
+        found = self._read_unknown_head(self._pieces.first, 0)
+        if found is None or found[0].is_turning_point:
+            return []
+        head, receipt, sequence, body_at = found
+        body = self._pieces.take_body(body_at, self._frame_bound)
+        return [(SendRun if head.is_plain_send else Frame)(head, body, receipt, sequence)]
+
     def _take_failure(self) -> PeerViolation:
         """Forget it when it is raised: its traceback refers to this reader, which would be a reference cycle."""
         failure, self._failure = self._failure, None
         assert failure is not None
         return failure
-
-    def keep(self, chunk: bytes) -> None:
-        """Append a chunk to what is pending, without looking at it. Small ones are joined, or objects would take more
-        memory than bytes."""
-        self.pending_bytes += len(chunk)
-        if self._pieces and len(self._pieces[-1]) < SMALL_PIECE_BYTES:
-            self._pieces[-1] += chunk
-        else:
-            self._pieces.append(chunk)
 
     def _is_worth_a_look(self, chunk: bytes) -> bool:
         match self._awaits:

@@ -1,7 +1,8 @@
 """How much to read from a connection at once.
 
 Law: a connection that is busy alone is read in large chunks. The more often others are read between two of its reads,
-the smaller its chunks, because everybody else waits for a chunk. An idle connection keeps no large buffer.
+the smaller its chunks, because everybody else waits for a chunk. The rest of a large body is read in larger ones, since
+there is nothing to do for it but to receive it. An idle connection keeps no large buffer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Final, final
 MIN_BYTES: Final = 4 * 1024
 #: For a connection that is busy alone. More gains nothing: the cost per chunk is small beside that of its frames.
 MAX_BYTES: Final = 256 * 1024
+#: For the rest of a body, on a connection that is busy alone: receiving it takes 0.2 ms.
+MAX_BODY_BYTES: Final = 1024 * 1024
 #: For a busy connection beside any number of others.
 FAIR_BYTES: Final = 16 * 1024
 
@@ -28,20 +31,29 @@ class Traffic:
 class ChunkSize:
     """How much one connection asks for next."""
 
-    __slots__ = ("_reads_at_last", "_traffic", "size_bytes")
+    __slots__ = ("_others", "_reads_at_last", "_traffic", "size_bytes")
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
         self._reads_at_last = traffic.reads
+        #: How many chunks others read between the last two of this connection.
+        self._others = 0
         self.size_bytes = MIN_BYTES
 
     def note(self, received_bytes: int) -> None:
         """After a read: ask for four times as much if the chunk was full, else for twice what came. A connection must
         not wait for its next bytes with a large buffer."""
-        others = self._traffic.reads - self._reads_at_last
+        others = self._others = self._traffic.reads - self._reads_at_last
         self._traffic.reads += 1
         self._reads_at_last = self._traffic.reads
         was_filled = received_bytes >= self.size_bytes
         size_bytes = received_bytes * (4 if was_filled else 2)
         bound_bytes = max(FAIR_BYTES, MAX_BYTES // (1 + others))
         self.size_bytes = max(MIN_BYTES, min(size_bytes, bound_bytes))
+
+    def within_body(self, awaited_bytes: int) -> int:
+        """How much to ask for when so many bytes complete a frame. No byte of the next one is received with a large
+        rest, because it would have to be copied."""
+        if awaited_bytes <= self.size_bytes:
+            return self.size_bytes
+        return max(self.size_bytes, min(awaited_bytes, MAX_BODY_BYTES // (1 + self._others)))

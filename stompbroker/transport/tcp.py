@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from stompbroker.buffers import MAX_BUFFERS, rest_of
 from stompbroker.errors import OperatorError
 from stompbroker.transport.endpoint import Endpoint, Scheme
 from stompbroker.transport.transport import StreamTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stompbroker.buffers import Buffer
     from stompbroker.log_throttle import LogThrottle
 
 #: Connections that may wait to be accepted; a burst of reconnecting clients after a restart fits.
@@ -89,9 +93,23 @@ class TcpTransport(StreamTransport):
             return chunk
         return await super().receive_some(max_bytes)
 
-    def send_now(self, data: bytes) -> int:
+    def send_now(self, *parts: Buffer) -> int:
         # fileno() is called each time: the number of a closed descriptor may soon be another connection's.
-        return os.write(self._socket.fileno(), data)
+        if len(parts) == 1:
+            return os.write(self._socket.fileno(), parts[0])
+        return os.writev(self._socket.fileno(), parts[:MAX_BUFFERS])
+
+    async def send_all(self, *parts: Buffer) -> None:
+        rest: Sequence[Buffer] = parts
+        try:
+            while len(rest) > 1:
+                rest = rest_of(rest, await self._socket.sendmsg(rest[:MAX_BUFFERS]))
+        except OSError as error:
+            if self._socket.fileno() == -1:
+                raise trio.ClosedResourceError("this connection was closed") from None
+            raise trio.BrokenResourceError(f"the client left: {error.strerror}") from error
+        if rest:
+            await self._stream.send_all(rest[0])
 
     def has_left(self) -> bool:
         if self._socket.fileno() == -1:

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
+from stompbroker.buffers import joined
 from stompbroker.errors import OperatorError
 from stompbroker.transport.transport import LINGER_S, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from stompbroker.buffers import Buffer
 
 #: How much is encrypted before the kernel is offered it. A connection may keep that much besides its outbox.
 PIECE_BYTES: Final = 64 * 1024
@@ -174,7 +177,8 @@ class TlsTransport(Transport):
 
     # Sending
 
-    def send_now(self, data: bytes) -> int:
+    def send_now(self, *parts: Buffer) -> int:
+        data = joined(parts)
         if self._is_sending or (self._unsent and not self._push()):
             return 0
         taken_bytes, self._owed_bytes = self._owed_bytes, 0
@@ -199,7 +203,8 @@ class TlsTransport(Transport):
             self._unsent = unsent
         return not self._unsent
 
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, *parts: Buffer) -> None:
+        data = joined(parts)
         if self._is_sending:
             raise trio.BrokenResourceError("a part of what was sent before is missing")
         self._is_sending = True

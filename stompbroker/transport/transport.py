@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from stompbroker.buffers import joined
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stompbroker.buffers import Buffer
     from stompbroker.transport.endpoint import Endpoint
 
 #: How long we read and drop what a client sends after our last byte. Closing at once would make the kernel send a
@@ -49,7 +52,7 @@ class Transport(ABC):
         """At least one byte, and about `max_bytes` at most; none when the client has closed its side."""
 
     @abstractmethod
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, *parts: Buffer) -> None:
         """Wait until all of it is sent. If this is cancelled, an unknown part is."""
 
     @abstractmethod
@@ -60,7 +63,7 @@ class Transport(ABC):
     async def close(self) -> None:
         """Close without waiting; harmless if it is closed already."""
 
-    def send_now(self, data: bytes) -> int:
+    def send_now(self, *parts: Buffer) -> int:
         """Send what the kernel takes now, and return how many bytes that was; 0 if it all needs `send_all`.
 
         What is not taken must be the beginning of what is sent next. So a transport that has encoded bytes which the
@@ -104,8 +107,8 @@ class StreamTransport(Transport):
         chunk = await self._stream.receive_some(max_bytes)
         return chunk if type(chunk) is bytes else bytes(chunk)
 
-    async def send_all(self, data: bytes) -> None:
-        await self._stream.send_all(data)
+    async def send_all(self, *parts: Buffer) -> None:
+        await self._stream.send_all(joined(parts))
 
     async def finish(self) -> None:
         try:

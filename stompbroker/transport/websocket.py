@@ -18,6 +18,7 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from stompbroker.buffers import joined
 from stompbroker.transport.endpoint import host_in, is_loopback
 from stompbroker.transport.transport import LINGER_S, Transport
 from stompbroker.transport.websocket_frames import MessageReader, close_frame, control_frame, data_header
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from websockets.http11 import Response
     from websockets.typing import Subprotocol
 
+    from stompbroker.buffers import Buffer
     from stompbroker.transport.endpoint import Endpoint
 
 #: Of the request that opens a WebSocket. Browsers send 1 KiB, and perhaps long cookies.
@@ -123,7 +125,8 @@ class WebSocketTransport(Transport):
 
     # Sending
 
-    def send_now(self, data: bytes) -> int:
+    def send_now(self, *parts: Buffer) -> int:
+        data = joined(parts)
         if self._is_sending or self._left_bytes or self._reader.is_over:
             return 0
         before = self._before + self._header(data)
@@ -133,7 +136,8 @@ class WebSocketTransport(Transport):
         self._left_bytes = len(data) - taken_bytes
         return taken_bytes
 
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, *parts: Buffer) -> None:
+        data = joined(parts)
         if self._is_sending or self._reader.is_over:
             raise trio.BrokenResourceError("the client has closed, or a part of what was sent before is missing")
         self._is_sending = True

@@ -66,7 +66,7 @@ RULES = (
     ),
     Rule(
         who=".transport",
-        only=(STDLIB, THIRD_PARTY, ".errors", ".log_throttle"),
+        only=(STDLIB, THIRD_PARTY, ".buffers", ".errors", ".log_throttle"),
         why="a transport ends as a stream of bytes",
     ),
     Rule(

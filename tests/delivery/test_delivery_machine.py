@@ -147,8 +147,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     def write(self, which: int) -> None:
         """The writer of one connection sends everything; the client reads it."""
         model = self.models[which]
-        data, when_sent = model.outbox.take()
-        frames = model.reader.receive(bytes(data))
+        parts, when_sent = model.outbox.take()
+        data = b"".join(parts)
+        frames = model.reader.receive(data)
         model.outbox.mark_sent(len(data), when_sent)
         for frame in frames:
             fate, body = model.fates[frame.body], frame.body

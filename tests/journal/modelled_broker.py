@@ -557,8 +557,9 @@ class ModelledBroker:
             return
         (attachment,) = found
         expected = self.world.subscriptions[attachment.number]
-        data, when_sent = attachment.outbox.take()
-        frames = attachment.reader.receive(bytes(data))
+        parts, when_sent = attachment.outbox.take()
+        data = b"".join(parts)
+        frames = attachment.reader.receive(data)
         while attachment.reader.has_more:
             frames += attachment.reader.receive(b"")
         for frame in frames:

@@ -245,8 +245,9 @@ class DurableMachine(RuleBasedStateMachine):
         connection = model.connection
         if connection is None:
             return
-        data, when_sent = connection.outbox.take()
-        frames = connection.reader.receive(bytes(data))
+        parts, when_sent = connection.outbox.take()
+        data = b"".join(parts)
+        frames = connection.reader.receive(data)
         while connection.reader.has_more:
             frames += connection.reader.receive(b"")
         connection.outbox.mark_sent(len(data), when_sent)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from stompbroker.buffers import Buffer
     from tests.support.broker_under_test import BrokerUnderTest
 
 MESSAGES: Final = 200
@@ -105,9 +106,9 @@ def counted_writes(client: Client) -> list[int]:
     assert send_now is not None
     lengths: list[int] = []
 
-    def send(data: bytes) -> int:
-        lengths.append(len(data))
-        return send_now(data)
+    def send(*parts: Buffer) -> int:
+        lengths.append(sum(map(len, parts)))
+        return send_now(*parts)
 
     client.session.outbox.send_now = send
     return lengths

@@ -78,7 +78,7 @@ def test_what_is_put_while_nobody_attends_waits_for_the_writer(connection: Conne
     connection.put_attended()
 
     assert connection.kernel.calls == 0
-    assert connection.outbox.take() == (b"later", [])
+    assert connection.outbox.take() == ([b"later"], [])
 
 
 def test_a_stream_without_a_way_to_the_kernel_is_left_to_the_writer(connection: Connection) -> None:
@@ -86,7 +86,7 @@ def test_a_stream_without_a_way_to_the_kernel_is_left_to_the_writer(connection: 
 
     connection.put_attended(b"later")
 
-    assert connection.outbox.take() == (b"later", [])
+    assert connection.outbox.take() == ([b"later"], [])
 
 
 @pytest.mark.parametrize("room_bytes", [0, 1, 9])
@@ -97,7 +97,7 @@ def test_what_the_kernel_has_no_room_for_is_left_to_the_writer(room_bytes: int) 
 
     assert connection.outbox.sent_bytes == len(connection.kernel.taken) == room_bytes
     assert connection.outbox.size_bytes == connection.budget.used_bytes == 10 - room_bytes
-    assert connection.outbox.take() == (b"0123456789"[room_bytes:], [])
+    assert connection.outbox.take() == ([b"0123456789"[room_bytes:]], [])
 
 
 def test_a_broken_connection_is_the_writers_to_find_out(connection: Connection) -> None:
@@ -105,7 +105,7 @@ def test_a_broken_connection_is_the_writers_to_find_out(connection: Connection) 
 
     connection.put_attended(b"lost")
 
-    assert connection.outbox.take() == (b"lost", [])
+    assert connection.outbox.take() == ([b"lost"], [])
 
 
 @pytest.mark.parametrize("taken_bytes", [0, 5])
@@ -119,7 +119,7 @@ def test_the_kernel_is_not_asked_again_before_the_writer_has_waited_for_it(taken
         connection.put_attended(b"more")
 
     assert connection.kernel.calls == 1
-    data, when_sent = connection.outbox.take()
+    (data,), when_sent = connection.outbox.take()
     assert data == b"0123456789"[taken_bytes:] + b"more" * 3
     connection.outbox.mark_sent(len(data), when_sent)
     connection.put_attended(b"at once again")
@@ -128,13 +128,13 @@ def test_the_kernel_is_not_asked_again_before_the_writer_has_waited_for_it(taken
 
 def test_nothing_overtakes_what_the_writer_is_sending(connection: Connection) -> None:
     connection.outbox.put(b"half a frame")
-    data, when_sent = connection.outbox.take()
+    (data,), when_sent = connection.outbox.take()
 
     connection.put_attended(b"the next one")
 
     assert connection.kernel.calls == 0
     connection.outbox.mark_sent(len(data), when_sent)
-    assert connection.outbox.take() == (b"the next one", [])
+    assert connection.outbox.take() == ([b"the next one"], [])
 
 
 def test_a_writer_that_was_cancelled_half_way_is_not_overtaken_either(connection: Connection) -> None:
@@ -165,7 +165,7 @@ def test_the_rest_of_a_buffer_does_not_keep_the_whole_buffer() -> None:
 
     connection.put_attended(b"x" * 1_000_000)
 
-    data, _ = connection.outbox.take()
+    (data,), _ = connection.outbox.take()
     assert (type(data), data) == (bytes, b"x")
 
 
@@ -174,7 +174,7 @@ def test_receipts_that_were_sent_in_part_are_owed_until_all_of_them_are_sent() -
     connection.put_attended(b"x" * MAX_OUTBOX_BYTES)
     assert connection.outbox.is_owing_too_much
 
-    data, when_sent = connection.outbox.take()
+    (data,), when_sent = connection.outbox.take()
     connection.outbox.mark_sent(len(data), when_sent)
 
     assert not connection.outbox.is_owing_too_much
@@ -188,11 +188,11 @@ def test_receipts_that_were_sent_in_part_are_owed_until_all_of_them_are_sent() -
 def test_what_is_settled_by_being_sent_is_settled_with_its_last_byte() -> None:
     connection, settled = Connection(room_bytes=9), Settled()
     connection.flush_queue.is_attended = True
-    connection.outbox.put_deliveries(b"0123456789", settled.when_sent(7))
+    connection.outbox.put_deliveries([b"0123456789"], settled.when_sent(7))
     connection.flush_queue.send()
     assert settled.offsets == []
 
-    data, when_sent = connection.outbox.take()
+    (data,), when_sent = connection.outbox.take()
     connection.outbox.mark_sent(len(data), when_sent)
 
     assert settled.offsets == [7]
@@ -250,7 +250,7 @@ async def test_who_attends_no_more_leaves_what_waits_to_the_writers(connection: 
         connection.flush_queue.leave()
 
     assert not connection.flush_queue.is_attended
-    assert connection.outbox.take() == (b"owed", [])
+    assert connection.outbox.take() == ([b"owed"], [])
 
 
 # Whatever happens ----------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def put_one(self, part: bytes, *, is_delivery: bool) -> None:
         self.put += part
         if is_delivery:
-            self.outbox.put_deliveries(part, self.settled.when_sent(len(self.ends)))
+            self.outbox.put_deliveries([part], self.settled.when_sent(len(self.ends)))
             self.ends.append(len(self.put))
         else:
             self.outbox.put(part)
@@ -303,7 +303,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.writing is None and self.outbox.size_bytes)
     @rule()
     def begin_to_write(self) -> None:
-        data, when_sent = self.outbox.take()
+        (data,), when_sent = self.outbox.take()
         self.writing, self.taken = memoryview(data), (len(data), when_sent)
 
     @precondition(lambda self: self.writing is not None and self.kernel.room_bytes)

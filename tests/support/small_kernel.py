@@ -6,7 +6,10 @@ Law: what `Outbox.send_now` meets behind a socket, without one: all, a part, not
 from __future__ import annotations
 
 import errno
-from typing import final
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from stompbroker.buffers import Buffer
 
 
 @final
@@ -20,13 +23,13 @@ class SmallKernel:
         self.taken = b""
         self.calls = 0
 
-    def send(self, data: bytes) -> int:
+    def send(self, *parts: Buffer) -> int:
         self.calls += 1
         if self.is_broken:
             raise BrokenPipeError(errno.EPIPE, "nobody reads")
         if not self.room_bytes:
             raise BlockingIOError(errno.EAGAIN, "no room")
-        found = data[: self.room_bytes]
+        found = b"".join(parts)[: self.room_bytes]
         self.room_bytes -= len(found)
         self.taken += found
         return len(found)

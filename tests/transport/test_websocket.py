@@ -11,12 +11,15 @@ from trio.testing import memory_stream_pair
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from stompbroker.buffers import joined
 from stompbroker.transport import Endpoint, StreamTransport
 from stompbroker.transport.websocket import MAX_ANSWER_BYTES, MAX_REQUEST_BYTES, WebSocketTransport
 from tests.support.carriers import WebSocketStream, both, over_websocket
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from stompbroker.buffers import Buffer
 
 LOOPBACK = "ws://127.0.0.1:15674/ws"
 
@@ -209,10 +212,10 @@ class NarrowTransport(StreamTransport):
     def __init__(self, stream: trio.abc.Stream) -> None:
         super().__init__(stream, "memory")
 
-    def send_now(self, data: bytes) -> int:
+    def send_now(self, *parts: Buffer) -> int:
         if not self.room_bytes:
             raise BlockingIOError
-        taken = data[: self.room_bytes]
+        taken = joined(parts)[: self.room_bytes]
         self.room_bytes -= len(taken)
         stream: Any = self._stream
         stream.send_stream._outgoing.put(taken)
