@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
@@ -55,6 +56,12 @@ class Decision(NamedTuple):
     answer: Answer
     #: The messages it means.
     parts: list[Part]
+
+
+def _alike(decision: Decision) -> tuple[Consumer, Verdict, Refusal, int]:
+    """What answers have in common that can be applied as one: of cumulative NACKs each is counted by itself."""
+    consumer, verdict, first, _, refusal = decision.answer
+    return consumer, verdict, refusal, first if verdict is Verdict.NACK and consumer.is_cumulative else 0
 
 
 @final
@@ -132,13 +139,17 @@ class Unit:
         self.answers = []
 
     def apply_decisions(self, now_ns: int) -> None:
+        """Answers alike that came in a row are applied as one: most of the work is done once, however many they are."""
         decisions, self.decisions = self.decisions, []
-        for answer, parts in decisions:
-            if answer.verdict is Verdict.ACK:
-                answering.settle(answer.consumer, parts, now_ns)
+        for (consumer, verdict, refusal, _), alike in groupby(decisions, _alike):
+            answers, parts = 0, []
+            for answer, meant in alike:
+                answers += answer.last + 1 - answer.first
+                parts += meant
+            if verdict is Verdict.ACK:
+                answering.settle(consumer, parts, now_ns)
             else:
-                answers = answer.last + 1 - answer.first
-                answering.set_aside(answer.consumer, parts, answer.refusal, answers=answers)
+                answering.set_aside(consumer, parts, refusal, answers=answers)
 
     def claim(self, now_ns: int) -> None:
         """Make pending what its answers mean: they count when it is durable.

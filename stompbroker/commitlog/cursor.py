@@ -228,16 +228,24 @@ class Cursor:
 
     def settle(self, start: int, stop: int) -> Settlement:
         """What was sent or held up of [start, stop) and is not pending is done with, whatever state it was in."""
-        if self._pending is not None and self._pending.common(start, stop):
-            parts = [self.settle(low, high) for low, high in self._pending.gaps(start, stop)]
-            return Settlement(*map(sum, zip(*parts, strict=True))) if parts else Settlement(0, 0, 0, 0)
-        start = max(start, self.ack_floor)
-        stop = min(stop, self.next_offset)
-        waiting = len(self._take_from_waiting(start, stop)) if self._waiting else 0
-        free = len(self._take_from_free(start, stop)) if self._free else 0
-        held_up = self._take_from_held_up(start, stop) if self._held_up is not None else 0
-        added = self._settle_range(start, stop)
-        return Settlement(added - waiting - free - held_up, waiting, free, held_up)
+        return self.settle_all([(start, stop)])
+
+    def settle_all(self, ranges: Ranges) -> Settlement:
+        """The same for several ranges."""
+        if self._pending is not None:
+            ranges = [gap for start, stop in ranges for gap in self._pending.gaps(start, stop)]
+        settled = waiting = free = held_up = 0
+        for start, stop in ranges:
+            start = max(start, self.ack_floor)
+            stop = min(stop, self.next_offset)
+            if self._waiting:
+                waiting += len(self._take_from_waiting(start, stop))
+            if self._free:
+                free += len(self._take_from_free(start, stop))
+            if self._held_up is not None:
+                held_up += self._take_from_held_up(start, stop)
+            settled += self._settle_range(start, stop)
+        return Settlement(settled - waiting - free - held_up, waiting, free, held_up)
 
     def set_aside(self, start: int, stop: int) -> list[Offset]:
         """In flight → waiting, for every offset o with start <= o < stop that was in flight; returns those."""
@@ -366,10 +374,11 @@ class Cursor:
 
     def _take_from_waiting(self, start: int, stop: int) -> list[int]:
         if stop - start <= len(self._waiting):
-            taken = [offset for offset in range(start, stop) if offset in self._waiting]
+            taken = list(filter(self._waiting.__contains__, range(start, stop)))
         else:
             taken = [offset for offset in self._waiting if start <= offset < stop]
-        self._waiting.difference_update(taken)
+        if taken:
+            self._waiting.difference_update(taken)
         return taken
 
     def _take_from_free(self, start: int, stop: int) -> list[int]:

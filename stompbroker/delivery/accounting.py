@@ -115,15 +115,19 @@ def account_of(
     `member`: of a group, who has them."""
     found: list[Settled] = []
     for start, stop in ranges:
-        for low, high in _alike(reading, start, stop):
+        known = reading.known_one_by_one(start, stop)
+        if not known:
+            found += _account(reading, start, stop, outcome, settled_at_ns, sent_at_ns, member)
+            continue
+        for low, high in _alike(known, start, stop):
             found += _account(reading, low, high, outcome, settled_at_ns, sent_at_ns, member)
     return found
 
 
-def _alike(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, int]]:
+def _alike(known: list[Offset], start: int, stop: int) -> Iterator[tuple[int, int]]:
     """Stretches of which something is known message by message, one by one, and what lies between them."""
     position = start
-    for offset in reading.known_one_by_one(start, stop):
+    for offset in known:
         if position < offset:
             yield position, offset
         yield offset, offset + 1
@@ -140,7 +144,7 @@ def _account(
     settled_at_ns: int,
     sent_at_ns: int,
     member: str | None,
-) -> Iterator[Settled]:
+) -> list[Settled]:
     """Of messages that share all but their contents."""
     first, cursor = Offset(start), reading.cursor
     failure = reading.failures.get(first)
@@ -149,11 +153,12 @@ def _account(
     last_sent_ns = first_sent_ns if failure is None else failure.last_attempt_ns
     if is_in_flight:
         last_sent_ns = sent_at_ns
-    failed = 0 if failure is None else failure.count
+    failed, nacks, reason = (0, 0, "") if failure is None else (failure.count, failure.nacks, failure.reason)
     if failure is not None and outcome in _BY_FAILING:
         member = failure.member
-    for position, count, messages in _runs(reading, start, stop):
-        yield Settled(
+    attempts = failed + is_in_flight or int(first_sent_ns > 0)
+    return [
+        Settled(
             outcome,
             position,
             count,
@@ -161,15 +166,24 @@ def _account(
             settled_at_ns,
             first_sent_ns,
             last_sent_ns,
-            failed + is_in_flight or int(first_sent_ns > 0),
-            0 if failure is None else failure.nacks,
-            "" if failure is None else failure.reason,
+            attempts,
+            nacks,
+            reason,
             member=member,
         )
+        for position, count, messages in _runs(reading, start, stop)
+    ]
 
 
-def _runs(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, int, Sequence[Message]]]:
+def _runs(reading: Accountable, start: int, stop: int) -> Iterable[tuple[int, int, Sequence[Message]]]:
     """What lies at these offsets, in runs; nothing where nobody remembers, or only the store does."""
+    first, messages = reading.log.read(start, stop - start)
+    if first == start and len(messages) == stop - start:  # the usual case
+        return ((start, len(messages), messages),)
+    return _runs_known(reading, start, stop)
+
+
+def _runs_known(reading: Accountable, start: int, stop: int) -> Iterator[tuple[int, int, Sequence[Message]]]:
     position = start
     while position < stop:
         first, messages = reading.log.read(position, stop - position)

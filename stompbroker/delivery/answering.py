@@ -8,6 +8,8 @@ calls `become_due` when the time of what failed has come.
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
@@ -15,6 +17,7 @@ from stompbroker.commitlog import OffsetRanges
 from stompbroker.delivery.consumer import Part
 from stompbroker.delivery.policy import Failing, Refusal
 from stompbroker.delivery.reading import Waiting
+from stompbroker.delivery.reading_notes import offsets_between
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome
 
@@ -69,12 +72,19 @@ def count_in_flight_between(consumer: Consumer, first: int, last: int) -> int:
 
 def _sent_again_since(consumer: Consumer, parts: list[Part], number: int) -> int:
     """How many of these are in flight to another consumer, or under a number above that one."""
-    return sum(
-        part.reading.cursor.is_in_flight(offset) and not part.reading.is_in_flight_to(consumer, offset, number)
-        for part in parts
-        if part.reading.failures or not part.reading.owners.is_alone(consumer)
-        for offset in range(part.start, part.stop)
-    )
+    count = 0
+    for reading, start, stop, _ in parts:
+        if not reading.owners.is_alone(consumer):
+            count += sum(
+                reading.cursor.is_in_flight(offset) and not reading.is_in_flight_to(consumer, offset, number)
+                for offset in range(start, stop)
+            )
+        elif reading.failures:  # nothing else was sent again
+            count += sum(
+                reading.failures[offset].last_number > number and reading.cursor.is_in_flight(offset)
+                for offset in offsets_between(reading.failures, start, stop)
+            )
+    return count
 
 
 def _not_sent_again_since(part: Part, first_number: int) -> Iterator[Part]:
@@ -143,18 +153,24 @@ def settle(consumer: Consumer, parts: list[Part], now_ns: int) -> None:
     counters = subscription.counters
     if subscription.pending or subscription.is_leaving:
         parts = _without_pending(consumer, parts, now_ns)
-    for reading, start, stop, sent_at_ns in parts:
-        settlement = reading.settle(start, stop, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns, member=consumer.member)
+    for (reading, sent_at_ns), ranges in _sent_together(parts):
+        settlement = reading.settle_all(ranges, Outcome.ACKED, now_ns, sent_at_ns=sent_at_ns, member=consumer.member)
         reading.topic.context.times.note_acknowledged(sent_at_ns, now_ns, settlement.total)
-        for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
-            holder.give_up_in_flight(reading, [(start, stop)], count)
+        for holder, count in reading.owners.take_away(ranges, settlement.in_flight):
+            holder.give_up_in_flight(reading, ranges, count)
             if holder is not consumer:
                 holder.sent.forget_settled()
         subscription.waiting -= settlement.waiting
         counters.acked += settlement.total
-        counters.late += stop - start - settlement.in_flight
+        counters.late += sum(stop - start for start, stop in ranges) - settlement.in_flight
     consumer.sent.forget_settled()
     subscription.wake()
+
+
+def _sent_together(parts: list[Part]) -> Iterator[tuple[tuple[Reading, int], list[tuple[int, int]]]]:
+    """The ranges of parts in a row that are of one reading and were sent at one time."""
+    for key, alike in groupby(parts, itemgetter(0, 3)):
+        yield key, list(map(itemgetter(1, 2), alike))
 
 
 def set_aside(consumer: Consumer, parts: list[Part], refusal: Refusal, *, answers: int = 1) -> None:
@@ -163,10 +179,10 @@ def set_aside(consumer: Consumer, parts: list[Part], refusal: Refusal, *, answer
     if subscription.is_closed:
         return
     total = 0
-    for part in parts:
-        count = _set_aside_part(consumer, part, refusal)
+    for (reading, sent_at_ns), ranges in _sent_together(parts):
+        count = _set_aside_ranges(consumer, reading, ranges, sent_at_ns, refusal)
         if consumer.is_open:
-            consumer.give_up_in_flight(part.reading, [(part.start, part.stop)], count)
+            consumer.give_up_in_flight(reading, ranges, count)
         total += count
     subscription.waiting += total
     if refusal.is_overdue:
@@ -239,17 +255,19 @@ def repeat_deferred(reading: Reading) -> None:
 # Redelivery -----------------------------------------------------------------------------------------------------------
 
 
-def _set_aside_part(consumer: Consumer, part: Part, refusal: Refusal) -> int:
+def _set_aside_ranges(
+    consumer: Consumer, reading: Reading, ranges: list[tuple[int, int]], sent_at_ns: int, refusal: Refusal
+) -> int:
     """Deliveries have failed: they wait for their time. Returns how many; only those that were in flight to this
     consumer, or that are free if it has left."""
-    reading, start, stop, sent_at_ns = part
+    cursor = reading.cursor
     if not consumer.is_open:
-        offsets = [offset for offset in map(Offset, range(start, stop)) if reading.cursor.suspend(offset)]
+        offsets = [Offset(each) for start, stop in ranges for each in range(start, stop) if cursor.suspend(each)]
     elif reading.owners.is_alone(consumer):
-        offsets = reading.cursor.set_aside(start, stop)
+        offsets = [offset for start, stop in ranges for offset in cursor.set_aside(start, stop)]
     else:
-        meant = reading.owners.within(consumer, [(start, stop)])
-        offsets = [offset for low, high in meant for offset in reading.cursor.set_aside(low, high)]
+        meant = reading.owners.within(consumer, ranges)
+        offsets = [offset for start, stop in meant for offset in cursor.set_aside(start, stop)]
         reading.owners.take_away(meant, len(offsets))
     if offsets:
         failures = failures_after(reading, offsets, refusal, sent_at_ns, consumer)

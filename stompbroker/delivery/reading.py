@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from stompbroker.commitlog import disjoint
 from stompbroker.delivery.accounting import Unrecorded, account_of
 from stompbroker.delivery.keys import MAX_HELD_UP, KeyLines
 from stompbroker.delivery.reading_notes import Owners, Range, Remembered, asked_by, offsets_between
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from stompbroker.commitlog import Claimed, Cursor, Log, OffsetRanges, Settlement
     from stompbroker.delivery.consumer import Consumer
-    from stompbroker.delivery.policy import DeliveryPolicy, Failure
+    from stompbroker.delivery.policy import DeliveryPolicy, DeliveryWishes, Failure
     from stompbroker.delivery.retained import Replay
     from stompbroker.delivery.subscription import Subscription
     from stompbroker.delivery.telling import Untold
@@ -85,13 +86,20 @@ class Reading:
     owners: Owners[Consumer] = field(default_factory=Owners)
     #: The order of messages with keys; None while there are none.
     lines: KeyLines | None = None
+    #: The policy that results from these wishes.
+    _policy: DeliveryPolicy = field(init=False)
+    _policy_of: DeliveryWishes | None = None
 
     def __post_init__(self) -> None:
         self.remembered = Remembered(self.topic.budget)
 
     @property
     def policy(self) -> DeliveryPolicy:
-        return self.subscription.wishes.laid_over(self.topic.policy.delivery)
+        """Looked up once for each message that fails: worked out when wishes are new."""
+        wishes = self.subscription.wishes
+        if wishes is not self._policy_of:
+            self._policy_of, self._policy = wishes, wishes.laid_over(self.topic.policy.delivery)
+        return self._policy
 
     @property
     def log(self) -> Log:
@@ -256,32 +264,38 @@ class Reading:
 
     # Settling --------------------------------------------------------------------------------------------------------
 
-    def settle(
+    def settle(self, start: int, stop: int, outcome: Outcome, settled_at_ns: int) -> Settlement:
+        """Settle these offsets, none of them pending, in whatever state they are."""
+        return self.settle_all([(start, stop)], outcome, settled_at_ns)
+
+    def settle_all(
         self,
-        start: int,
-        stop: int,
+        ranges: list[Range],
         outcome: Outcome,
         settled_at_ns: int,
         *,
         sent_at_ns: int = 0,
         member: str | None = None,
     ) -> Settlement:
-        """Settle these offsets, none of them pending, in whatever state they are; those in flight were sent then."""
-        if self.topic.context.records is not None:
-            self.record(self.cursor.unsettled(start, stop), outcome, settled_at_ns, sent_at_ns, member)
-        if self.remembered.asking:
-            self.tell(self.outcomes(self.cursor.unsettled(start, stop), outcome, was_sent=sent_at_ns > 0))
-        return self.settle_unrecorded(start, stop)
+        """The same for several ranges; those in flight were sent then. What it can, it does once for all of them."""
+        ranges = disjoint(ranges)
+        if self.topic.context.records is not None or self.remembered.asking:
+            unsettled = [found for start, stop in ranges for found in self.cursor.unsettled(start, stop)]
+            self.record(unsettled, outcome, settled_at_ns, sent_at_ns, member)
+            if self.remembered.asking:
+                self.tell(self.outcomes(unsettled, outcome, was_sent=sent_at_ns > 0))
+        return self.settle_unrecorded(ranges)
 
-    def settle_unrecorded(self, start: int, stop: int) -> Settlement:
+    def settle_unrecorded(self, ranges: list[Range]) -> Settlement:
         """The same without a record of it."""
-        settlement = self.cursor.settle(start, stop)
+        settlement = self.cursor.settle_all(ranges)
         if self.failures:
-            self.note_failures_changed(self._forget_failures(start, stop))
-        self.remembered.forget(start, stop)
+            self.note_failures_changed([each for start, stop in ranges for each in self._forget_failures(start, stop)])
+        for start, stop in ranges:
+            self.remembered.forget(start, stop)
         self.note_moved(settlement.total)
         if self.lines is not None:
-            self._leave_lines(self.lines, [(start, stop)])
+            self._leave_lines(self.lines, ranges)
         return settlement
 
     def claim(self, ranges: list[tuple[int, int]]) -> Claimed:

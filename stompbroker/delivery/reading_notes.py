@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast, final
 from weakref import ref
 
 from stompbroker.commitlog import OffsetRanges
@@ -55,6 +55,11 @@ def asked_by(message: Message) -> Asked | None:
     end = tail.find(b"\n\n") + 1 or len(tail)
     start = tail.find(_CORRELATION, 0, end) + 1
     return Asked(to, message.message_id, tail[start : tail.index(b"\n", start) + 1] if start else b"")
+
+
+def asks_for_outcomes(messages: Iterable[Message]) -> bool:
+    """Whether the publisher of any of these asks what becomes of it."""
+    return any(origin.outcome_to is not None for origin in set(map(_origin_of, messages)))
 
 
 @final
@@ -219,7 +224,7 @@ class Remembered:
 
     def note_asking(self, first: Offset, messages: Sequence[Message]) -> None:
         """These messages in a row are about to be sent, or settled."""
-        if all(origin.outcome_to is None for origin in set(map(_origin_of, messages))):
+        if not asks_for_outcomes(messages):
             return
         for offset, message in enumerate(messages, first):
             asked = asked_by(message)
@@ -279,7 +284,8 @@ class Remembered:
 
 
 def offsets_between(kept: Mapping[Offset, object], start: int, stop: int) -> list[Offset]:
-    """The keys within [start, stop). Goes through whichever is smaller, the range or the keys."""
+    """The keys within [start, stop). Goes through whichever is smaller, the range or the keys. Hot path of those who
+    refuse now and then: the range is gone through in C."""
     if stop - start <= len(kept):
-        return [offset for offset in map(Offset, range(start, stop)) if offset in kept]
+        return list(filter(kept.__contains__, cast("range[Offset]", range(start, stop))))
     return [offset for offset in kept if start <= offset < stop]

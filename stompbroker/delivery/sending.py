@@ -7,7 +7,8 @@ delivered at once, and remembered as one entry.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final, cast
 
 from stompbroker.delivery.answering import defer_settling, split_pending
 from stompbroker.delivery.consumer import SLICE_MESSAGES, Part, Unanswered
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery.consumer import Consumer
     from stompbroker.delivery.keys import KeyLines
     from stompbroker.delivery.reading import Reading
+    from stompbroker.delivery.taking import Run
     from stompbroker.message import Message
 
 #: Messages that are handed to a sink at once, of what goes again and is looked at message by message.
@@ -120,7 +122,8 @@ def _deliver_new(
     if consumer.expects_acks:
         limit = min(limit, consumer.room_to_wait)
     topic = reading.topic
-    for first, messages in take_new(reading, consumer, limit, now_ns, others):
+    for run in take_new(reading, consumer, limit, now_ns, others):
+        first, messages = run
         count = len(messages)
         consumer.in_flight += count
         consumer.delivered += count
@@ -137,7 +140,7 @@ def _deliver_new(
             deliveries = deliveries._replace(first_offset=first, topic_number=topic.store_id)
         if not consumer.expects_acks:
             _sample_sent(consumer, reading, first, messages, now_ns)
-        _hand_over(consumer, reading, first, deliveries, now_ns)
+        _hand_over(consumer, reading, (run,), deliveries, now_ns)
         if consumer.expects_acks:
             _set_deadline(consumer, reading, first_number, now_ns)
 
@@ -170,8 +173,9 @@ def _deliver_again(
 ) -> None:
     """The lowest, or these; also what was passed over before, whose turn it is now."""
     first_number, count, redelivered = consumer.sent.next_number, 0, 0
-    for offset, messages, is_again, failure, first_sent_ns in take_again(reading, consumer, limit, now_ns, offsets):
-        number = consumer.sent.next_number
+    for again in take_again(reading, consumer, limit, now_ns, offsets):
+        runs, is_again, failure, first_sent_ns = again
+        offset, messages, number = runs[0].offset, again.messages, consumer.sent.next_number
         told_with, missing_before = reading.told_missing or (None, None)
         deliveries = Deliveries(
             messages,
@@ -185,15 +189,17 @@ def _deliver_again(
         if consumer.is_of_bridge:
             deliveries = deliveries._replace(first_offset=offset, topic_number=reading.topic.store_id)
         if is_again:
-            _note_numbers(reading, offset, len(messages), number)
+            _note_numbers(reading, runs, number)
             redelivered += len(messages)
         else:
-            reading.topic.context.times.note_delivered(messages[0].published_at_ns, now_ns, len(messages))
-            if not consumer.expects_acks:
-                _sample_sent(consumer, reading, offset, messages, now_ns)
+            for run in runs:
+                published_at_ns = run.messages[0].published_at_ns
+                reading.topic.context.times.note_delivered(published_at_ns, now_ns, len(run.messages))
+                if not consumer.expects_acks:
+                    _sample_sent(consumer, reading, run.offset, run.messages, now_ns)
         count += len(messages)
         consumer.in_flight += len(messages)
-        _hand_over(consumer, reading, offset, deliveries, now_ns)
+        _hand_over(consumer, reading, runs, deliveries, now_ns)
     consumer.delivered += count
     consumer.subscription.counters.delivered += count
     consumer.subscription.counters.redelivered += redelivered
@@ -201,10 +207,10 @@ def _deliver_again(
         _set_deadline(consumer, reading, first_number, now_ns)
 
 
-def _note_numbers(reading: Reading, first: Offset, count: int, first_number: int) -> None:
-    """These messages, from offset `first` on, have new delivery numbers: answers to earlier ones are late."""
-    for number, offset in enumerate(range(first, first + count), first_number):
-        failure = reading.failures.get(Offset(offset))
+def _note_numbers(reading: Reading, runs: list[Run], first_number: int) -> None:
+    """These messages have new delivery numbers: answers to earlier ones are late."""
+    offsets = chain.from_iterable([range(run.offset, run.stop) for run in runs])
+    for number, failure in enumerate(map(reading.failures.get, cast("chain[Offset]", offsets)), first_number):
         if failure is not None:
             failure.last_number = number
 
@@ -212,17 +218,22 @@ def _note_numbers(reading: Reading, first: Offset, count: int, first_number: int
 # Handing over --------------------------------------------------------------------------------------------------------
 
 
-def _hand_over(consumer: Consumer, reading: Reading, first: Offset, deliveries: Deliveries, now_ns: int) -> None:
-    """In flight from now on, until it is answered, or in `auto` mode until it has left our hands."""
-    messages, sink = deliveries.messages, consumer.sink
+def _hand_over(
+    consumer: Consumer, reading: Reading, runs: Sequence[Run], deliveries: Deliveries, now_ns: int
+) -> None:
+    """In flight from now on, until it is answered, or in `auto` mode, where it is one run, until it has left our
+    hands."""
+    sink = consumer.sink
     if not consumer.expects_acks:
-        sink.deliver(deliveries, partial(_note_sent, consumer, reading, first, first + len(messages)))
+        (run,) = runs
+        sink.deliver(deliveries, partial(_note_sent, consumer, reading, run.offset, run.stop))
         return
     put_at_bytes = sink.outlet.put_bytes
-    consumer.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
+    for first, messages in runs:
+        consumer.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
     sink.deliver(deliveries)
     if consumer.credit.max_bytes is not None:
-        consumer.count_bytes(reading, first, sink.outlet.put_bytes - put_at_bytes)
+        consumer.count_bytes(reading, runs[0].offset, sink.outlet.put_bytes - put_at_bytes)
 
 
 def _set_deadline(consumer: Consumer, reading: Reading, first_number: int, now_ns: int) -> None:
@@ -254,10 +265,11 @@ def _settle_sent(consumer: Consumer, reading: Reading, start: int, stop: int) ->
     if records is None or not consumer.subscription.is_durable:
         if reading.remembered.asking:
             reading.tell(reading.outcomes(reading.cursor.unsettled(start, stop), Outcome.SENT, was_sent=True))
-        settlement = reading.settle_unrecorded(start, stop)
+        settlement = reading.settle_unrecorded([(start, stop)])
     else:
         now_ns = records.now_ns()
-        settlement = reading.settle(start, stop, Outcome.SENT, now_ns, sent_at_ns=now_ns, member=consumer.member)
+        ranges = [(start, stop)]
+        settlement = reading.settle_all(ranges, Outcome.SENT, now_ns, sent_at_ns=now_ns, member=consumer.member)
     for holder, count in reading.owners.take_away([(start, stop)], settlement.in_flight):
         holder.in_flight -= count
     consumer.subscription.counters.acked += settlement.total

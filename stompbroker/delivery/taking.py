@@ -7,10 +7,13 @@ for this subscriber, is settled on the way.
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompbroker.delivery.consumer import SLICE_MESSAGES
 from stompbroker.delivery.keys import KeyLines
+from stompbroker.delivery.reading_notes import asks_for_outcomes
 from stompbroker.delivery.selection import has_keys
 from stompbroker.delivery.sharing import fair_share
 from stompbroker.ids import Offset
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 #: The most bytes that are handed to a sink at once, beside SLICE_MESSAGES.
 SLICE_BYTES: Final = 256 * 1024
+_messages_of: Final = attrgetter("messages")
 
 # For the first time --------------------------------------------------------------------------------------------------
 
@@ -38,6 +42,10 @@ class Run(NamedTuple):
 
     offset: Offset
     messages: list[Message]
+
+    @property
+    def stop(self) -> int:
+        return self.offset + len(self.messages)
 
 
 def take_new(
@@ -184,22 +192,21 @@ def _within_bytes(messages: list[Message], limit_bytes: int) -> list[Message]:
 
 
 class Again(NamedTuple):
-    """Messages in a row, from `offset` on, that one header block can tell the history of."""
+    """Messages that one header block can tell the history of, in runs, lowest offset first."""
 
-    offset: Offset
-    messages: list[Message]
+    runs: list[Run]
     #: False for what was only passed over.
     is_again: bool
     failure: Failure | None
     first_sent_ns: int | None
 
-    def goes_on_with(
-        self, offset: Offset, failure: Failure | None, first_sent_ns: int | None, *, is_again: bool
-    ) -> bool:
-        """Whether that message comes next and has the same history."""
-        if offset != self.offset + len(self.messages) or first_sent_ns != self.first_sent_ns:
-            return False
-        if is_again is not self.is_again:
+    @property
+    def messages(self) -> list[Message]:
+        return list(chain.from_iterable(map(_messages_of, self.runs)))
+
+    def has_history(self, failure: Failure | None, first_sent_ns: int | None, *, is_again: bool) -> bool:
+        """Whether a message with this history is told the same."""
+        if first_sent_ns != self.first_sent_ns or is_again is not self.is_again:
             return False
         if failure is None or self.failure is None:
             return failure is self.failure
@@ -215,12 +222,16 @@ def take_again(reading: Reading, taker: Consumer, limit: int, now_ns: int, offse
     again: list[Again] = []
     while not again and reading.missing is None and reading.again_count and limit > 0:
         reading.owners.expect(taker, reading.cursor)
-        _gather_again(reading, again, _lowest_again(reading, limit) if offsets is None else offsets, now_ns)
+        found = _lowest_again(reading, limit) if offsets is None else offsets
+        _gather_again(reading, again, found, now_ns, takes_gaps=taker.expects_acks and not taker.is_of_bridge)
         if offsets is not None:
             break
-    for offset, messages, *_ in again:
-        reading.owners.note(taker, offset, offset + len(messages))
-        reading.note_asking(offset, messages)
+    for each in again:
+        is_asking = asks_for_outcomes(each.messages)
+        for offset, messages in each.runs:
+            reading.owners.note(taker, offset, offset + len(messages))
+            if is_asking:
+                reading.note_asking(offset, messages)
     return again
 
 
@@ -231,7 +242,11 @@ def _lowest_again(reading: Reading, limit: int) -> list[Offset]:
     return sorted({*offsets, *map(Offset, reading.lines.ready[:limit])})[:limit]
 
 
-def _gather_again(reading: Reading, again: list[Again], offsets: list[Offset], now_ns: int) -> None:
+def _gather_again(
+    reading: Reading, again: list[Again], offsets: list[Offset], now_ns: int, *, takes_gaps: bool
+) -> None:
+    """`takes_gaps`: messages with one history may be delivered together although there are others between them, as it
+    is when every tenth was refused."""
     is_each_its_own = reading.topic.retained is not None or reading.told_missing is not None
     cursor, lines = reading.cursor, reading.lines
     gone: list[tuple[Offset, Message | None]] = []
@@ -254,11 +269,15 @@ def _gather_again(reading: Reading, again: list[Again], offsets: list[Offset], n
         reading.remember(offset, message)
         failure, first_sent_ns = reading.failures.get(offset), reading.first_sent_ns(offset)
         is_again = is_free or failure is not None or first_sent_ns is not None
-        goes_on = again and not is_each_its_own
-        if goes_on and again[-1].goes_on_with(offset, failure, first_sent_ns, is_again=is_again):
-            again[-1].messages.append(message)
+        last = again[-1] if again and not is_each_its_own else None
+        if last is not None and not last.has_history(failure, first_sent_ns, is_again=is_again):
+            last = None
+        if last is not None and last.runs[-1].stop == offset:
+            last.runs[-1].messages.append(message)
+        elif last is not None and takes_gaps:
+            last.runs.append(Run(offset, [message]))
         else:
-            again.append(Again(offset, [message], is_again, failure, first_sent_ns))
+            again.append(Again([Run(offset, [message])], is_again, failure, first_sent_ns))
         limit_bytes -= message.size_bytes
         if limit_bytes <= 0:
             break
@@ -298,4 +317,4 @@ def _pass_over(reading: Reading, offset: Offset, now_ns: int) -> None:
     if any(message.origin.is_persistent for _, message in reading.remembered.recalled(offset, offset + 1)):
         reading.settle(offset, offset + 1, Outcome.SKIPPED, now_ns)
     else:
-        reading.settle_unrecorded(offset, offset + 1)
+        reading.settle_unrecorded([(offset, offset + 1)])

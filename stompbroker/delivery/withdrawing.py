@@ -84,7 +84,8 @@ def move_to(reading: Reading, position: Offset, now_ns: int) -> None:
     assert not reading.cursor.pending_count
     skipped = [(start, min(stop, position)) for start, stop in reading.unsettled_ranges() if start < position]
     reading.record(reading.meant(skipped), Outcome.SKIPPED, now_ns)
-    subscription.waiting -= reading.settle_unrecorded(reading.cursor.ack_floor, reading.cursor.next_offset).waiting
+    sent = reading.cursor.ack_floor, reading.cursor.next_offset
+    subscription.waiting -= reading.settle_unrecorded([sent]).waiting
     reading.unrecorded.end_generation(reading)
     reading.generation += 1
     reading.replay = reading.missing = None  # it may have stopped at something that is lost
