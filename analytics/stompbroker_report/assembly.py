@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from datetime import date, datetime
 
-    from stompbroker_report.excerpts import Excerpt, Row
+    from stompbroker_report.excerpts import Excerpt
+    from stompbroker_report.sinks import Row
 
 T = TypeVar("T")
 

@@ -17,13 +17,12 @@ with every connection. On an incomplete date no sum counts as low.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final, final
 
 from pyspark.sql import functions as F
 
 from stompbroker_report.levels import Level, aggregated
-from stompbroker_report.measures import Direction, Measure, Scope
+from stompbroker_report.measures import EARLIER_DAYS, Direction, Measure, Scope
 from stompbroker_report.schemas import MARTS
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-EARLIER_DAYS: Final = 7
 #: With fewer, the median is arbitrary.
 FEWEST_DAYS: Final = 4
 #: With fewer, every single delivery moves a rate or p99 by whole percents.
@@ -209,8 +207,3 @@ def _dates(days: Collection[date]) -> Column:
 
 def _is_among(day: Column, days: Collection[date]) -> Column:
     return day.isin(*days) if days else F.lit(False)
-
-
-def earlier_dates(day: date) -> list[date]:
-    """The seven days before it, oldest first."""
-    return [day - timedelta(days=distance) for distance in range(EARLIER_DAYS, 0, -1)]

@@ -7,7 +7,7 @@ below, however many topics, subscriptions or reasons there are. Orders are total
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +15,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from datetime import date
 
-    from stompbroker_report.sinks import Results
-
-#: A row, by column. Times have a timezone.
-Row = dict[str, Any]
+    from stompbroker_report.sinks import Results, Row
 
 #: What one page has room for; the marts have everything.
 TABLE_ROWS: Final = 50

@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 LATEST: Final = 20
 
 
+def failures(deliveries: DataFrame) -> DataFrame:
+    """The records that the other steps look at, with the columns that they need."""
+    return deliveries.where(F.col("last_reason").isNotNull() | (F.col("outcome") == "dead")).select(
+        "dt",
+        "message_id",
+        "topic",
+        "offset",
+        "subscription",
+        "published_at",
+        "settled_at",
+        "attempts",
+        "nacks",
+        "last_reason",
+        "outcome",
+        "weight",
+    )
+
+
 def reading_reasons(deliveries: DataFrame) -> DataFrame:
     """One row per date, reading and reason, of deliveries that failed at least once with a reason."""
     failed = deliveries.where(F.col("last_reason").isNotNull())

@@ -7,18 +7,21 @@ the lake covers all dates of a run and the seven days before the first, which th
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker_report.assembly import DateFacts, content_of, history_of
-from stompbroker_report.changes import Calendar, earlier_dates
+from stompbroker_report.changes import Calendar
 from stompbroker_report.errors import Cause, ReportError
 from stompbroker_report.excerpts import excerpts_of
 from stompbroker_report.json_report import from_json, to_json
 from stompbroker_report.lake import Lake, open_lake
+from stompbroker_report.measures import earlier_dates
 from stompbroker_report.schemas import MARTS
 from stompbroker_report.sinks import Results
 from stompbroker_report.spark_failures import spark_failures
@@ -31,13 +34,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from stompbroker_report.content import ReportContent
+    from stompbroker_report.sinks import Row
+
+#: Tables that are written at a time: while Spark plans the next, the other core computes.
+_WRITERS: Final = 2
+#: What the report says of earlier days is in these: one row a date, and 25.
+_OF_EARLIER_DAYS: Final = ("days", "backlog_hours")
 
 #: The names of the steps, in order, as `on_step` gets them.
 STEPS: Final = (
     "looking at the lake",
     "checking its files",
     *(f"writing the table {name}" for name in MARTS),
-    "collecting earlier days",
     "writing the report",
 )
 
@@ -67,10 +75,11 @@ def run(
     Raises:
         ReportError: why there is no report. Marts that were finished by then stay.
     """
-    steps = iter(STEPS)
+    steps, one_at_a_time = iter(STEPS), Lock()
 
     def begin_step() -> None:
-        on_step(next(steps))
+        with one_at_a_time:
+            on_step(next(steps))
 
     begin_step()
     lake = open_lake(request.lake)
@@ -82,19 +91,38 @@ def run(
         deliveries = source.read(spark, "deliveries", window)
         snapshots = source.read(spark, "backlog", window)
         tables = tables_of(deliveries, snapshots, calendar, keep)
-        for name in MARTS:
-            begin_step()
-            results.write_mart(name, tables[name], request.dates)
-        begin_step()
-        # One row per date, and 25: bounded, like everything that leaves Spark. Arrow, because `collect` gives times in
-        # the machine's timezone and without saying so.
-        days, hours = (tables[name].toArrow().to_pylist() for name in ("days", "backlog_hours"))
+        days, hours = _written(results, tables, request.dates, begin_step)
     history = history_of(days, hours, window)
     begin_step()
     with _texts_of(lake, window):
         contents = [content_of(_facts(lake, request, day), excerpts_of(results, day), history) for day in request.dates]
     _write_reports(results, contents)
     return contents
+
+
+def _written(
+    results: Results, tables: Iterator[tuple[str, DataFrame]], days: list[date], begin_step: Callable[[], None]
+) -> list[list[Row]]:
+    """Write all tables; returns the rows of those in `_OF_EARLIER_DAYS`, of all dates.
+
+    The first tables are computed while the frames of others are still being made.
+    """
+
+    def write(name: str, frame: DataFrame) -> list[Row]:
+        begin_step()
+        if name in _OF_EARLIER_DAYS:
+            return results.write_and_read_mart(name, frame, days)
+        results.write_mart(name, frame, days)
+        return []
+
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        try:
+            written = {name: pool.submit(write, name, frame) for name, frame in tables}
+            rows = {name: one.result() for name, one in written.items()}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [rows[name] for name in _OF_EARLIER_DAYS]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final, final
@@ -44,6 +45,8 @@ class Lake:
     place: Place
     #: By table, then by date: the paths of its files. Dates without files are missing.
     files: Mapping[str, Mapping[date, tuple[str, ...]]]
+    #: Of all tables together, by date.
+    bytes_by_date: Mapping[date, int]
     #: Until when the lake is complete; None: it does not say.
     complete_until: datetime | None
 
@@ -169,11 +172,16 @@ def open_lake(where: str) -> Lake:
     """
     try:
         place = place_of(where)
-        files = {table: dict(_partitions(place, table)) for table in TABLES}
+        files: dict[str, dict[date, tuple[str, ...]]] = {}
+        bytes_by_date: Counter[date] = Counter()
+        for table in TABLES:
+            found = dict(_partitions(place, table))
+            files[table] = {day: tuple(entry.path for entry in entries) for day, entries in found.items()}
+            bytes_by_date.update({day: sum(entry.size for entry in entries) for day, entries in found.items()})
         complete_until = _complete_until(place)
     except (OSError, pa.ArrowException) as error:
         raise ReportError(Cause.NO_LAKE, f"The lake {where} cannot be read: {first_line(error)}.") from error
-    lake = Lake(place=place, files=files, complete_until=complete_until)
+    lake = Lake(place=place, files=files, bytes_by_date=bytes_by_date, complete_until=complete_until)
     if not lake.dates:
         raise ReportError(
             Cause.NO_LAKE,
@@ -183,7 +191,7 @@ def open_lake(where: str) -> Lake:
     return lake
 
 
-def _partitions(place: Place, table: str) -> Iterator[tuple[date, tuple[str, ...]]]:
+def _partitions(place: Place, table: str) -> Iterator[tuple[date, list[fs.FileInfo]]]:
     for folder in place.listing(table):
         name = folder.base_name
         if folder.type != fs.FileType.Directory or not name.startswith(_PARTITION):
@@ -198,11 +206,9 @@ def _partitions(place: Place, table: str) -> Iterator[tuple[date, tuple[str, ...
                 Cause.UNREADABLE_FILE, f"{folder.path} is named like a date but is not one. Move it out of the lake."
             ) from None
         listed = place.listing(f"{table}/{name}")
-        paths = tuple(
-            entry.path for entry in listed if entry.type == fs.FileType.File and entry.base_name[:1] not in ("_", ".")
-        )
-        if paths:
-            yield day, paths
+        files = [entry for entry in listed if entry.type == fs.FileType.File and entry.base_name[:1] not in ("_", ".")]
+        if files:
+            yield day, files
 
 
 def _complete_until(place: Place) -> datetime | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from stompbroker_report.lake import open_lake
+from stompbroker_report.measures import earlier_dates
 from stompbroker_report.session import spark_session
 
 if TYPE_CHECKING:
@@ -21,10 +24,15 @@ def make_reports(
     lake: str, out: str, first: date, last: date, *, master: str, memory: str, show: ShowStep
 ) -> list[ReportContent]:
     """Raises ReportError."""
+    dates = [first + timedelta(days=day) for day in range((last - first).days + 1)]
     # Before Spark, which takes seconds to start: an empty lake can be reported at once.
-    open_lake(lake).require([first + timedelta(days=day) for day in range((last - first).days + 1)])
+    found = open_lake(lake)
+    found.require(dates)
+    lake_bytes = sum(found.bytes_by_date[day] for day in {*dates, *earlier_dates(first)} & found.bytes_by_date.keys())
+    # Plots take a second to load, in which Java starts.
+    Thread(target=import_module, args=("stompbroker_report.page",), daemon=True).start()
     show("starting Spark", 0, None)
-    with spark_session(master, memory=memory) as spark:
+    with spark_session(master, memory=memory, lake_bytes=lake_bytes) as spark:
         # Imported here: it needs the Spark that the session has found.
         from stompbroker_report.job import STEPS, ReportRequest, run
 

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+EARLIER_DAYS: Final = 7
+
+
+def earlier_dates(day: datetime.date) -> list[datetime.date]:
+    """The seven days before it, oldest first."""
+    return [day - datetime.timedelta(days=distance) for distance in range(EARLIER_DAYS, 0, -1)]
+
+
 @final
 class Measure(Enum):
     """What is compared with earlier days; each value is a field of `DayMeasures`."""

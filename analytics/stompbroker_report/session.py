@@ -46,6 +46,15 @@ _COMMON: Final = {
     "spark.sql.files.maxPartitionBytes": "16m",
     "spark.sql.files.openCostInBytes": "1m",
 }
+#: For less than this much of a lake, some two million deliveries: Spark itself takes most of the time then.
+_SMALL_BYTES: Final = 64 * 1024 * 1024
+_SMALL: Final = {
+    # The optimizing compiler would take a third of the run and finish when it is over; so would a parallel collector.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Nothing has to be merged or planned again.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -60,9 +69,15 @@ def require_spark() -> None:
 
 @contextmanager
 def spark_session(
-    master: str = DEFAULT_MASTER, *, memory: str = DEFAULT_MEMORY, settings: Mapping[str, str] | None = None
+    master: str = DEFAULT_MASTER,
+    *,
+    memory: str = DEFAULT_MEMORY,
+    lake_bytes: int | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A session on `master`, stopped at the end. `settings` override everything set here.
+
+    `lake_bytes` is how much is going to be read, if that is known: little data gets settings of its own.
 
     Raises:
         ReportError: no pyspark, no Java, or Spark does not start.
@@ -74,7 +89,7 @@ def spark_session(
     from stompbroker_report.spark_failures import spark_failures
 
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    chosen = dict(_MEANING) if is_submitted else _all_settings(master, memory)
+    chosen = dict(_MEANING) if is_submitted else _all_settings(master, memory, lake_bytes)
     builder = SparkSession.builder.appName("stompbroker report")
     for name, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(name, value)
@@ -87,13 +102,15 @@ def spark_session(
         spark.stop()
 
 
-def _all_settings(master: str, memory: str) -> dict[str, str]:
+def _all_settings(master: str, memory: str, lake_bytes: int | None) -> dict[str, str]:
     settings = {
         **_MEANING,
         **_COMMON,
         "spark.master": master,
         "spark.driver.memory": memory,
     }
+    if lake_bytes is not None and lake_bytes < _SMALL_BYTES:
+        settings |= _SMALL
     if _is_local(master):
         # By default it listens on an external address, and fails to start if the host name does not resolve.
         settings["spark.driver.host"] = "127.0.0.1"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from datetime import date
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 _UNFINISHED: Final = ".unfinished"
 _REPLACED: Final = ".replaced"
+#: Rows of a file that are read at once, where all are wanted.
+_PIECE_ROWS: Final = 16 * 1024
+
+#: A row, by column. Times have a timezone.
+Row = dict[str, Any]
 
 
 @final
@@ -53,15 +58,32 @@ class Results:
 
     def write_mart(self, table: str, frame: DataFrame, days: Collection[date]) -> None:
         """Write the rows of these dates; a date without rows gets no folder."""
+        with self._written(table, frame.where(F.col("dt").isin(*days)), days):
+            pass
+
+    def write_and_read_mart(self, table: str, frame: DataFrame, days: Collection[date]) -> list[Row]:
+        """The same; returns the rows of all dates, without another job. For tables with few rows a date."""
+        with self._written(table, frame, days) as inside:
+            return [
+                row | {"dt": day}
+                for day, _ in _dates(self._place, inside)
+                for piece in self._pieces(f"{inside}/dt={day}", _PIECE_ROWS)
+                for row in piece.to_pylist()
+            ]
+
+    @contextmanager
+    def _written(self, table: str, frame: DataFrame, days: Collection[date]) -> Iterator[str]:
+        """The folder that has the whole frame by date; after the block these dates are in place, and the rest is gone."""
+        inside = f"marts/{table}/{_UNFINISHED}"
         folder = f"{self._place.path}/marts/{table}"
-        unfinished = f"{folder}/{_UNFINISHED}"
+        unfinished = f"{self._place.path}/{inside}"
         keys = [field.name for field in MARTS[table] if field.dataType.typeName() in ("string", "integer")]
-        rows = frame.select(*MARTS[table].names).where(F.col("dt").isin(*days))
         with self._writing():
             self._remove(unfinished)
             # One sorted file per date: marts are small, and readers have one file to open.
-            in_order = rows.repartition("dt").sortWithinPartitions("dt", *keys)
+            in_order = frame.select(*MARTS[table].names).repartition("dt").sortWithinPartitions("dt", *keys)
             in_order.write.partitionBy("dt").parquet(self._place.uri_of(unfinished))
+            yield inside
             for day in days:
                 self._swap(f"{unfinished}/dt={day}", f"{folder}/dt={day}", f"{folder}/{_REPLACED}-{day}")
             self._remove(unfinished)
@@ -69,10 +91,13 @@ class Results:
     def read_mart(self, table: str, day: date, piece_rows: int) -> Iterator[pa.RecordBatch]:
         """What `write_mart` wrote for a date, at most `piece_rows` rows at a time."""
         with self._writing():
-            for entry in self._place.listing(f"marts/{table}/dt={day}"):
-                if entry.extension == "parquet" and not entry.base_name.startswith("."):
-                    with pq.ParquetFile(entry.path, filesystem=self._place.filesystem) as file:
-                        yield from file.iter_batches(piece_rows)
+            yield from self._pieces(f"marts/{table}/dt={day}", piece_rows)
+
+    def _pieces(self, inside: str, piece_rows: int) -> Iterator[pa.RecordBatch]:
+        for entry in self._place.listing(inside):
+            if entry.extension == "parquet" and not entry.base_name.startswith("."):
+                with pq.ParquetFile(entry.path, filesystem=self._place.filesystem) as file:
+                    yield from file.iter_batches(piece_rows)
 
     def write_text(self, day: date, name: str, text: str) -> None:
         """Write a file of a date's report."""

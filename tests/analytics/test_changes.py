@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stompbroker_report.changes import Calendar, changes, earlier_dates, measures
+from stompbroker_report.changes import Calendar, changes, measures
 from stompbroker_report.figures import durations, figures, sums
-from stompbroker_report.measures import Measure, Scope
+from stompbroker_report.measures import Measure, Scope, earlier_dates
 from stompbroker_report.records import measured
 from tests.analytics.made_records import DATE, Row, delivery, lake_frame, mart_frame, rows, snapshot
 
