@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 #: Modules, when the writing process is forked and when the broker is ready; and statements of a start on a store that
 #: is current, those that set up connections included. A few more than there are.
-AT_FORK, WHEN_READY, STATEMENTS = 330, 730, 80
+AT_FORK, WHEN_READY, STATEMENTS = 140, 730, 80
 #: Only for the first export, a migration, a server, a client of the management endpoint, a bridge, TLS or a login.
 NEVER: Final = (
     "alembic", "argon2", "cryptography", "hypercorn", "jwt", "mako", "numpy", "prometheus_client", "psycopg", "pyarrow",
     "pygments", "rich", "sqlalchemy.dialects.postgresql", "starlette", "stompbroker.client", "websockets",
 )  # fmt: skip
-NOT_AT_FORK: Final = ("sqlalchemy", "structlog", "stompbroker.config", "stompbroker.delivery", "trio")
+NOT_AT_FORK: Final = ("sqlalchemy", "structlog", "stompbroker.config", "stompbroker.delivery", "trio", "typer")
 
 #: Serves until it is ready, and writes what it has seen.
 PROGRAM: Final = """
@@ -36,14 +36,17 @@ import json, os, signal, sqlite3, sys
 directory, found = sys.argv[1:]
 sys.argv[1:] = ["serve", "--port", "0", "--http-port", "0", "--data", directory]
 from stompbroker.cli import main
-from stompbroker.cli.serve import serve
 
 at_fork, statements = [], []
 fork, connect = os.fork, sqlite3.connect
 
 def noting_fork():
     at_fork.extend(sys.modules)
-    return fork()
+    process = fork()
+    if process:
+        from stompbroker.cli.serve import serve
+        serve.__globals__["announce"] = write_down
+    return process
 
 def noting_connect(*arguments, **more):
     connection = connect(*arguments, **more)
@@ -56,7 +59,6 @@ def write_down(*_, **__):
     os.kill(os.getpid(), signal.SIGTERM)
 
 os.fork, sqlite3.connect = noting_fork, noting_connect
-serve.__globals__["announce"] = write_down
 main()
 """
 
