@@ -153,6 +153,7 @@ def _be_a_process_of_its_own() -> None:
     os.dup2(nothing, 1)
     if nothing >= FIRST_DESCRIPTOR:
         os.close(nothing)
+    gc.freeze()
     gc.enable()
 
 
