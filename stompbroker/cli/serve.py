@@ -140,6 +140,8 @@ def _serve(settings: "Settings", forked: "WritingProcess | OSError") -> None:
 
 def _import_structlog() -> None:
     """Without Rich, which takes half of its time: tracebacks are plain (`logs.py`)."""
+    if "rich" in sys.modules:
+        return
     sys.modules["rich"] = None  # type: ignore[assignment]
     import structlog  # noqa: F401
 

@@ -71,7 +71,7 @@ class Start(NamedTuple):
 
 def start(directory: Path) -> Start:
     found = directory / "found.json"
-    command = [sys.executable, "-c", PROGRAM, directory / "data", found]
+    command = [sys.executable, "-c", PROGRAM, str(directory / "data"), str(found)]
     subprocess.run(command, check=True, cwd=ROOT, timeout=HARD_TIMEOUT_S, capture_output=True)
     return Start(*json.loads(found.read_text()))
 
