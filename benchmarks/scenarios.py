@@ -335,6 +335,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Latency(name="durable-latency", title="durable, latency at 1,000/s", messages_per_s=1000, is_durable=True),
     Backlog(name="durable-backlog", title="durable, backlog of 200,000", messages=200_000),
     StoreSize(name="durable-store-size", title="durable, store of 10 and 1,000,000", many=MILLION),
+    FreshStart(name="start", title="start, nothing stored"),
     StartUp(name="durable-start", title="start on a backlog of 1,000,000", messages=MILLION),
     Poison(name="poison", title="one poison in 10,000", messages=10_000),
     NackEverything(name="nack-everything", title="beside NACKs of everything"),

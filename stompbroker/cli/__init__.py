@@ -4,76 +4,39 @@ Law: a command reads its arguments, calls the library and shows the result: on s
 codes: 0 done, 1 no broker or a refusal, 2 something the operator has to mend, 130 interrupted; `report` has more.
 
 Heavy modules are imported inside functions, so that `stompbroker --help` is quick
-(test_help_imports_neither_trio_nor_pydantic). Of the commands only the one that is called is imported and described to
-Typer, unless help has to list them: that takes 30 ms.
+(test_help_imports_neither_trio_nor_pydantic). Here nothing is imported that the writing process does not need: it is
+forked from what is there when `serve` is called.
 """
 
+import gc
 import sys
-from collections.abc import Iterable
-from importlib import import_module
-from typing import Annotated, Final
-
-import typer
-
-from stompbroker import __version__
-from stompbroker.cli.terminal import complain, say
-from stompbroker.errors import OperatorError
+from contextlib import ExitStack
 
 __all__ = ["main"]
 
-#: Commands, in the order of the help, and those that have commands of their own. Each is a module here, but for `top`.
-_COMMANDS: Final = (
-    "serve", "publish", "subscribe", "stats", "top", "bridges", "config", "migrate", "trace", "report", "certificate",
-    "spotty",
-)  # fmt: skip
-_GROUPS: Final = ("subscriptions", "dead-letters", "last-values", "gc", "ledger", "users")
-_ALL: Final = (*_COMMANDS, *_GROUPS)
-_MODULES: Final = {"top": "stats"}
-#: What they do not know is for the broker they start.
-_PASSING_ON: Final = {"spotty": {"allow_extra_args": True, "ignore_unknown_options": True}}
+#: The command that needs the writing process.
+_SERVE = "serve"
 
 
 def main() -> None:
-    try:
-        called = sys.argv[1:2]
-        is_known = not {*called}.isdisjoint(_ALL)
-        _application(called if is_known else _ALL)(prog_name="stompbroker")
-    except OperatorError as error:
-        complain(str(error))
-        sys.exit(2)
+    called = sys.argv[1:2]
+    with ExitStack() as until_end:
+        forked = None
+        if called == [_SERVE]:
+            # The first searches for reference cycles would look through every module again and again, for 60 ms in all.
+            gc.disable()
+            from stompbroker.storage import forked_writing_process
 
+            # It is a fork, so it must come before there is a second thread; and before the settings, which say whether
+            # it has anything to do: what is imported for them, it need not have.
+            forked = until_end.enter_context(forked_writing_process())
+        from stompbroker.cli.application import ALL, make_application
+        from stompbroker.cli.terminal import complain
+        from stompbroker.errors import OperatorError
 
-def _application(names: Iterable[str] = _ALL) -> typer.Typer:
-    # Tracebacks are for developers, who want the ordinary ones.
-    application = typer.Typer(
-        add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
-    )
-    application.callback()(_about)
-    for name in names:
-        module = import_module(f"{__name__}.{_MODULES.get(name, name).replace('-', '_')}")
-        if name in _GROUPS:
-            application.add_typer(module.commands, name=name)
-        else:
-            application.command(context_settings=_PASSING_ON.get(name))(getattr(module, name))
-    return application
-
-
-def _print_version(is_wanted: bool) -> None:
-    if is_wanted:
-        say(f"stompbroker {__version__}")
-        raise typer.Exit
-
-
-def _about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """A STOMP message broker, and a client to try it with.
-
-    Examples, each in a terminal of its own:
-
-    $ stompbroker serve
-    $ stompbroker subscribe /topic/greetings
-    $ stompbroker publish /topic/greetings "Hello, world"
-    """
+        application = make_application(ALL if set(called).isdisjoint(ALL) else called)
+        try:
+            application(prog_name="stompbroker", obj=forked)
+        except OperatorError as error:
+            complain(str(error))
+            sys.exit(2)

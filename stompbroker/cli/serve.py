@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 def serve(
+    context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[
         int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes any free one.", show_default="61613")
@@ -87,10 +88,6 @@ def serve(
     $ stompbroker serve --standby --database postgresql+psycopg://broker@db.example/broker
     $ stompbroker serve --set memory_limit="2 GiB" --set max_connections=50000
     """
-    # The first searches for reference cycles would look through every module again and again, for 60 ms in all.
-    gc.disable()
-    from stompbroker.storage import forked_writing_process
-
     flags = {
         "host": host,
         "port": port,
@@ -103,16 +100,14 @@ def serve(
         "log_level": log_level,
         "log_format": log_format,
     }
-    # It is a fork, so it must come before there is a second thread; and before the settings, which say whether it has
-    # anything to do: what is imported for them, it need not have.
-    with forked_writing_process() as forked:
-        _import_structlog()
-        from stompbroker.config import load
+    _import_structlog()
+    from stompbroker.config import load
 
-        _serve(load(config, flags=flags, assignments=assignments or []), forked)
+    _serve(load(config, flags=flags, assignments=assignments or []), context.obj)
 
 
 def _serve(settings: "Settings", forked: "WritingProcess | OSError") -> None:
+    """`forked` is the process that writes to an embedded store, or why there is none."""
     import structlog
 
     from stompbroker import logs
@@ -145,6 +140,8 @@ def _serve(settings: "Settings", forked: "WritingProcess | OSError") -> None:
 
 def _import_structlog() -> None:
     """Without Rich, which takes half of its time: tracebacks are plain (`logs.py`)."""
+    if "rich" in sys.modules:
+        return
     sys.modules["rich"] = None  # type: ignore[assignment]
     import structlog  # noqa: F401
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 from stompbroker.storage.failures import StoreFailing, StoreTaken, StoreWentBack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy.engine.interfaces import DBAPICursor
 
@@ -58,7 +58,7 @@ class Fence:
         if cursor.rowcount == 1:
             return
         cursor.execute(self.texts.look, ())
-        last = self._checked(cursor, self.written)
+        last = self._checked(cursor.fetchone(), self.written)
         raise StoreFailing(
             f"Batch {number} was to be written to {self._where}, but batch {last} is the last one there."
         )
@@ -69,21 +69,20 @@ class Fence:
         On a server it waits for a transaction under way, which may be the COMMIT of a lost connection.
         """
         cursor.execute(self.texts.look_and_hold, ())
-        self.written = self._checked(cursor, self.written)
+        self.written = self._checked(cursor.fetchone(), self.written)
         return self.written
 
-    def check(self, cursor: DBAPICursor) -> None:
-        """See that the store is still ours and has all that it confirmed. Raises StoreTaken or StoreWentBack.
+    def check(self, ask: Callable[[str], Sequence[Any] | None]) -> None:
+        """See that the store is still ours and has all that it confirmed; `ask` returns the row that a statement finds.
+        Raises StoreTaken or StoreWentBack.
 
         Another thread may be writing.
         """
         written = self.written
-        cursor.execute(self.texts.look, ())
-        self._checked(cursor, written)
+        self._checked(ask(self.texts.look), written)
 
-    def _checked(self, cursor: DBAPICursor, written: int) -> int:
+    def _checked(self, row: Sequence[Any] | None, written: int) -> int:
         """The batch in the row, if it is ours. `written` was confirmed before the row was read."""
-        row: Sequence[Any] | None = cursor.fetchone()
         if row is None:
             raise StoreFailing(f"The row that says whose store {self._where} is has gone.")
         owner, description, start_number, batch = row

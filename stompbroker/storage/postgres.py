@@ -309,7 +309,7 @@ class PostgresStore(Store):
             try:
                 asked_at_s = leasing.boottime_s()
                 is_ours = leasing.renew(connection, self._fence.owner, self.lease.lease_s)
-                self._fence.check(connection.connection.cursor())
+                self._fence.check(lambda look: connection.exec_driver_sql(look).one_or_none())
             except BaseException:
                 discard(connection)
                 raise

@@ -99,7 +99,8 @@ def _table(
 journal_state = Table(
     "journal_state",
     metadata,
-    Column("id", SmallInteger, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    CheckConstraint("id = 1", name="one_row"),
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
     #: The beginning of every message id.
     Column("store_id", Text, nullable=False),
     #: A token that the owner made at its start; the fence compares it.
@@ -118,7 +119,8 @@ journal_state = Table(
 leases = Table(
     "leases",
     metadata,
-    Column("id", SmallInteger, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    CheckConstraint("id = 1", name="one_row"),
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
     #: The token of the owner whose lease it is. If another one owns the store, that has no lease.
     Column("owner", Text, nullable=False),
     #: By the database's clock; NULL once it was given back.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import sqlite3
 import subprocess
 import sys
 from argparse import Namespace
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -118,6 +120,29 @@ def test_migrated_tables_are_those_the_code_expects(engine: Engine, database: st
 
     assert set(migrated) == set(metadata.tables)
     assert shape(engine) == migrated
+
+
+def test_a_file_that_is_made_at_once_is_the_same_word_for_word(tmp_path: Path) -> None:
+    migrated, made = tmp_path / "migrated", tmp_path / "made"
+    for directory in (migrated, made):
+        directory.mkdir()
+    migrate("", migrated)
+
+    open_store("", made).close()
+
+    assert contents(made) == contents(migrated)
+
+
+def contents(directory: Path) -> dict[str, object]:
+    """All that a file without messages holds, but for the white space between words."""
+    with closing(sqlite3.connect(directory / "stompbroker.db")) as connection:
+        schema = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+        tables = [name for kind, name, *_ in schema if kind == "table"]
+        return {
+            "schema": [(*row[:3], " ".join((row[3] or "").split())) for row in schema],
+            "settings": [connection.execute(f"PRAGMA {name}").fetchone() for name in ("auto_vacuum", "journal_mode")],
+            **{name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in tables},
+        }
 
 
 def test_alembic_finds_nothing_to_add(engine: Engine, database: str, tmp_path: Path) -> None:
@@ -351,9 +376,11 @@ def test_who_finds_nothing_to_migrate_does_without_alembic(database: str, tmp_pa
     program = """
 import sys
 from pathlib import Path
-from stompbroker.ids import Offset
-from stompbroker.storage import Batch, Gap, MessageRun, migrate, open_store
+from stompbroker.storage import migrate, open_store
 database, directory = sys.argv[1], Path(sys.argv[2])
+if not database:
+    (directory / "new").mkdir()
+    open_store("", directory / "new").close()
 open_store(database, directory).close()
 assert migrate(database, directory) == []
 assert not {"alembic", "mako"} & set(sys.modules)

@@ -22,7 +22,7 @@ import typer.main
 import yaml
 
 from stompbroker.access import AccessSettings, Authenticator, Credentials, LoginRefused, Right
-from stompbroker.cli import _application
+from stompbroker.cli.application import make_application
 from stompbroker.clock import Clock
 from stompbroker.config import ENVIRONMENT_PREFIX, Settings, load
 from stompbroker.config.exposure import refuse_exposure
@@ -95,7 +95,7 @@ def documented_lines() -> list[list[str]]:
 def parse(words: list[str]) -> None:
     """Let Typer read a command line, without running it. Raises UsageError if that is none."""
     # Typer's groups are of a Click of its own, which has no public name.
-    program: Any = typer.main.get_command(_application())
+    program: Any = typer.main.get_command(make_application())
     with program.make_context("stompbroker", list(words)) as context:
         name, command, rest = program.resolve_command(context, list(words))
         if hasattr(command, "resolve_command") and not rest[0].startswith("-"):

@@ -16,7 +16,7 @@ import pytest
 
 from stompbroker.errors import OperatorError
 from stompbroker.storage import Batch, Deletion, open_store
-from stompbroker.storage.sqlite import checkpoints, disk_room, engine
+from stompbroker.storage.sqlite import checkpoints, disk_room
 from tests.storage.place import cursor, ledger, publication
 from tests.support.messages import make_message, make_messages
 
@@ -419,7 +419,7 @@ def test_the_process_of_a_dead_broker_does_not_make_room_over_what_the_next_one_
             sqlite_place.open().take_ownership("another")
         refusals.append(caught.value)
 
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("stompbroker.storage.sqlite.file.BUSY_TIMEOUT_MS", 10)
     between_look_and_write(monkeypatch, another_begins)
 
     sqlite_store.checkpoint()

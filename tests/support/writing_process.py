@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stompbroker.storage import WritingProcess
+from stompbroker.storage.sqlite.file_writing import FileWriter
 from stompbroker.storage.sqlite.writing_process import serve
-from stompbroker.storage.store import Store
 from tests.support.prepared_process import PYTHON, PreparedProcess
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def _die(*_: Any) -> None:
 
 
 def _arrange(dies: Dies) -> None:
-    commit = Store.commit
+    commit = FileWriter.commit
 
-    def commit_and_die(store: Store, batch: Batch) -> None:
+    def commit_and_die(store: FileWriter, batch: Batch) -> None:
         if dies is Dies.BEFORE:
             _die()
         if dies is Dies.DURING:
@@ -67,7 +67,7 @@ def _arrange(dies: Dies) -> None:
         _die()
 
     if dies is not Dies.NEVER:
-        Store.commit = commit_and_die  # type: ignore[assignment,method-assign]
+        FileWriter.commit = commit_and_die  # type: ignore[assignment,method-assign]
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class SqliteStore(FileWriting, Store):
         self._begin_writing(file, self._statements.batches)
 
     def _connect(self) -> Connection:
-        self._upkeep.check_log()
+        self._upkeep.check_log()  # as FileWriter does
         return super()._connect()
 
     def hand_over(self) -> dict[str, Any]:

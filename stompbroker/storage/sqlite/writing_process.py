@@ -1,6 +1,6 @@
 """A process that does nothing but write to an embedded store.
 
-Forked before the broker has imported much, it has 10 MiB: it needs neither trio nor SQLAlchemy, since the broker
+Forked before the broker has imported much, it has 14 MiB: it needs neither trio nor SQLAlchemy, since the broker
 compiles its statements. It is told which store to write to, with which statements, and the owner's token; answers one
 question at a time on one socket and runs checkpoints on another, and ends when both are closed. The fence in the store
 keeps out what the process of a dead broker might still write.
@@ -153,6 +153,7 @@ def _be_a_process_of_its_own() -> None:
     os.dup2(nothing, 1)
     if nothing >= FIRST_DESCRIPTOR:
         os.close(nothing)
+    gc.freeze()
     gc.enable()
 
 
