@@ -55,7 +55,7 @@ from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
 from stompbroker.config.data_directory import hold
 from stompbroker.config.exposure import refuse_exposure
-from stompbroker.control import Control, LedgerParts
+from stompbroker.control import Control, LedgerParts, left_by_bridges
 from stompbroker.counting import LoopGauge, Totals
 from stompbroker.delivery import Records, Registry
 from stompbroker.errors import OperatorError, PeerViolation
@@ -253,6 +253,13 @@ class Broker:
         start(pacemaker.run, self.session_timers, clock, stretches)
 
     def start_bridges(self, bridging: trio.Nursery, connections: trio.Nursery) -> None:
+        for left in left_by_bridges(self.control):
+            log.warning(
+                "a subscription of a bridge that is gone keeps its backlog for ever; delete it",
+                subscription=left.key,
+                backlog=left.backlog,
+                command=f'stompbroker subscriptions rm "{left.key}"',
+            )
         local = bridge.LocalEnd(connections, self.serve_connection)
         for crossing in self.crossings:
             bridging.start_soon(bridge.run, crossing, local, self.clock)
