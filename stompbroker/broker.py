@@ -54,7 +54,7 @@ from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
 from stompbroker.config.data_directory import hold
 from stompbroker.config.exposure import refuse_exposure
-from stompbroker.control import Control, LedgerParts
+from stompbroker.control import Control, LedgerParts, left_by_bridges
 from stompbroker.counting import LoopGauge, Totals
 from stompbroker.delivery import Records, Registry
 from stompbroker.errors import OperatorError, PeerViolation
@@ -252,6 +252,13 @@ class Broker:
         start(pacemaker.run, self.session_timers, clock, stretches)
 
     def start_bridges(self, bridging: trio.Nursery, connections: trio.Nursery) -> None:
+        for left in left_by_bridges(self.control):
+            log.warning(
+                "a subscription of a bridge that is gone keeps its backlog for ever; delete it",
+                subscription=left.key,
+                backlog=left.backlog,
+                command=f'stompbroker subscriptions rm "{left.key}"',
+            )
         if not self.crossings:
             return  # without what a client needs
         from stompbroker.actors import bridge

@@ -33,6 +33,9 @@ MAX_RANGES: Final = 256
 OF_BRIDGES: Final = "bridge:"
 #: How many of these there may be: each is a topic of some broker.
 MAX_OF_BRIDGES: Final = 100_000
+#: How long a producer is remembered that has said that it is done, in seconds: what it has repeated may come once more
+#: over a connection that it has lost, and which is read late.
+DONE_S: Final = 3600
 
 
 @final
@@ -54,6 +57,8 @@ class Producer:
     #: Those, and the numbers on their way.
     offered: OffsetRanges = field(default_factory=OffsetRanges)
     used_at_ns: int = 0
+    #: When it has said that it is done; None also after a restart.
+    done_at_ns: int | None = None
 
     @property
     def last(self) -> int:
@@ -139,12 +144,23 @@ class Producers:
             )
         else:
             producer.epoch = epoch
-        producer.used_at_ns = now_ns
+        producer.used_at_ns, producer.done_at_ns = now_ns, None
         return producer
+
+    def note_done(self, owner: str, name: str, epoch: int, now_ns: int) -> None:
+        """It will send nothing more in this epoch, nor repeat anything."""
+        producer = self._all.get((owner, name))
+        if producer is not None and producer.epoch == epoch:
+            producer.done_at_ns = now_ns
 
     def forget_idle(self, journal: Journal, now_ns: int) -> None:
         """Let go of those that have sent nothing for long."""
-        idle = [each for each in self._all.values() if each.used_at_ns <= now_ns - self._idle_ns]
+        before_ns, done_before_ns = now_ns - self._idle_ns, now_ns - DONE_S * NANOSECONDS
+        idle = [
+            each
+            for each in self._all.values()
+            if each.used_at_ns <= before_ns or (each.done_at_ns is not None and each.done_at_ns <= done_before_ns)
+        ]
         if idle:
             journal.submit(Unit([Forgotten(self, [(each, each.used_at_ns) for each in idle])], owes_receipt=False))
 

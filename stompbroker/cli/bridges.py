@@ -24,9 +24,9 @@ def bridges(data: DataOption = None, config: ConfigOption = None, as_json: JsonO
     answer = ask_broker(data_directory(data, config), "bridges")
     if as_json:
         say_json(answer)
-    elif answer["bridges"]:
+    elif answer["bridges"] or answer["left"]:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        say(*description(answer["bridges"], datetime.now(UTC), width=width))
+        say(*description(answer["bridges"], datetime.now(UTC), width=width), *left_lines(answer))
     else:
         say("This broker has no bridges. A [[bridges]] table in its settings makes one; docs/bridges.md has examples.")
 
@@ -38,6 +38,15 @@ def description(found: list[Mapping[str, Any]], now: datetime, *, width: int | N
         way = "to" if one["direction"] == "send" else "from"
         yield f"{visible(one['name'])}, {one['direction']}:"
         yield from labelled(_facts(one, way, now), width=width)
+
+
+def left_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    if answer["left"] and answer["bridges"]:
+        yield ""
+    if answer["left"]:
+        yield "Kept for bridges or patterns that are gone, with all that is published; to delete:"
+    for one in answer["left"]:
+        yield f'  stompbroker subscriptions rm "{one["subscription"]}"    # {counted(one["backlog"], "message")}'
 
 
 def _facts(one: Mapping[str, Any], way: str, now: datetime) -> Iterator[tuple[str, str]]:

@@ -98,7 +98,8 @@ class Client:
         await self.flush()
         self._core.check()
         self._core.is_closing = True
-        goodbye = Request(kind=Kind.GOODBYE, what="DISCONNECT", parts=[Part("DISCONNECT", [])], receipt="disconnect")
+        parts = [Part("DISCONNECT", self._core.requests.numbering.farewell())]
+        goodbye = Request(kind=Kind.GOODBYE, what="DISCONNECT", parts=parts, receipt="disconnect")
         if self._core.requests.link is not None:
             with trio.move_on_after(DISCONNECT_TIMEOUT_S):
                 self._core.submit(goodbye)

@@ -40,6 +40,10 @@ class Producer:
         self.last = last
         self._taken = last
 
+    @property
+    def is_used(self) -> bool:
+        return self._taken > self.last
+
     def take(self, count: int) -> Numbers:
         first = self._taken + 1
         self._taken += count
@@ -77,6 +81,12 @@ class Numbering:
         self._links += 1
         if self.own is not None and self._links % MAX_LINKS == 0:
             self.own = _new_producer()
+
+    def farewell(self) -> Headers:
+        """Of DISCONNECT: that the name of ours is done with, so that the broker need not remember it for long."""
+        if not self.is_on or self.own is None or not self.own.is_used:
+            return []
+        return [("producer", self.own.name), ("producer-epoch", str(self.own.epoch))]
 
     def stop(self, reason: str) -> None:
         self.own = None

@@ -1,5 +1,6 @@
 """Everything one can ask of, or do to, a running broker. Neighbours import from here only."""
 
+from stompbroker.control.bridge_methods import left_by_bridges
 from stompbroker.control.caller import OPERATOR, Caller
 from stompbroker.control.control import METHODS, Control
 from stompbroker.control.kept import KeptMessages, stored_messages
@@ -27,5 +28,6 @@ __all__ = [
     "Sampler",
     "TopN",
     "Unavailable",
+    "left_by_bridges",
     "stored_messages",
 ]

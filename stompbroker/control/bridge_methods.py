@@ -1,4 +1,5 @@
-"""Lists the bridges of a broker: each direction, how it goes, and what it has still to send."""
+"""Lists the bridges of a broker: each direction, how it goes, and what it has still to send; and what is kept for those
+that are gone."""
 
 from __future__ import annotations
 
@@ -62,6 +63,15 @@ _BRIDGE: Final[Record[Crossing]] = Record(
 )
 
 
+_LEFT: Final[Record[Subscription]] = Record(
+    "LeftByBridge",
+    {
+        "subscription": Shown(str, lambda _, one: one.key, "Its key, by which it can be deleted."),
+        "backlog": Shown(int, lambda _, one: one.backlog + one.in_flight, "Messages that it keeps, for ever."),
+    },
+)
+
+
 async def _list(broker: BrokerParts) -> dict[str, Any]:
     """Bridges to other brokers, each direction by itself."""
     kept = {crossing: _subscriptions(broker, crossing) for crossing in broker.crossings}
@@ -77,7 +87,15 @@ async def _list(broker: BrokerParts) -> dict[str, Any]:
         return 0.0 if kept[crossing] and not _backlog(broker, crossing) else None
 
     described = [_BRIDGE.describe(broker, crossing, lag_s=lag_s(crossing)) for crossing in broker.crossings]
-    return {"total": len(described), "bridges": described}
+    left = [_LEFT.describe(broker, one) for one in left_by_bridges(broker)]
+    return {"total": len(described), "bridges": described, "left": left}
+
+
+def left_by_bridges(broker: BrokerParts) -> list[Subscription]:
+    """What is kept here for bridges, or for patterns of theirs, that the settings have no more."""
+    used = {one for crossing in broker.crossings for one in _subscriptions(broker, crossing)}
+    owned = (one for identity, one in broker.registry.durable.items() if identity.owner.startswith(BRIDGE_PREFIX))
+    return [one for one in owned if one not in used]
 
 
 def _backlog(broker: BrokerParts, crossing: Crossing) -> int | None:
@@ -102,5 +120,12 @@ def _subscriptions(broker: BrokerParts, crossing: Crossing) -> list[Subscription
     return [broker.registry.durable[each] for each in identities if each in broker.registry.durable]
 
 
-_BRIDGES: Final[Record[Any]] = Record("Bridges", {"total": Shown(int), "bridges": Shown([_BRIDGE])})
+_BRIDGES: Final[Record[Any]] = Record(
+    "Bridges",
+    {
+        "total": Shown(int),
+        "bridges": Shown([_BRIDGE]),
+        "left": Shown([_LEFT], says="Kept for bridges or patterns that the settings have no more; delete them."),
+    },
+)
 METHODS: Final = {"bridges": Method(_list, _BRIDGES)}

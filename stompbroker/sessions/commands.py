@@ -281,6 +281,7 @@ class Commands:
         self._owe_receipt(frame)
 
     def _disconnect(self, frame: Frame) -> None:
+        self._publishing.note_done(frame.headers, self._applied_at_ns)
         self._hand_over()
         self.abandon(Leaving.ENDED)
         self._owe_receipt(frame)

@@ -44,6 +44,14 @@ def read_numbering(headers: Mapping[str, str]) -> Numbering | None:
     return Numbering(producer, whole_number("producer-epoch", headers["producer-epoch"], 1, MAX_NUMBER))
 
 
+def read_done(headers: Mapping[str, str]) -> tuple[str, int] | None:
+    """Of DISCONNECT: the name and epoch of the producer that is done. Raises PeerViolation."""
+    if "producer" not in headers:
+        return None
+    epoch = whole_number("producer-epoch", headers.get("producer-epoch", ""), 1, MAX_NUMBER)
+    return check_name("producer", headers["producer"]), epoch
+
+
 def read_numbers(sequences: Sequence[str], numbering: Numbering) -> tuple[list[int], PeerViolation | None]:
     """The values of `producer-seq` up to the first that is wrong, and what is wrong with it."""
     joined = "".join(sequences)

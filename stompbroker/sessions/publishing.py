@@ -51,7 +51,7 @@ from stompbroker.sessions.headers import (
     truth,
     whole_number,
 )
-from stompbroker.sessions.numbering import Numbering, read_numbering, read_numbers
+from stompbroker.sessions.numbering import Numbering, read_done, read_numbering, read_numbers
 from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
@@ -293,6 +293,11 @@ class Publishing:
         """Raises PeerViolation if it may not send any more."""
         owner = OF_BRIDGES if numbering.is_of_bridge else self._client.grant.user
         return self._context.producers.use(owner, numbering.producer, numbering.epoch, now_ns)
+
+    def note_done(self, headers: Mapping[str, str], now_ns: int) -> None:
+        """Of DISCONNECT. Raises PeerViolation."""
+        if (done := read_done(headers)) is not None:
+            self._context.producers.note_done(self._client.grant.user, *done, now_ns)
 
     def producers_of(
         self, plans: Mapping[Head, SendPlan], frames: Sequence[Frame], now_ns: int

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import trio
+from structlog.testing import capture_logs
 
+from stompbroker.cli.bridges import left_lines
 from tests.support.bridging import bodies_in, bridge_to, bridged_broker, client_of, connected, free_ports, quiet, until
 from tests.support.users import PASSWORD, add_user
 
@@ -114,3 +116,31 @@ async def test_a_bridge_needs_no_login_here_and_nobody_can_take_what_is_its_own(
         (crossing,) = broker.crossings
         await until(lambda: crossing.sent == 1)
         assert crossing.connections == 1
+
+
+async def test_what_is_kept_for_a_pattern_that_is_gone_is_told_with_the_command_that_deletes_it(tmp_path: Path) -> None:
+    here, there = free_ports(2)
+    kept_for = bridge_to(there, name="there", send=[EVENTS, "/topic/orders.>"])
+    async with (
+        bridged_broker(tmp_path / "there", there),
+        bridged_broker(tmp_path / "here", here, kept_for) as broker,
+    ):
+        await connected(broker)
+        assert (await broker.control.call("bridges", {}))["left"] == []
+
+    with capture_logs() as logged:
+        async with (
+            bridged_broker(tmp_path / "here", here, bridge_to(there, name="there", send=[EVENTS])) as broker,
+            client_of(here) as publisher,
+        ):
+            await publisher.publish("/topic/orders.a", b"one")
+            answer = await broker.control.call("bridges", {})
+            key = "bridge:there/bridge-there/orders.>"
+            assert answer["left"] == [{"subscription": key, "backlog": 1}]
+            command = f'stompbroker subscriptions rm "{key}"'
+            assert list(left_lines(answer))[-1] == f"  {command}    # 1 message"
+            listed = (await broker.control.call("subscriptions", {}))["subscriptions"]
+            (one,) = (each for each in listed if each["key"] == key)
+            await broker.control.call("remove_subscription", {"id": one["id"]})
+            assert (await broker.control.call("bridges", {}))["left"] == []
+    assert [line["command"] for line in logged if "command" in line] == [command]

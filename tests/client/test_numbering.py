@@ -423,3 +423,19 @@ async def test_other_brokers_have_no_producers(autojump_clock: MockClock) -> Non
                     await client.begin_producer("shop", "/queue/jobs")
 
         await (await broker.accept(server="RabbitMQ/4")).part()
+
+
+async def test_a_client_that_leaves_says_that_its_own_name_is_done(autojump_clock: MockClock) -> None:
+    async with running_broker() as broker:
+        async with client_of(broker) as client:
+            await client.publish("/queue/a", b"1")
+            shop = await client.begin_producer("shop", "/queue/a")
+            await client.publish("/queue/a", b"2", producer=shop)
+        async with client_of(broker):
+            pass  # it has sent nothing
+
+        # The name that its user chose will go on.
+        assert [(each.name == "shop", each.done_at_ns is None) for each in broker.parts.producers] == [
+            (False, False),
+            (True, True),
+        ]

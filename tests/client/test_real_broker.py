@@ -110,9 +110,10 @@ async def test_a_websocket_where_none_is(broker: BrokerProcess) -> None:
 async def test_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path) -> None:
     """Every message is in the log once, reaches the durable subscriber, and in order, deliveries again aside."""
     count, kills = 2_000, 3
+    per_life = count // (kills + 1)
     received, seen = list[int](), set[int]()
     published = set[tuple[int, str]]()
-    progress = Signal()
+    progress, killed = Signal(), 0
     path = tmp_path / "s"
     with running_broker(tmp_path, listen=f"stomp://127.0.0.1:0 unix://{path}") as broker:
         url = f"unix://{path}"
@@ -125,8 +126,9 @@ async def test_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Pa
         async def publish() -> None:
             async with patient() as client:
                 for number in range(count):
-                    # So that the broker is killed while messages are on their way, and not after.
-                    while number - len(seen) > 100:
+                    # So that the broker is killed while messages are on their way, and not after: each of its lives
+                    # has its share of them.
+                    while number - len(seen) > 100 or number >= (killed + 1) * per_life:
                         await progress.wait()
                     await client.publish_soon("/topic/a", b"%d" % number)
                 await client.flush()
@@ -152,9 +154,11 @@ async def test_a_broker_that_is_killed_and_comes_back_loses_nothing(tmp_path: Pa
                 await nursery.start(receive)
                 nursery.start_soon(publish)
                 for kill in range(1, kills + 1):
-                    while len(seen) < kill * count // (kills + 2):
+                    while len(seen) < kill * per_life - 200:
                         await progress.wait()
                     await trio.to_thread.run_sync(broker.kill)
+                    killed = kill
+                    progress.wake()
                     path.unlink(missing_ok=True)
                     await trio.to_thread.run_sync(broker.restart)
                 await all_received.wait()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompbroker.changes.producers import MAX_RANGES
+from stompbroker.changes.producers import DONE_S, MAX_RANGES
 from stompbroker.clock import NANOSECONDS
 from tests.journal.poison import POISON, refuse_messages
 from tests.support.broker_under_test import running_broker
@@ -445,6 +445,36 @@ async def test_a_producer_that_sends_while_it_is_being_forgotten_stays(store_dir
         assert [await told(shop, number) for number in (1, 2, 3)] == 3 * [{"duplicate": "true"}]
         await broker.settle()
         assert broker.look("SELECT name, length(taken) FROM producers") == [("shop", 16)]
+
+
+async def test_a_producer_that_is_done_is_forgotten_soon_and_one_that_sends_again_is_not(store_directory: Path) -> None:
+    async with running_broker(store_in=store_directory) as broker:
+        for name, epoch in (("done", 1), ("again", 1), ("other epoch", 2), ("silent", None)):
+            shop = await broker.client()
+            await send(shop, 1, producer=name)
+            await expect_receipts(shop, 1)
+            done = {} if epoch is None else {"producer": name, "producer_epoch": str(epoch)}
+            await shop.send("DISCONNECT", receipt="bye", **done)
+            await shop.expect_receipt("bye")
+        shop = await broker.client()
+        await send(shop, 1, 2, producer="again")
+        assert await told(shop, 1) == {"duplicate": "true"}
+        await expect_receipts(shop, 2)
+
+        for later_s, expected in ((DONE_S - 1, 4), (DONE_S + 1, 3)):
+            broker.parts.producers.forget_idle(broker.journal, broker.clock.now_ns() + later_s * NANOSECONDS)
+            await broker.settle()
+            assert len(broker.parts.producers) == expected
+        names = [("again",), ("other epoch",), ("silent",)]
+        assert broker.look("SELECT name FROM producers ORDER BY name") == names
+
+
+async def test_who_is_done_says_in_which_epoch(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
+    shop = await broker.client()
+
+    await shop.send("DISCONNECT", producer="shop")
+
+    await shop.expect_error("producer-epoch")
 
 
 # All together, and cost -----------------------------------------------------------------------------------------------
