@@ -1,8 +1,8 @@
 """A TCP proxy that cuts a connection at a moment of the test's choice, or holds all of them as a lost network does.
 
-Law: passes bytes on, both ways, and knows one thing of what they say: that a client asks for COMMIT, or for a statement that is a
-transaction of its own. Then it does what
-it was told, on that connection alone. What it holds it passes on when it is released. Loopback only.
+Law: passes bytes on, both ways, and knows one thing of what they say: that a client asks for COMMIT, or sends the
+statement that is a whole transaction. Then it does what it was told, on that connection alone. What it holds it passes
+on when it is released. Loopback only.
 """
 
 from __future__ import annotations
