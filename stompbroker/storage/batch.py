@@ -233,13 +233,13 @@ class Batch:
     def copy(self) -> Self:
         """One that can be extended without changing this one."""
         copied = type(self)(number=self.number)
-        for name in _PARTS:
+        for name in PARTS:
             if part := getattr(self, name):
                 setattr(copied, name, list(part))
         return copied
 
 
-_PARTS: Final = tuple(part.name for part in fields(Batch) if part.name != "number")
+PARTS: Final = tuple(part.name for part in fields(Batch) if part.name != "number")
 
 
 @final

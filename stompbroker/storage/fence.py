@@ -55,6 +55,10 @@ class Fence:
     def advance(self, cursor: DBAPICursor, number: int) -> None:
         """Begin batch `number`. Raises StoreTaken, or StoreFailing if the batch before it is not the last one."""
         cursor.execute(self.texts.advance, (number, self.owner, number - 1))
+        self.check_advanced(cursor, number)
+
+    def check_advanced(self, cursor: DBAPICursor, number: int) -> None:
+        """As `advance`, of a statement that has advanced the row and counts it, if the store is still ours."""
         if cursor.rowcount == 1:
             return
         cursor.execute(self.texts.look, ())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -33,6 +34,7 @@ from stompbroker.storage import lease as leasing
 from stompbroker.storage.batch_statements import batch_statements
 from stompbroker.storage.batch_writing import BatchWriter, message_rows
 from stompbroker.storage.failures import StoreHeld, StoreTaken
+from stompbroker.storage.one_statement import OneStatement, fits
 from stompbroker.storage.ownership import holder_of
 from stompbroker.storage.paging import Rows
 from stompbroker.storage.schema import EXPIRES, expiring, messages, metadata
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Dialect, Engine
 
-    from stompbroker.storage.batch import MessageRun
+    from stompbroker.storage.batch import Batch, MessageRun
     from stompbroker.storage.lease import Lease, Standing
     from stompbroker.storage.paging import PageLimits
 
@@ -118,11 +120,14 @@ def writing_engine(url: URL) -> Engine:
     engine = _engine(url, _SESSION | _TIMEOUTS, NullPool)
 
     @event.listens_for(engine, "connect")
-    def demand_durability(connection: Any, _record: object) -> None:
+    def set_up(connection: Any, _record: object) -> None:
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
         )
         connection.commit()
+        # The driver sends an integer as the smallest type that holds it, and a statement is prepared for each
+        # combination of types: with a checksum in every row, hardly any is used again.
+        connection.adapters.register_dumper(int, import_module("psycopg.types.numeric").Int8BinaryDumper)
 
     return engine
 
@@ -238,6 +243,7 @@ class PostgresStore(Store):
         super().__init__(shown(url), writing_engine(url), reading_engine(url), passwords_in(url))
         dialect = self._writers.dialect
         self._batch_writer = BatchWriter(batch_statements(dialect), self._copy_messages)
+        self._one_statement = OneStatement(dialect)
         self._page_statement = _page_statement(dialect)
         columns = ", ".join(dialect.identifier_preparer.format_column(column) for column in messages.columns)
         self._copy = f"COPY {messages.name} ({columns}) FROM STDIN (FORMAT BINARY)"
@@ -353,6 +359,12 @@ class PostgresStore(Store):
         if self._renewing is not None:
             discard(self._renewing)
             self._renewing = None
+
+    def _commit(self, connection: Any, batch: Batch) -> None:
+        if fits(batch):
+            self._one_statement.commit(connection.driver_connection, batch, self._fence)
+        else:
+            super()._commit(connection, batch)
 
     def _copy_messages(self, cursor: Any, runs: Sequence[MessageRun]) -> None:
         """By COPY in binary form: 1.6 µs of our time a row, against 23 by INSERT of many rows."""

@@ -95,11 +95,15 @@ class Writing(ABC):
         Raises StoreTaken; StoreRefused, with nothing written; or StoreFailing: then `recover` must be called, which
         tells whether it was written.
         """
-        with self._writing() as connection, self._transaction(connection) as cursor:
+        with self._writing() as connection:
+            self._commit(connection, batch)
+        self._fence.written = batch.number
+
+    def _commit(self, connection: DBAPIConnection, batch: Batch) -> None:
+        with self._transaction(connection) as cursor:
             self._fence.advance(cursor, batch.number)
             self._batch_writer.write(cursor, batch)
             self._note_written(cursor, batch)
-        self._fence.written = batch.number
 
     def write(self, batch: Batch, *, measures: bool) -> tuple[int | None, bool, int | None]:
         """Commit, and tell how much is free, whether a checkpoint is due and, if it `measures`, the store's size."""

@@ -1,7 +1,8 @@
 """A TCP proxy that cuts a connection at a moment of the test's choice, or holds all of them as a lost network does.
 
-Law: passes bytes on, both ways, and knows one thing of what they say: that a client asks for COMMIT. Then it does what
-it was told, on that connection alone. What it holds it passes on when it is released. Loopback only.
+Law: passes bytes on, both ways, and knows one thing of what they say: that a client asks for COMMIT, or sends the
+statement that is a whole transaction. Then it does what it was told, on that connection alone. What it holds it passes
+on when it is released. Loopback only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _CHUNK_BYTES: Final = 65536
+_COMMITTING: Final = (b"COMMIT", b"WITH ours AS")
 
 
 @final
@@ -83,7 +85,7 @@ class CuttingProxy:
         with suppress(OSError):
             while data := client.recv(_CHUNK_BYTES):
                 self._is_passing.wait()
-                if b"COMMIT" in data and self.at_commit is not AtCommit.PASS_IT_ON:
+                if any(word in data for word in _COMMITTING) and self.at_commit is not AtCommit.PASS_IT_ON:
                     order, self.at_commit = self.at_commit, AtCommit.PASS_IT_ON
                     if order is AtCommit.CUT_AFTER:
                         self._awaited = server

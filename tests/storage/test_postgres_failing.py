@@ -193,31 +193,33 @@ def distant_store(proxy: CuttingProxy, postgres_place: Place) -> Iterator[Store]
         yield store
 
 
+@pytest.mark.parametrize("count", [5, 50], ids=["one statement", "many"])
 def test_a_commit_whose_answer_is_lost_is_found_to_have_happened(
-    distant_store: Store, proxy: CuttingProxy, postgres_place: Place
+    distant_store: Store, proxy: CuttingProxy, postgres_place: Place, count: int
 ) -> None:
     proxy.at_commit = AtCommit.CUT_AFTER
 
     with pytest.raises(StoreFailing):
-        distant_store.commit(publication(2, make_messages(5), first_offset=3))
+        distant_store.commit(publication(2, make_messages(count), first_offset=3))
 
     assert distant_store.recover() == 2
-    distant_store.commit(publication(3, make_messages(5), first_offset=8))
-    assert postgres_place.count("messages") == 13
+    distant_store.commit(publication(3, make_messages(count), first_offset=3 + count))
+    assert postgres_place.count("messages") == 3 + 2 * count
 
 
+@pytest.mark.parametrize("count", [5, 50], ids=["one statement", "many"])
 def test_a_commit_that_never_arrived_is_found_not_to_have_happened(
-    distant_store: Store, proxy: CuttingProxy, postgres_place: Place
+    distant_store: Store, proxy: CuttingProxy, postgres_place: Place, count: int
 ) -> None:
     proxy.at_commit = AtCommit.CUT_BEFORE
-    batch = publication(2, make_messages(5), first_offset=3)
+    batch = publication(2, make_messages(count), first_offset=3)
 
     with pytest.raises(StoreFailing):
         distant_store.commit(batch)
 
     assert distant_store.recover() == 1
     distant_store.commit(batch)
-    assert postgres_place.count("messages") == 8
+    assert postgres_place.count("messages") == 3 + count
 
 
 @pytest.mark.parametrize(("order", "expected"), [(AtCommit.CUT_BEFORE, 1), (AtCommit.CUT_AFTER, 2)])
