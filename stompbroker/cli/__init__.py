@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from stompbroker import __version__
+from stompbroker.build import BUILD
 from stompbroker.cli import dead_letters, gc, last_values, ledger, subscriptions, users
 from stompbroker.cli.bridges import bridges
 from stompbroker.cli.certificate import certificate
@@ -60,7 +61,7 @@ def _application() -> typer.Typer:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        say(f"stompbroker {__version__}")
+        say(f"stompbroker {__version__} ({BUILD})")
         raise typer.Exit
 
 
