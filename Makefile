@@ -1,10 +1,20 @@
 # `make` alone lists the targets. Each installs what it needs into .venv, and again only when pyproject.toml or
-# constraints.txt changes. ARGS="..." is passed on to the program.
+# constraints.txt changes. ARGS="..." is passed on to the program. COMPILED=1 runs the compiled broker instead of the
+# sources; `make compiled` says what that is.
 
 PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
 PEERS := .peers
+COMPILED_WHEEL := dist/compiled
+ifdef COMPILED
+VENV := .venv-compiled
+# The working directory must not hide the installed package; what is only here comes last.
+export PYTHONSAFEPATH := 1
+PYTEST := $(VENV)/bin/pytest -o pythonpath=
+else
+VENV := .venv
+PYTEST := $(VENV)/bin/pytest
+endif
+BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install -qq -c constraints.txt
 SAMPLE := sample-report
 SAMPLE_DATE := 2026-11-15
@@ -13,7 +23,7 @@ SAMPLE_DATE := 2026-11-15
 # hundreds: collecting them alone would take twice the processor time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help serve report test check bench bench-access bench-peers bench-scaling peers soak format install constraints wheel clean
+.PHONY: help serve compiled report test check bench bench-access bench-peers bench-scaling peers soak format install constraints wheel clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +31,12 @@ help:  ## List the targets
 # `exec`: without a shell in between, make sees the broker's exit code 0 on Ctrl-C and does not complain.
 serve: $(VENV)/core.stamp  ## Run the broker (ARGS="--port 61613")
 	@exec $(BIN)/stompbroker serve $(ARGS)
+
+# A wheel in $(COMPILED_WHEEL) and an environment of its own with it: a compiled module beside its source would be
+# imported instead of it, and later edits would be ignored. Needs a C compiler and takes minutes.
+compiled:  ## Build the compiled broker; then `make serve COMPILED=1` (also test, bench) runs it
+	@$(MAKE) --no-print-directory COMPILED=1 .venv-compiled/core.stamp
+	@echo "Ready: make serve COMPILED=1, or pip install $$(ls $(COMPILED_WHEEL)/*.whl)"
 
 # The date is fixed, and so is every number in the report.
 report: $(VENV)/analytics.stamp  ## Make a sample day and the report on it (ARGS="--master local[2]")
@@ -33,7 +49,7 @@ report: $(VENV)/analytics.stamp  ## Make a sample day and the report on it (ARGS
 # as long as a thousand others. `ARGS="-n 0"` uses one process.
 WORKERS = $$($(BIN)/python -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
 test: $(VENV)/dev.stamp $(PEERS)/object-store.stamp $(PEERS)/stompjs.stamp  ## Run all tests (ARGS="-k cursor")
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types, import directions
 	@$(BIN)/ruff check
@@ -85,10 +101,31 @@ constraints: export PINS := $(PINS)
 wheel: $(VENV)/dev.stamp  ## Build the wheel into dist/
 	@$(BIN)/python -m build --wheel
 
-clean:  ## Remove .venv, .peers, dist/, the sample report and all caches
-	@rm -rf $(VENV) $(PEERS) dist $(SAMPLE) .hypothesis .mypy_cache .pytest_cache .ruff_cache
+clean:  ## Remove .venv, .venv-compiled, .peers, dist/, the sample report and all caches
+	@rm -rf .venv .venv-compiled $(PEERS) dist $(SAMPLE) .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+ifdef COMPILED
+SOURCES := $(shell find stompbroker analytics/stompbroker_report migrations -type f -not -path '*/__pycache__/*')
+$(COMPILED_WHEEL)/stamp: pyproject.toml hatch_build.py constraints.txt $(SOURCES) | $(BIN)/pip
+	@echo "Compiling stompbroker into $(COMPILED_WHEEL): this takes minutes"
+	@rm -rf $(COMPILED_WHEEL)
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/pip wheel -qq --no-deps --wheel-dir $(COMPILED_WHEEL) .
+	@touch $@
+
+$(VENV)/core.stamp: $(COMPILED_WHEEL)/stamp
+	@$(INSTALL) "$$(ls $(COMPILED_WHEEL)/*.whl)"
+	@$(BIN)/pip install -qq --no-deps --force-reinstall $(COMPILED_WHEEL)/*.whl
+	@touch $@
+
+# Tests and benchmarks stay where they are, behind what is installed.
+$(VENV)/dev.stamp: $(VENV)/core.stamp
+	@$(INSTALL) "$$(ls $(COMPILED_WHEEL)/*.whl)[analytics,dev]"
+	@echo "$(CURDIR)" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sources.pth"
+	@touch $(VENV)/analytics.stamp $@
+
+$(VENV)/analytics.stamp: $(VENV)/dev.stamp
+else
 $(VENV)/core.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing stompbroker into $(VENV)"
 	@$(INSTALL) --editable .
@@ -103,6 +140,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing stompbroker and the development tools into $(VENV)"
 	@$(INSTALL) --editable '.[analytics,dev]'
 	@touch $(VENV)/core.stamp $(VENV)/analytics.stamp $@
+endif
 
 # Not in $(VENV): the object store needs other versions of our dependencies, and CoilMQ and NATS are only measured.
 $(PEERS)/object-store.stamp: tests/support/object_store.txt

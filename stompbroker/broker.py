@@ -49,6 +49,7 @@ from stompbroker.actors import (
     worker,
 )
 from stompbroker.bridges import crossings_of
+from stompbroker.build import BUILD
 from stompbroker.changes import DeadLetters, MemoryJournal, Outcomes, Producers, Queues
 from stompbroker.clock import NANOSECONDS, Clock
 from stompbroker.config import MEMORY
@@ -342,6 +343,7 @@ async def run(
             log.info(
                 "broker is starting",
                 version=__version__,
+                build=BUILD,
                 listening=[str(endpoint) for endpoint in broker.endpoints],
                 data=str(settings.data),
                 store="memory" if broker.opened is None else broker.opened.store.where,

@@ -10,6 +10,7 @@ import pytest
 import trio
 from hypothesis import settings
 
+from stompbroker.build import IS_COMPILED
 from stompbroker.storage import open_store
 from tests.support.broker_under_test import running_broker
 from tests.support.certificates import Certificates
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.support.broker_under_test import BrokerUnderTest
 
-pytest_plugins = ["tests.support.postgres"]
+pytest_plugins = ["tests.support.postgres", *(["tests.support.compiled"] if IS_COMPILED else [])]
 
 # The same examples every time: a test that fails for nobody else is no help to anybody.
 settings.register_profile("deterministic", derandomize=True, deadline=None)

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from stompbroker import __version__
+from stompbroker.build import BUILD
 from stompbroker.cli.terminal import say
 
 #: Commands, in the order of the help, and those that have commands of their own. Each is a module here, but for `top`.
@@ -42,7 +43,7 @@ def make_application(names: Iterable[str] = ALL) -> typer.Typer:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        say(f"stompbroker {__version__}")
+        say(f"stompbroker {__version__} ({BUILD})")
         raise typer.Exit
 
 

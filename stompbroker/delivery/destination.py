@@ -12,7 +12,7 @@ topic, it would silently separate publishers from their subscribers, or deliver 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Final, Generic, TypeVar, final
@@ -302,14 +302,16 @@ Value = TypeVar("Value")
 
 
 @final
-@dataclass(slots=True, eq=False)
 class _Node(Generic[Value]):
-    #: Whether this node stands behind a `>` and may swallow further segments.
-    repeats: bool = False
-    #: By segment; wildcards stand for themselves, since no name contains them as a segment.
-    children: dict[str, _Node[Value]] = field(default_factory=dict)
-    #: In the order they were added.
-    values: dict[Value, None] = field(default_factory=dict)
+    __slots__ = ("children", "repeats", "values")
+
+    def __init__(self, *, repeats: bool = False) -> None:
+        #: Whether this node stands behind a `>` and may swallow further segments.
+        self.repeats = repeats
+        #: By segment; wildcards stand for themselves, since no name contains them as a segment.
+        self.children: dict[str, _Node[Value]] = {}
+        #: In the order they were added.
+        self.values: dict[Value, None] = {}
 
 
 @final

@@ -63,7 +63,6 @@ def asks_for_outcomes(messages: Iterable[Message]) -> bool:
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Owners(Generic[Owner]):
     """Which consumer has which messages in flight. While one has all of them (the hot path), only its name is kept, and
     the cursor knows the rest. Once a second one takes something, each has its own ranges, until one has everything.
@@ -73,10 +72,13 @@ class Owners(Generic[Owner]):
         while there are `_shares`, they share no offset, and together are what is in flight
     """
 
-    #: Who has everything in flight, while there are no shares. A weak reference: a consumer that leaves tells only
-    #: readings with something in flight to it, and the others must not keep it in memory.
-    _held_by: Callable[[], Owner | None] = _nobody
-    _shares: dict[Owner, OffsetRanges] | None = None
+    __slots__ = ("_held_by", "_shares")
+
+    def __init__(self) -> None:
+        #: Who has everything in flight, while there are no shares. A weak reference: a consumer that leaves tells only
+        #: readings with something in flight to it, and the others must not keep it in memory.
+        self._held_by: Callable[[], Owner | None] = _nobody
+        self._shares: dict[Owner, OffsetRanges] | None = None
 
     def is_alone(self, owner: Owner) -> bool:
         """Whether everything in flight is this one's."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from stompbroker.signals import Signal
 
@@ -23,22 +22,24 @@ Entry = TypeVar("Entry")
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Timetable(Generic[Entry]):
     """
     Invariants:
         at most twice what is pending, plus SLACK, is in it
     """
 
-    _is_pending: Callable[[Entry], bool]
-    #: Woken when the earliest due time has become earlier.
-    changed: Signal
-    #: Entries that were scheduled together are one element.
-    _heap: list[tuple[int, int, list[Entry]]] = field(default_factory=list)
-    #: Entries, pointless ones included.
-    count: int = 0
-    _sequence: Iterator[int] = field(default_factory=itertools.count)
-    _clear_at: int = SLACK
+    __slots__ = ("_clear_at", "_heap", "_is_pending", "_sequence", "changed", "count")
+
+    def __init__(self, is_pending: Callable[[Entry], bool], changed: Signal) -> None:
+        self._is_pending = is_pending
+        #: Woken when the earliest due time has become earlier.
+        self.changed = changed
+        #: Entries that were scheduled together are one element.
+        self._heap: list[tuple[int, int, list[Entry]]] = []
+        #: Entries, pointless ones included.
+        self.count = 0
+        self._sequence = itertools.count()
+        self._clear_at = SLACK
 
     @property
     def next_due_ns(self) -> int | None:

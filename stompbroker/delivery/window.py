@@ -6,7 +6,6 @@ what nobody needs, then what the store has; only then the policy for slow subscr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, final
 
 from stompbroker.commitlog import OffsetRanges
@@ -50,7 +49,6 @@ R = TypeVar("R", bound=Reader)
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Window(Generic[R]):
     """
     Invariants:
@@ -59,16 +57,28 @@ class Window(Generic[R]):
         what exists below the start of the log is in the store
     """
 
-    # Parts of its topic, not the topic: the two would keep each other in memory.
-    _log: Log
-    _readings: Mapping[Any, R]
-    _policy: TopicPolicy
-    _budget: MemoryBudget
-    _is_in_store: bool = False
-    #: Offsets in the log that are not in the store; only for topics in the store.
-    _unstored: OffsetRanges = field(default_factory=OffsetRanges)
-    _trim_messages: int = MIN_TRIM_MESSAGES
-    _trim_bytes: int = MIN_TRIM_BYTES
+    __slots__ = (
+        "_budget",
+        "_is_in_store",
+        "_log",
+        "_policy",
+        "_readings",
+        "_trim_bytes",
+        "_trim_messages",
+        "_unstored",
+    )
+
+    def __init__(self, log: Log, readings: Mapping[Any, R], policy: TopicPolicy, budget: MemoryBudget) -> None:
+        # Parts of its topic, not the topic: the two would keep each other in memory.
+        self._log = log
+        self._readings = readings
+        self._policy = policy
+        self._budget = budget
+        self._is_in_store = False
+        #: Offsets in the log that are not in the store; only for topics in the store.
+        self._unstored = OffsetRanges()
+        self._trim_messages = MIN_TRIM_MESSAGES
+        self._trim_bytes = MIN_TRIM_BYTES
 
     # How full it is --------------------------------------------------------------------------------------------------
 

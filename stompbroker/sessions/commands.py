@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, groupby
 from operator import sub
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.clock import NANOSECONDS
 from stompbroker.delivery import Leaving
@@ -174,7 +174,7 @@ class Commands:
         try:
             if frame.body and frame.command != "SEND":
                 forbid_body(frame, self._client.version)
-            self._COMMANDS[frame.command](self, frame)
+            _APPLY[frame.command](self, frame)
         except PeerViolation as violation:
             violation.receipt = violation.receipt or frame.receipt
             raise
@@ -290,18 +290,6 @@ class Commands:
         unit.needs_order = self._subscribing.had_durable and unit.owes_receipt
         self._submit(unit)
 
-    _COMMANDS: ClassVar[Mapping[str, Callable[[Commands, Frame], None]]] = {
-        "SEND": _send_in_transaction,
-        "SUBSCRIBE": _subscribe,
-        "UNSUBSCRIBE": _unsubscribe,
-        "ACK": _answer,
-        "NACK": _answer,
-        "BEGIN": _begin,
-        "COMMIT": _commit,
-        "ABORT": _abort,
-        "DISCONNECT": _disconnect,
-    }
-
     # Parts of the above --------------------------------------------------------------------------------------------
 
     def _settle(self, frame: Frame, delivery: Named | None) -> None:
@@ -380,6 +368,19 @@ def _ranges_of(numbers: list[int]) -> list[tuple[int, int]]:
         found.append((distance + position, distance + stop - 1))
         position = stop
     return found
+
+
+_APPLY: Final[Mapping[str, Callable[[Commands, Frame], None]]] = {
+    "SEND": Commands._send_in_transaction,
+    "SUBSCRIBE": Commands._subscribe,
+    "UNSUBSCRIBE": Commands._unsubscribe,
+    "ACK": Commands._answer,
+    "NACK": Commands._answer,
+    "BEGIN": Commands._begin,
+    "COMMIT": Commands._commit,
+    "ABORT": Commands._abort,
+    "DISCONNECT": Commands._disconnect,
+}
 
 
 def _check_length(topic: Topic) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stompbroker import __version__
+from stompbroker.build import BUILD
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Program
@@ -46,7 +47,7 @@ def test_the_help_of_every_command_has_examples(program: Program, command: str) 
 
 
 def test_the_version_is_shown(program: Program) -> None:
-    assert program.run("--version").stdout == f"stompbroker {__version__}\n"
+    assert program.run("--version").stdout == f"stompbroker {__version__} ({BUILD})\n"
 
 
 def test_a_misspelt_command_is_an_operators_mistake(program: Program) -> None:
