@@ -61,6 +61,7 @@ async def run(journal: StoreJournal, writer: StoreWriter, dispatch: Dispatch, st
         nursery.start_soon(_watch, journal)
         while True:
             await journal.wait_for_work()
+            await journal.company.wait()
             await _write_next(journal, writer, dispatch, stretches)
             if journal.health.state is StoreState.LOW_SPACE:
                 await _make_room(journal, writer)

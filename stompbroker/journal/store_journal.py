@@ -26,6 +26,7 @@ from stompbroker.journal.changes import (
     add_unsaved,
     find_positions,
 )
+from stompbroker.journal.company import Company
 from stompbroker.journal.health import Health, WriteGauge
 from stompbroker.message import size_of_all
 from stompbroker.signals import Signal
@@ -108,6 +109,7 @@ class StoreJournal:
         self.health = Health(clock, min_free_bytes)
         self.gate = self.health.gate
         self.backlog = Backlog(budget, self.health)
+        self.company = Company(self.backlog)
         #: Tells publishers what became of their messages; set by the composition root, since it submits units here.
         self.outcomes: Outcomes | None = None
         #: Batches written since the start.
@@ -230,6 +232,7 @@ class StoreJournal:
         is_idle = not self.backlog.is_ready
         self._was_busy = not is_idle
         units = self.backlog.hand_out()
+        self.company.note(units)
         began_at_ns = self.writing.begin()
         self._begun += 1
         base = Batch(number=self._batch_number + 1)
