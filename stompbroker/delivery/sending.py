@@ -212,9 +212,7 @@ def _note_numbers(reading: Reading, runs: list[Run], first_number: int) -> None:
 # Handing over --------------------------------------------------------------------------------------------------------
 
 
-def _hand_over(
-    consumer: Consumer, reading: Reading, runs: Sequence[Run], deliveries: Deliveries, now_ns: int
-) -> None:
+def _hand_over(consumer: Consumer, reading: Reading, runs: Sequence[Run], deliveries: Deliveries, now_ns: int) -> None:
     """In flight from now on, until it is answered, or in `auto` mode, where it is one run, until it has left our
     hands."""
     sink = consumer.sink
