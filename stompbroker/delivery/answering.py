@@ -91,7 +91,7 @@ def _not_sent_again_since(part: Part, first_number: int) -> Iterator[Part]:
     """What was sent under the numbers from that one on, without what has been sent again since."""
     reading, start, stop, sent_at_ns = part
     to_number = first_number - start
-    for offset in sorted(offsets_between(reading.failures, start, stop)) if reading.failures else ():
+    for offset in sorted(offsets_between(reading.failures, start, stop)):
         if reading.was_sent_again(offset, after=offset + to_number):
             if start < offset:
                 yield Part(reading, start, offset, sent_at_ns)
