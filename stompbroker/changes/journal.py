@@ -27,7 +27,7 @@ from stompbroker.delivery import Gate, Part, Refusal, answering
 from stompbroker.ledger.records import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from stompbroker.changes.effects import Effect
     from stompbroker.clock import Clock
@@ -58,10 +58,37 @@ class Decision(NamedTuple):
     parts: list[Part]
 
 
-def _alike(decision: Decision) -> tuple[Consumer, Verdict, Refusal, int]:
-    """What answers have in common that can be applied as one: of cumulative NACKs each is counted by itself."""
-    consumer, verdict, first, _, refusal = decision.answer
-    return consumer, verdict, refusal, first if verdict is Verdict.NACK and consumer.is_cumulative else 0
+def _gathered(decisions: list[Decision]) -> Iterable[list[Decision]]:
+    """Those that can be applied as one. Their order does not matter, unless two mean the same message: a client that
+    refuses now and then says ACK, ACK, NACK, ACK."""
+    if len(decisions) <= 1 or not _mean_different_messages(decisions):
+        return [list(alike) for _, alike in groupby(decisions, _alike)]
+    gathered: dict[tuple[object, ...], list[Decision]] = {}
+    for decision in decisions:
+        gathered.setdefault(_alike(decision), []).append(decision)
+    return gathered.values()
+
+
+def _alike(decision: Decision) -> tuple[object, ...]:
+    """Equal for those that can be applied as one. Of cumulative NACKs each is counted by itself."""
+    consumer, verdict, first, last, refusal = decision.answer
+    is_by_itself = verdict is Verdict.NACK and consumer.is_cumulative
+    return consumer, verdict is Verdict.ACK, refusal, (first, last, len(decision.parts)) if is_by_itself else None
+
+
+def _mean_different_messages(decisions: list[Decision]) -> bool:
+    """Whether none of them acknowledges what another refuses."""
+    refused: dict[Reading, set[int]] = {}
+    for answer, parts in decisions:
+        for reading, start, stop, _ in parts if answer.verdict is Verdict.NACK else ():
+            refused.setdefault(reading, set()).update(range(start, stop))
+    return not refused or all(
+        refused[reading].isdisjoint(range(start, stop))
+        for answer, parts in decisions
+        if answer.verdict is Verdict.ACK
+        for reading, start, stop, _ in parts
+        if reading in refused
+    )
 
 
 @final
@@ -139,16 +166,15 @@ class Unit:
         self.answers = []
 
     def apply_decisions(self, now_ns: int) -> None:
-        """Answers alike that came in a row are applied as one: most of the work is done once, however many they are."""
+        """Answers alike are applied as one: most of the work is done once, however many they are."""
         decisions, self.decisions = self.decisions, []
-        for (consumer, verdict, refusal, _), alike in groupby(decisions, _alike):
-            answers, parts = 0, []
-            for answer, meant in alike:
-                answers += answer.last + 1 - answer.first
-                parts += meant
+        for alike in _gathered(decisions):
+            (consumer, verdict, _, _, refusal), _ = alike[0]
+            parts = [part for decision in alike for part in decision.parts]
             if verdict is Verdict.ACK:
                 answering.settle(consumer, parts, now_ns)
             else:
+                answers = sum(answer.last + 1 - answer.first for answer, _ in alike)
                 answering.set_aside(consumer, parts, refusal, answers=answers)
 
     def claim(self, now_ns: int) -> None:

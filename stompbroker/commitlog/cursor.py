@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 from stompbroker.commitlog.claims import Claimed, Settlement
 from stompbroker.commitlog.offset_ranges import OffsetRanges
@@ -252,9 +252,9 @@ class Cursor:
         waiting, held_up = self._waiting, self._held_up or ()
         free = self._free[bisect_left(self._free, start) : bisect_left(self._free, stop)] if self._free else ()
         offsets = [
-            Offset(offset)
+            offset
             for low, high in self.unclaimed(start, stop)
-            for offset in range(low, high)
+            for offset in cast("Iterable[Offset]", range(low, high))
             if offset not in waiting and offset not in free and offset not in held_up
         ]
         waiting.update(offsets)

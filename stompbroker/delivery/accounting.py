@@ -114,13 +114,19 @@ def account_of(
     """What is known of unsettled messages that are about to be settled; those in flight were sent at `sent_at_ns`.
     `member`: of a group, who has them."""
     found: list[Settled] = []
+    is_all_in_flight = bool(sent_at_ns) and reading.is_all_in_flight
     for start, stop in ranges:
         known = reading.known_one_by_one(start, stop)
-        if not known:
-            found += _account(reading, start, stop, outcome, settled_at_ns, sent_at_ns, member)
-            continue
-        for low, high in _alike(known, start, stop):
-            found += _account(reading, low, high, outcome, settled_at_ns, sent_at_ns, member)
+        for low, high in _alike(known, start, stop) if known else ((start, stop),):
+            is_in_flight = is_all_in_flight or (bool(sent_at_ns) and reading.cursor.is_in_flight(low))
+            if known:
+                found += _account(reading, low, high, outcome, settled_at_ns, sent_at_ns * is_in_flight, member)
+                continue
+            at_ns = sent_at_ns if is_in_flight else 0
+            found += [
+                Settled(outcome, *run, settled_at_ns, at_ns, at_ns, int(is_in_flight), member=member)
+                for run in _runs(reading, low, high)
+            ]
     return found
 
 
@@ -145,18 +151,15 @@ def _account(
     sent_at_ns: int,
     member: str | None,
 ) -> list[Settled]:
-    """Of messages that share all but their contents."""
-    first, cursor = Offset(start), reading.cursor
+    """Of messages that share all but their contents, and that are in flight if `sent_at_ns` is not 0."""
+    first = Offset(start)
     failure = reading.failures.get(first)
-    is_in_flight = bool(sent_at_ns) and (reading.is_all_in_flight or cursor.is_in_flight(first))
-    first_sent_ns = reading.first_sent_ns(first) or (sent_at_ns if is_in_flight else 0)
-    last_sent_ns = first_sent_ns if failure is None else failure.last_attempt_ns
-    if is_in_flight:
-        last_sent_ns = sent_at_ns
+    first_sent_ns = reading.first_sent_ns(first) or sent_at_ns
+    last_sent_ns = sent_at_ns or (first_sent_ns if failure is None else failure.last_attempt_ns)
     failed, nacks, reason = (0, 0, "") if failure is None else (failure.count, failure.nacks, failure.reason)
     if failure is not None and outcome in _BY_FAILING:
         member = failure.member
-    attempts = failed + is_in_flight or int(first_sent_ns > 0)
+    attempts = failed + (sent_at_ns > 0) or int(first_sent_ns > 0)
     return [
         Settled(
             outcome,

@@ -90,8 +90,9 @@ def _sent_again_since(consumer: Consumer, parts: list[Part], number: int) -> int
 def _not_sent_again_since(part: Part, first_number: int) -> Iterator[Part]:
     """What was sent under the numbers from that one on, without what has been sent again since."""
     reading, start, stop, sent_at_ns = part
-    for number, offset in enumerate(range(start, stop), first_number):
-        if reading.was_sent_again(offset, after=number):
+    to_number = first_number - start
+    for offset in sorted(offsets_between(reading.failures, start, stop)):
+        if reading.was_sent_again(offset, after=offset + to_number):
             if start < offset:
                 yield Part(reading, start, offset, sent_at_ns)
             start = offset + 1
@@ -280,6 +281,8 @@ def _set_aside_ranges(
 def set_aside_claimed(reading: Reading, claimed: Claimed, failures: Mapping[Offset, Failure]) -> None:
     """What was pending has failed, in the store as well: it waits for its time."""
     reading.cursor.set_aside_claimed(claimed)
+    for failure in failures.values():
+        failure.is_stored = True
     reading.failures.update(failures)
     _schedule(reading, failures)
 

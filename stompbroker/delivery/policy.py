@@ -132,6 +132,8 @@ class Failure:
     failed_with: Callable[[], object] | None = None
     #: Its name in the ledger, which needs it when the member may be gone. A restart forgets both.
     member: str | None = None
+    #: Whether the store may have a row of it, or of the one before it.
+    is_stored: bool = False
 
     def is_used_up(self, policy: DeliveryPolicy) -> bool:
         return self.is_final or policy.is_used_up(self.count)
@@ -156,7 +158,10 @@ class Failing:
         if due_ns is None:
             due_ns = self._due_ns[count] = self._due_after(count)
         refusal = self._refusal
-        nacks, last_number = (0, 0) if before is None else (before.nacks, before.last_number)
+        nacks = last_number = 0
+        is_stored = False
+        if before is not None:
+            nacks, last_number, is_stored = before.nacks, before.last_number, before.is_stored
         return Failure(
             count,
             due_ns,
@@ -167,6 +172,7 @@ class Failing:
             refusal.is_overdue,
             nacks + (not refusal.is_overdue and not refusal.is_lost),
             last_number,
+            is_stored=is_stored,
         )
 
     def _due_after(self, count: int) -> int:

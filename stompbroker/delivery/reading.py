@@ -328,10 +328,14 @@ class Reading:
         self.lines = (KeyLines.begun if self.subscription.is_ordered_by_key else KeyLines.ended)(self.cursor) or None
 
     def _forget_failures(self, start: int, stop: int) -> list[Offset]:
-        settled = offsets_between(self.failures, start, stop)
-        for offset in settled:
-            del self.failures[offset]
-        return settled
+        """Returns those of which the store may have a row, which has to go. Most are settled before one is written."""
+        stored: list[Offset] = []
+        for offset in offsets_between(self.failures, start, stop):
+            if self.failures.pop(offset).is_stored:
+                stored.append(offset)
+            else:
+                self.changed_failures.pop(offset, None)
+        return stored
 
     def step_over(self, stop: int) -> None:
         """What is unsent below `stop` will never be sent: it is settled."""

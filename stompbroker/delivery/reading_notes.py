@@ -289,5 +289,5 @@ def offsets_between(kept: Mapping[Offset, object], start: int, stop: int) -> lis
     """The keys within [start, stop). Goes through whichever is smaller, the range or the keys. Hot path of those who
     refuse now and then: the range is gone through in C."""
     if stop - start <= len(kept):
-        return list(filter(kept.__contains__, cast("range[Offset]", range(start, stop))))
+        return cast("list[Offset]", list(filter(kept.__contains__, range(start, stop))))
     return [offset for offset in kept if start <= offset < stop]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Deliveries(NamedTuple):
-    """Messages of one topic, or last values, to be delivered under the numbers from `first_number` on. Messages of a topic
-    are in a row, unless they go again: then others may lie between those with one history."""
+    """Messages of one topic in a row, or last values, to be delivered under the numbers from `first_number` on. If they
+    go again, others may lie between them."""
 
     messages: Sequence[Message]
     first_number: int

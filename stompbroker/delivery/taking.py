@@ -248,16 +248,19 @@ def _gather_again(
     """`takes_gaps`: messages with one history may be delivered together although there are others between them, as it
     is when every tenth was refused."""
     is_each_its_own = reading.topic.retained is not None or reading.told_missing is not None
-    cursor, lines = reading.cursor, reading.lines
+    cursor, lines, log, is_recorded = reading.cursor, reading.lines, reading.log, reading.is_recorded
     gone: list[tuple[Offset, Message | None]] = []
     free: list[Offset] = []
     held_up: list[Offset] = []
     limit_bytes = SLICE_BYTES
     for offset in offsets:
-        message, is_known = reading.get(offset)
-        if not is_known:
-            reading.missing = offset
-            break
+        message = log.get(offset)
+        is_in_log = message is not None
+        if message is None:
+            message, is_known = reading.get(offset)
+            if not is_known:
+                reading.missing = offset
+                break
         is_free = lines is None or cursor.is_free(offset)
         is_gone = message is None or message.has_expired(now_ns)
         if lines is not None and not _is_its_turn(reading, lines, offset, message, is_free=is_free, is_gone=is_gone):
@@ -266,7 +269,8 @@ def _gather_again(
         if message is None or is_gone:
             gone.append((offset, message))
             continue
-        reading.remember(offset, message)
+        if is_recorded and not is_in_log:
+            reading.remember(offset, message)
         failure, first_sent_ns = reading.failures.get(offset), reading.first_sent_ns(offset)
         is_again = is_free or failure is not None or first_sent_ns is not None
         last = again[-1] if again and not is_each_its_own else None

@@ -85,6 +85,7 @@ def add_unsaved(
                 batch.settled_redeliveries.append(key)
             else:
                 batch.redeliveries.append(redelivery_row(key, failure))
+                failure.is_stored = True
         if changed:
             registry.unsaved.note_reading(reading, 0)
 

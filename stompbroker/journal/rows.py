@@ -274,6 +274,7 @@ def _restore_failure(
         last_attempt_ns=row.last_attempt_at_ns,
         is_final=row.is_final,
         nacks=row.nacks,
+        is_stored=True,
     )
     key = kept.failed_keys.get((row.topic_id, row.offset))
     if not answering.restore_failure(reading, row.offset, failure, key):

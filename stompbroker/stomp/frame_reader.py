@@ -224,10 +224,14 @@ class FrameReader:
             else:
                 if self._finds_runs and (answers := _BARE_ANSWERS.match(data, position)):
                     ids = _BARE_ANSWER_IDS.findall(data, position, answers.end())
-                    frames.append(AnswerRun("ACK" if data.startswith(b"A", position) else "NACK", ids))
+                    is_nack = not data.startswith(b"A", position)
+                    weight = max(OTHER_FRAME_WEIGHT, len(ids) * (BARE_NACK_WEIGHT if is_nack else 1))
+                    if frames and weight > room:
+                        break
+                    frames.append(AnswerRun("NACK" if is_nack else "ACK", ids))
                     position, run = answers.end(), None
                     runs.clear()
-                    room = 0 if len(ids) > 1 else room - OTHER_FRAME_WEIGHT
+                    room -= weight
                     continue
                 found = self._read_unknown_head(data, position)
                 if found is None:

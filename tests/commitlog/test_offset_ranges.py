@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompbroker.commitlog import OffsetRanges
+from stompbroker.commitlog import OffsetRanges, disjoint
 
 #: Small numbers, so that ranges touch, overlap and swallow each other often.
 bounds = st.integers(0, 40)
@@ -39,6 +39,13 @@ def test_it_agrees_with_a_naive_set(added: list[tuple[int, int]], asked: tuple[i
     ranges.discard(start, stop)
     ranges.check_invariants()
     assert {offset for low, high in ranges for offset in range(low, high)} == model - set(range(start, stop))
+
+
+@given(st.lists(spans.filter(lambda span: span[0] < span[1]), max_size=10))
+def test_disjoint_ranges_have_every_offset_once(ranges: list[tuple[int, int]]) -> None:
+    offsets = [offset for start, stop in disjoint(ranges) for offset in range(start, stop)]
+
+    assert offsets == sorted({offset for start, stop in ranges for offset in range(start, stop)})
 
 
 def test_ranges_that_touch_become_one() -> None:

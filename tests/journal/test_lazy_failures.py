@@ -136,3 +136,5 @@ async def test_what_was_acknowledged_before_its_refusal_was_written_leaves_no_ro
 
         assert under_test.query("SELECT count(*) FROM redeliveries") == [(0,)]
         assert consumer.subscription.waiting == 0
+        # Nor was one written or taken away: every row and every deletion is one that other units wait for.
+        assert not any(batch.redeliveries or batch.settled_redeliveries for batch in under_test.store.written)

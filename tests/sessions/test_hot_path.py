@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
@@ -20,7 +21,6 @@ from tests.support.broker_under_test import Client
 from tests.support.work import operations
 
 if TYPE_CHECKING:
-    import pytest
     from trio.testing import MockClock
 
     from tests.support.broker_under_test import BrokerUnderTest
@@ -175,6 +175,61 @@ async def test_delivering_again_costs_few_operations(broker: BrokerUnderTest, au
     assert consumer.in_flight == NACKS
     assert len(list(consumer.sent)) <= runs + 2
     assert work / NACKS < 17
+
+
+#: So many messages, of which every tenth is refused.
+MIXED = 500
+REFUSED = MIXED // 10
+
+
+async def refusing_every_tenth(broker: BrokerUnderTest, *, in_turn: bool) -> tuple[Client, bytes]:
+    """A subscriber that was sent messages, and its answers: as the messages came, or those that refuse last."""
+    subscriber = await broker.subscriber(ack="client-individual", redelivery_delay="0", redelivery_jitter="0")
+    publisher = await broker.client()
+    publisher.session.receive(sends(publisher, MIXED))
+    acks = [message.headers["ack"] for message in await subscriber.next_messages(MIXED)]
+    commands = ["NACK" if number % 10 == 9 else "ACK" for number in range(MIXED)]
+    answers = list(zip(commands, acks, strict=True))
+    if not in_turn:
+        answers.sort(key=lambda answer: answer[0])
+    return subscriber, b"".join(subscriber.frame(command, id=ack) for command, ack in answers)
+
+
+def receive_all(client: Client, chunk: bytes) -> None:
+    while client.session.receive(chunk):
+        chunk = b""
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+async def test_refusing_every_tenth_costs_few_operations(
+    broker: BrokerUnderTest, autojump_clock: MockClock, in_turn: bool
+) -> None:
+    """Neighbours that are acknowledged are a range, and the ranges and refusals of a chunk are applied in two steps."""
+    subscriber, answers = await refusing_every_tenth(broker, in_turn=in_turn)
+
+    work = operations(lambda: receive_all(subscriber, answers))
+
+    (subscription,) = broker.registry.subscriptions
+    counters = subscription.counters
+    assert (counters.acked, counters.nacked, counters.late) == (MIXED - REFUSED, REFUSED, 0)
+    assert work / MIXED < (13 if in_turn else 9)
+
+
+async def test_delivering_every_tenth_again_costs_few_operations(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    """Others lie between them, but they have one history: one header block, and one join."""
+    subscriber, answers = await refusing_every_tenth(broker, in_turn=False)
+    receive_all(subscriber, answers)
+    for waiting in broker.registry.redeliveries.take_due(broker.clock.now_ns(), REFUSED):
+        answering.become_due(waiting)
+    (consumer,) = [subscription.consumer for subscription in broker.registry.subscriptions]
+    assert consumer is not None
+
+    work = operations(lambda: sending.deliver_slice(consumer, 0))
+
+    assert consumer.in_flight == REFUSED
+    assert work / REFUSED < 22
 
 
 async def test_a_chunk_is_one_unit(

@@ -208,6 +208,59 @@ async def test_a_second_nack_of_what_waits_is_harmless_and_counted_as_late(
     assert subscription_of(broker, subscriber).counters.late == 1
 
 
+async def test_what_was_refused_here_and_there_comes_again_in_its_order_with_the_history_of_each(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    bodies = [b"%d" % number for number in range(40)]
+    subscriber, messages = await with_messages(broker, *bodies, redelivery_delay="1000", redelivery_jitter="0")
+    answers = [
+        subscriber.frame("NACK" if number % 10 == 9 else "ACK", id=message.headers["ack"])
+        for number, message in enumerate(messages)
+    ]
+    await subscriber.send_raw(b"".join(answers))
+
+    again = await subscriber.next_messages(4)
+
+    assert [message.body for message in again] == [b"9", b"19", b"29", b"39"]
+    assert {history(message) for message in again} == {("true", "2", None)}
+    assert [message.headers["ack"] for message in again] == [f"1-{number}" for number in range(41, 45)]
+    # The third is refused once more: it alone has another history then.
+    await refuse(broker, subscriber, again[2], reason="no")
+    await subscriber.acknowledge(again[0], again[1], again[3])
+    last = await subscriber.next_message()
+    assert (last.body, history(last)) == (b"29", ("true", "3", "no"))
+    await subscriber.acknowledge(last)
+    counters = subscription_of(broker, subscriber).counters
+    assert (counters.acked, counters.nacked, counters.redelivered, counters.late) == (40, 5, 5, 0)
+    await subscriber.expect_nothing()
+
+
+@pytest.mark.parametrize(
+    ("answers", "counted"),
+    [
+        # Acknowledged, refused and late.
+        ("AN", (1, 0, 1)),
+        ("NA", (1, 1, 1)),
+        ("AA", (1, 0, 1)),
+        ("NN", (0, 1, 1)),
+        ("NAN", (1, 1, 2)),
+        ("ANA", (1, 0, 2)),
+    ],
+)
+async def test_answers_of_one_chunk_to_one_delivery_count_in_their_order(
+    answers: str, counted: tuple[int, int, int], broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    """Those of a chunk are applied in two steps only if no delivery is both acknowledged and refused."""
+    subscriber, (first, named, *_) = await with_messages(broker, b"1", b"2", b"3")
+    chunk = [subscriber.frame("ACK", id=first.headers["ack"])]
+    chunk += [subscriber.frame({"A": "ACK", "N": "NACK"}[each], id=named.headers["ack"]) for each in answers]
+    await subscriber.send_raw(b"".join(chunk))
+    await subscriber.sync()
+
+    counters = subscription_of(broker, subscriber).counters
+    assert (counters.acked - 1, counters.nacked, counters.late) == counted
+
+
 async def test_a_nack_of_a_delivery_that_was_made_again_since_is_harmless(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:

@@ -492,6 +492,19 @@ def test_bare_answers_of_1_2_come_as_one_object(command: bytes) -> None:
     assert len(list(flattened(frames))) == 40
 
 
+def test_answers_in_turn_come_in_few_calls() -> None:
+    """A client that refuses every tenth in its place."""
+    in_turn = b"ACK\nid:1-1\n\n\0" * 9 + b"NACK\nid:1-1\n\n\0"
+    under_test = reader(V1_2)
+
+    calls = [under_test.receive(in_turn * 50)]
+    while under_test.has_more:
+        calls.append(under_test.receive(b""))
+
+    assert sum(len(list(flattened(frames))) for frames in calls) == 500
+    assert len(calls) == 2
+
+
 def test_messages_with_one_head_come_as_one_object() -> None:
     frames = reader(V1_2).receive(b"SEND\ndestination:/topic/a\ncontent-length:1\n\nx\0" * 40)
 
