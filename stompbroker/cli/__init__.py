@@ -8,7 +8,7 @@ Heavy modules are imported inside functions, so that `stompbroker --help` is qui
 forked from what is there when `serve` is called.
 """
 
-import gc
+import gc as cycles  # `gc` is a command here
 import sys
 from contextlib import ExitStack
 
@@ -24,7 +24,7 @@ def main() -> None:
         forked = None
         if called == [_SERVE]:
             # The first searches for reference cycles would look through every module again and again, for 60 ms in all.
-            gc.disable()
+            cycles.disable()
             from stompbroker.storage import forked_writing_process
 
             # It is a fork, so it must come before there is a second thread; and before the settings, which say whether
