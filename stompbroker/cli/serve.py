@@ -104,9 +104,11 @@ def serve(
 
     from stompbroker import logs
     from stompbroker.cli.serving import serve as serve_until_stopped
+    from stompbroker.heap import keep_freed_memory
     from stompbroker.storage import forked_writing_process
 
     logs.configure(settings.log_level, settings.log_format)
+    keep_freed_memory()  # for the writing process, too
     # It is a fork, so it must come before there is a second thread.
     with nullcontext() if settings.database != EMBEDDED else forked_writing_process() as writing:
 
