@@ -4,8 +4,8 @@ Results do not depend on where the stream is cut into buffers. A NUL ends a fram
 `frames`), so counting NULs counts frames; for headers and bodies, regular expressions run over all complete frames of a
 buffer, and the incomplete rest is kept for the next one.
 
-On the hot path of the generator: `bytearray.count` reads 1.2 GB a second, a loop over frames a quarter of a million
-frames.
+On the hot path of the generator: `bytearray.count` reads 1.2 to 3.6 GB a second, a loop over frames a quarter of a
+million frames. Large frames are therefore searched for one by one, at the speed of memory.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import re
 from typing import Final, Protocol, final
 
 _NUL: Final = b"\0"
+#: From this mean size on, frames are searched for one by one.
+_LARGE_FRAME_BYTES: Final = 8 * 1024
 _ACK_LINE: Final = re.compile(rb"\nack:([^\r\n]+)")
 _STAMPED_BODY: Final = re.compile(rb"\n(\d{10}) (\d{19}) ")
 
@@ -44,7 +46,13 @@ class FrameCounter:
 
     def count(self, buffer: bytearray, length: int) -> None:
         """Count what the first `length` bytes of `buffer` bring."""
-        self.frames += buffer.count(_NUL, 0, length)
+        if self.byte_count > self.frames * _LARGE_FRAME_BYTES:
+            end = buffer.find(_NUL, 0, length)
+            while end >= 0:
+                self.frames += 1
+                end = buffer.find(_NUL, end + 1, length)
+        else:
+            self.frames += buffer.count(_NUL, 0, length)
         self.byte_count += length
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from benchmarks import frame_counting
 from benchmarks.frame_counting import AckIdReader, FrameCounter, StampReader, stamped_body
 
 if TYPE_CHECKING:
@@ -35,8 +36,13 @@ def cuts(stream: bytes) -> Iterator[list[bytes]]:
             yield [stream[:first], stream[first:second], stream[second:]]
 
 
+@pytest.mark.parametrize("large_bytes", [0, 1, frame_counting._LARGE_FRAME_BYTES])
 @pytest.mark.parametrize("stream", SAMPLES)
-def test_frames_are_counted_once_wherever_the_stream_is_cut(stream: bytes) -> None:
+def test_frames_are_counted_once_wherever_the_stream_is_cut(
+    stream: bytes, large_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large those are that are searched for one by one."""
+    monkeypatch.setattr(frame_counting, "_LARGE_FRAME_BYTES", large_bytes)
     for pieces in cuts(stream):
         counter = FrameCounter()
         for piece in pieces:

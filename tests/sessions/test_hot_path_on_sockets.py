@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from stompbroker.actors import journal
 from stompbroker.sessions import outbox as turns
 from stompbroker.stomp import Version
-from stompbroker.transport import TcpTransport
+from stompbroker.transport import StreamTransport, TcpTransport
 from tests.journal.watched_store import statements_written
 from tests.support.broker_under_test import Client, running_broker
 from tests.support.patience import HARD_TIMEOUT_S
@@ -203,6 +203,77 @@ async def test_a_client_that_says_good_bye_in_the_chunk_that_publishes_has_publi
         assert (await subscriber.next_message()).body == b"my last"
         await client.expect_receipt("bye")
         await client.expect_closed()
+
+
+# Large bodies --------------------------------------------------------------------------------------------------------
+
+MIB: Final = 1024 * 1024
+
+
+@pytest.mark.parametrize("settings", [{}, {"trailing_lf": True}])
+async def test_a_large_body_is_sent_to_all_from_where_its_message_keeps_it(settings: dict[str, Any]) -> None:
+    async with on_sockets(**settings) as broker:
+        sent: list[Buffer] = []
+        subscribers = [await broker.client() for _ in range(3)]
+        for subscriber, ack in zip(subscribers, ("auto", "client-individual", "client"), strict=True):
+            await subscriber.subscribe(ack=ack)
+            keep_what_is_sent(subscriber, sent)
+        publisher = await broker.client()
+        body = bytes(64 * 1024)
+
+        await publisher.publish(body)
+
+        for subscriber in subscribers:
+            assert (await subscriber.next_message()).body == body
+        large = [part for part in sent if len(part) > len(body)]
+        assert len(large) == 3
+        assert len({id(part) for part in large}) == 1, "rendering, or the outbox, has copied it"
+
+
+def keep_what_is_sent(client: Client, sent: list[Buffer]) -> None:
+    """Without copying it."""
+    send_now = client.session.outbox.send_now
+    assert send_now is not None
+
+    def send(*parts: Buffer) -> int:
+        sent.extend(parts)
+        return send_now(*parts)
+
+    client.session.outbox.send_now = send
+
+
+async def test_a_body_of_four_mebibytes_is_received_with_few_calls() -> None:
+    """On a stream that has all of it at once, as a kernel with large buffers."""
+    async with running_broker() as broker, trio.open_nursery() as nursery:
+        ours, theirs = memory_stream_pair()
+        asked: list[int] = []
+        nursery.start_soon(broker.parts.serve_connection, AskedTransport(theirs, asked))
+        await wait_all_tasks_blocked()
+        (session,) = broker.parts.sessions.values()
+        client = Client(ours, session, patience_s=HARD_TIMEOUT_S)
+        await client.connect(Version.V1_2)
+        asked.clear()
+
+        await client.publish(bytes(4 * MIB), receipt="r")
+        await client.expect_receipt("r")
+
+        await wait_all_tasks_blocked()
+        assert len(asked) <= 7
+        assert asked[-1] <= 256 * 1024, "nobody waits for the next bytes with a larger buffer"
+        nursery.cancel_scope.cancel()
+
+
+@final
+class AskedTransport(StreamTransport):
+    """Knows how much was asked for."""
+
+    def __init__(self, stream: trio.abc.Stream, asked: list[int]) -> None:
+        super().__init__(stream, "memory")
+        self._asked = asked
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        self._asked.append(max_bytes)
+        return await super().receive_some(max_bytes)
 
 
 # Into the store ------------------------------------------------------------------------------------------------------

@@ -11,14 +11,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from trio.testing import wait_all_tasks_blocked
 
+from stompbroker import buffers
+from stompbroker.buffers import rest_of
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.sessions import FlushQueue, Outbox
+from stompbroker.sessions import outbox as outbox_module
 from stompbroker.sessions.outbox import MAX_OUTBOX_BYTES
 from stompbroker.signals import Signal
 from tests.support.small_kernel import SmallKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from stompbroker.buffers import Buffer
 
 
 @final
@@ -169,6 +174,32 @@ def test_the_rest_of_a_buffer_does_not_keep_the_whole_buffer() -> None:
     assert (type(data), data) == (bytes, b"x")
 
 
+def test_a_large_part_is_not_copied_when_half_of_it_is_left_and_what_it_keeps_is_charged() -> None:
+    connection = Connection(room_bytes=300_000)
+    body = bytes(1_000_000)
+
+    connection.put_attended(b"a receipt", body)
+
+    outbox, budget = connection.outbox, connection.budget
+    assert outbox.size_bytes == 1_000_009 - 300_000
+    assert budget.used_bytes == len(body)
+    (rest,), when_sent = outbox.take()
+    assert isinstance(rest, memoryview)
+    assert rest.obj is body
+    outbox.mark_sent(len(rest), when_sent)
+    assert (outbox.size_bytes, budget.used_bytes) == (0, 0)
+
+
+def test_closing_gives_back_what_a_large_part_keeps() -> None:
+    connection = Connection(room_bytes=300_000)
+    connection.put_attended(bytes(1_000_000))
+    assert connection.budget.used_bytes == 1_000_000
+
+    connection.outbox.close()
+
+    assert connection.budget.used_bytes == 0
+
+
 def test_receipts_that_were_sent_in_part_are_owed_until_all_of_them_are_sent() -> None:
     connection = Connection(room_bytes=10)
     connection.put_attended(b"x" * MAX_OUTBOX_BYTES)
@@ -271,7 +302,7 @@ class OutboxMachine(RuleBasedStateMachine):
         #: The last byte of each delivery in the stream.
         self.ends: list[int] = []
         #: What the writer has taken and not yet sent, and how much it took.
-        self.writing: memoryview | None = None
+        self.writing: list[Buffer] = []
         self.taken: tuple[int, list[Callable[[], None]]] = 0, []
 
     def put_one(self, part: bytes, *, is_delivery: bool) -> None:
@@ -300,20 +331,18 @@ class OutboxMachine(RuleBasedStateMachine):
         """The client reads, or does not."""
         self.kernel.room_bytes = room_bytes
 
-    @precondition(lambda self: self.writing is None and self.outbox.size_bytes)
+    @precondition(lambda self: not self.writing and self.outbox.size_bytes)
     @rule()
     def begin_to_write(self) -> None:
-        (data,), when_sent = self.outbox.take()
-        self.writing, self.taken = memoryview(data), (len(data), when_sent)
+        self.writing, when_sent = self.outbox.take()
+        self.taken = sum(map(len, self.writing)), when_sent
 
-    @precondition(lambda self: self.writing is not None and self.kernel.room_bytes)
+    @precondition(lambda self: self.writing and self.kernel.room_bytes)
     @rule()
     def go_on_writing(self) -> None:
-        assert self.writing is not None
-        self.writing = self.writing[self.kernel.send(bytes(self.writing)) :]
+        self.writing = rest_of(self.writing, self.kernel.send(*self.writing))
         if not self.writing:
             self.outbox.mark_sent(*self.taken)
-            self.writing = None
 
     @invariant()
     def the_client_gets_what_was_put_in_its_order(self) -> None:
@@ -321,11 +350,12 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_owed_is_known_and_charged(self) -> None:
-        if self.writing is None:
+        if not self.writing:
             assert self.outbox.sent_bytes == len(self.kernel.taken)
         assert self.outbox.sent_bytes <= len(self.kernel.taken)
         assert self.outbox.put_bytes == len(self.put)
-        assert self.outbox.size_bytes == self.connection.budget.used_bytes
+        held_bytes = self.connection.budget.used_bytes - self.outbox.size_bytes
+        assert 0 <= held_bytes <= self.outbox.size_bytes
 
     @invariant()
     def deliveries_are_settled_in_order_and_never_before_they_are_sent(self) -> None:
@@ -336,7 +366,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """The client reads everything in the end."""
         self.kernel.room_bytes = 1 << 30
-        if self.writing is not None:
+        if self.writing:
             self.go_on_writing()
         if self.outbox.size_bytes:
             self.begin_to_write()
@@ -345,5 +375,21 @@ class OutboxMachine(RuleBasedStateMachine):
         assert len(self.settled.offsets) == len(self.ends)
 
 
+class LargePartsMachine(OutboxMachine):
+    """The same when four bytes are a large part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        for module in (buffers, outbox_module):
+            self.patch.setattr(module, "LARGE_BYTES", 4)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+
+
+TestLargePartsMachine = LargePartsMachine.TestCase
+TestLargePartsMachine.settings = settings(max_examples=200, stateful_step_count=40)
 TestOutboxMachine = OutboxMachine.TestCase
 TestOutboxMachine.settings = settings(max_examples=200, stateful_step_count=40)

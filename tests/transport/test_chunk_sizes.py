@@ -72,6 +72,28 @@ def test_many_busy_connections_read_16_kib_each() -> None:
     assert {chunk.size_bytes for chunk in chunks} == {16 * KIB}
 
 
+def test_the_rest_of_a_large_body_is_read_in_large_chunks_and_not_a_byte_more() -> None:
+    chunk = ChunkSize(Traffic())
+
+    assert chunk.within_body(0) == chunk.within_body(100) == 4 * KIB
+    assert chunk.within_body(100 * KIB) == 100 * KIB
+    assert chunk.within_body(16 * 1024 * KIB) == 1024 * KIB
+
+
+def test_beside_others_a_body_is_read_in_smaller_chunks() -> None:
+    traffic = Traffic()
+    body, steady = ChunkSize(traffic), ChunkSize(traffic)
+    for _ in range(3):
+        steady.note(300)
+    read_full(body)
+    assert body.within_body(16 * 1024 * KIB) == 256 * KIB
+
+    for _ in range(1000):
+        steady.note(300)
+    read_full(body)
+    assert body.within_body(16 * 1024 * KIB) == body.size_bytes <= 16 * KIB
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300 * KIB)), max_size=60))
 def test_a_size_is_never_out_of_bounds(steps: list[tuple[int, int]]) -> None:
     traffic = Traffic()

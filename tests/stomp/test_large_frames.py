@@ -1,0 +1,71 @@
+"""A large frame that comes in pieces is the same frame as one that comes as a whole, and its body is copied once."""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import pairwise
+from typing import Final
+
+import pytest
+
+from stompbroker.stomp import Version, pieces
+from tests.stomp.reading import cuts, read_stream, reader
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+SEND: Final = b"SEND\ndestination:/topic/a\ncontent-length:6\n%b\nab\0\ncd\0"
+STREAMS: Final = [
+    pytest.param(SEND % b"" * 3, id="plain"),
+    pytest.param(b"\n\n" + SEND % b"" + b"\n" + SEND % b"" + b"\n\n", id="line feeds between"),
+    pytest.param(SEND % b"receipt:r\n" + SEND % b"receipt:s\n" + SEND % b"", id="receipts"),
+    pytest.param(SEND % b"producer-seq:1\n" + SEND % b"producer-seq:2\n", id="numbered"),
+    pytest.param(SEND % b"transaction:t\n" + SEND % b"", id="in a transaction"),
+    pytest.param(b"MESSAGE\ncontent-length:6\nmessage-id:1\n\n\0\0\0\0\0\0\0ACK\nid:1-1\n\n\0", id="not a SEND"),
+    pytest.param(SEND % b"" + b"DISCONNECT\ncontent-length:3\nreceipt:r\n\nabc\0" + SEND % b"", id="a turning point"),
+    pytest.param((SEND % b"")[:-1] + b"x\0" + SEND % b"", id="a wrong length"),
+    pytest.param(SEND % b"" + b"SEND\ndestination:/topic/a\ncontent-length:x\n\nab\0", id="a bad frame behind it"),
+]
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("version", [Version.V1_1, Version.V1_2])
+def test_wherever_it_is_cut(stream: bytes, version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_stream([stream], version)
+    monkeypatch.setattr(pieces, "LARGE_FRAME_BYTES", 1)
+    monkeypatch.setattr(pieces, "SMALL_PIECE_BYTES", 0)
+
+    for chunks in cuts(stream):
+        assert read_stream(chunks, version) == whole
+
+
+@pytest.mark.parametrize("first_bytes", [100, 5000])
+def test_a_body_of_a_mebibyte_is_copied_once(first_bytes: int) -> None:
+    """Memory at the peak: the chunks and the body. Each further copy would be another MiB."""
+    body = bytes(MIB)
+    stream = b"SEND\ndestination:/topic/a\ncontent-length:%d\n\n%b\0" % (MIB, body)
+    places = [0, first_bytes, *range(first_bytes + 64 * KIB, MIB, 64 * KIB), len(stream)]
+    ours = reader(Version.V1_2)
+    tracemalloc.start()
+    try:
+        chunks = [stream[start:stop] for start, stop in pairwise(places)]
+        frames = [frame for chunk in chunks for frame in ours.receive(chunk)]
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert [frame.body for frame in frames] == [body]
+    assert peak_bytes < 2.1 * MIB
+
+
+def test_it_is_known_how_much_of_a_body_is_to_come() -> None:
+    ours = reader(Version.V1_2)
+    head = b"SEND\ndestination:/topic/a\ncontent-length:%d\n\n" % MIB
+    assert ours.awaited_bytes == 0
+
+    ours.receive(head + b"x")
+    assert ours.awaited_bytes == MIB
+    ours.receive(bytes(MIB - 1))
+    assert ours.awaited_bytes == 1
+    ours.receive(b"\0SEND\ndestination:/topic/a\n\nno length")
+    assert ours.awaited_bytes == 0
