@@ -25,8 +25,10 @@ def main() -> None:
         if called == [_SERVE]:
             # The first searches for reference cycles would look through every module again and again, for 60 ms in all.
             cycles.disable()
+            from stompbroker.heap import keep_freed_memory
             from stompbroker.storage import forked_writing_process
 
+            keep_freed_memory()  # in the fork, too
             # It is a fork, so it must come before there is a second thread; and before the settings, which say whether
             # it has anything to do: what is imported for them, it need not have.
             forked = until_end.enter_context(forked_writing_process())

@@ -112,7 +112,6 @@ def _serve(settings: "Settings", forked: "WritingProcess | OSError") -> None:
 
     from stompbroker import logs
     from stompbroker.cli.serving import serve as serve_until_stopped
-<<<<<<< HEAD
     from stompbroker.config import EMBEDDED
 
     logs.configure(settings.log_level, settings.log_format)
@@ -127,15 +126,6 @@ def _serve(settings: "Settings", forked: "WritingProcess | OSError") -> None:
         structlog.get_logger(__name__).warning(problem, reason=str(forked))
     if settings.standby:
         gc.enable()  # it may wait for days
-=======
-    from stompbroker.heap import keep_freed_memory
-    from stompbroker.storage import forked_writing_process
-
-    logs.configure(settings.log_level, settings.log_format)
-    keep_freed_memory()  # for the writing process, too
-    # It is a fork, so it must come before there is a second thread.
-    with nullcontext() if settings.database != EMBEDDED else forked_writing_process() as writing:
->>>>>>> bodies
 
     def on_ready(started: "Broker") -> None:
         has_login = started.authenticator.is_required
