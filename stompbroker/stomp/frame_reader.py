@@ -227,7 +227,7 @@ class FrameReader:
                     is_nack = not data.startswith(b"A", position)
                     weight = max(OTHER_FRAME_WEIGHT, len(ids) * (BARE_NACK_WEIGHT if is_nack else 1))
                     if frames and weight > room:
-                        break
+                        break  # it begins the next call
                     frames.append(AnswerRun("NACK" if is_nack else "ACK", ids))
                     position, run = answers.end(), None
                     runs.clear()
