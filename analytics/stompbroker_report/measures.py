@@ -5,7 +5,7 @@ The one table behind the tiles, the changes and the list of earlier days.
 
 from __future__ import annotations
 
-import datetime  # noqa: TC003 - read at run time, when a report is read back
+import datetime
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
