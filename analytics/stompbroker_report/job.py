@@ -29,6 +29,7 @@ from stompbroker_report.tables import tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
     from datetime import date, datetime
 
     from pyspark.sql import DataFrame, SparkSession
@@ -117,7 +118,12 @@ def _written(
 
     with ThreadPoolExecutor(_WRITERS) as pool:
         try:
-            written = {name: pool.submit(write, name, frame) for name, frame in tables}
+            written: dict[str, Future[list[Row]]] = {}
+            for name, frame in tables:
+                written[name] = pool.submit(write, name, frame)
+                for one in written.values():
+                    if one.done():
+                        one.result()  # if it failed, so do we, at once
             rows = {name: one.result() for name, one in written.items()}
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

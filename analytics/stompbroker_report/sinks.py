@@ -73,7 +73,7 @@ class Results:
 
     @contextmanager
     def _written(self, table: str, frame: DataFrame, days: Collection[date]) -> Iterator[str]:
-        """The folder that has the whole frame by date; after the block these dates are in place, and nothing else."""
+        """A folder with the whole frame, by date; after the block these dates are in place, and the rest is gone."""
         inside = f"marts/{table}/{_UNFINISHED}"
         folder = f"{self._place.path}/marts/{table}"
         unfinished = f"{self._place.path}/{inside}"

@@ -40,8 +40,9 @@ SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
     **quick_spark.SETTINGS,
 }
-#: By now all figures lie in the workers' memory, and everything else is still to come.
-KILLED_AT: Final = "writing the table topics"
+#: Two tables are written at a time. With the third one of them is done, so all figures lie in the workers' memory, and
+#: nearly everything else is still to come.
+KILLED_AT: Final = "writing the table subscriptions"
 
 
 def test_date_gives_the_same_again_alone_and_on_a_cluster_that_loses_a_worker(

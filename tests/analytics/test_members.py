@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
 import pytest
 
 from stompbroker_report.figures import durations, figures, figures_of, sums
-from stompbroker_report.job import run
 from stompbroker_report.levels import Level
 from stompbroker_report.members import members
 from stompbroker_report.records import measured
-from tests.analytics.made_records import DATE, Row, delivery, lake_frame, rows, write_lake
-from tests.analytics.sample_run import request_for
+from tests.analytics.made_records import Row, delivery, lake_frame, rows
+from tests.analytics.sample_run import GROUP
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
-GROUP = "group:workers @ orders"
+    from tests.analytics.sample_run import SampleRun
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +64,8 @@ def test_a_subscription_counts_once_however_many_members_it_has(all_figures: Dat
     assert {row["topic"]: row["subscriptions"] for row in topics} == {"orders": 3, "orders.eu": 1, "orders.us": 1}
 
 
-def test_a_lake_of_which_some_files_have_no_members_is_reported(spark: SparkSession, tmp_path: Path) -> None:
-    made = [delivery(message_id=name, subscription=GROUP, member=name) for name in ("a", "b")]
-    write_lake(tmp_path / "lake", "deliveries", [*made, delivery(subscription="/queue/jobs", member=None)])
-    path = tmp_path / "lake" / "deliveries" / f"dt={DATE}" / "export-1.parquet"
-    table = pq.read_table(path, partitioning=None)
-    older = table.set_column(0, "message_id", [["c", "d", "e"]]).drop_columns(["member"])
-    pq.write_table(older.cast(older.schema), path.with_name("older.parquet"))
+def test_a_lake_of_which_some_files_have_no_members_is_reported(sample_run: SampleRun) -> None:
+    (group,) = sample_run.contents[1].groups.rows
 
-    (content,) = run(spark, request_for(tmp_path))
-
-    assert content.day.deliveries == 6
-    (group,) = content.groups.rows
     assert (group.subscription, group.members, group.deliveries, group.without_member) == (GROUP, 2, 2, 2)
     assert [(one.member, one.share_rate) for one in group.busiest] == [("a", 0.5), ("b", 0.5)]
