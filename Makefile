@@ -63,7 +63,7 @@ bench: $(VENV)/dev.stamp  ## Measure throughput and latency
 bench-access: $(VENV)/dev.stamp  ## Measure what TLS, WebSocket and login cost (ARGS="--only storm")
 	@$(BIN)/python -m benchmarks.access_cost $(ARGS)
 
-bench-peers: $(VENV)/dev.stamp  ## Compare it with RabbitMQ, ActiveMQ, CoilMQ and NATS (ARGS="--peer rabbitmq")
+bench-peers: $(VENV)/dev.stamp  ## Compare it with RabbitMQ, ActiveMQ, CoilMQ and NATS (ARGS="--goals")
 	@$(BIN)/python -m benchmarks.comparison $(ARGS)
 
 bench-scaling: $(VENV)/dev.stamp  ## Measure how it scales (ARGS="--only long-run --minutes 60")

@@ -19,7 +19,7 @@ from benchmarks.comparison.page_options import PageOptions, add_page_options, pa
 from benchmarks.comparison.progress import Progress
 from benchmarks.comparison.results import OURS, Outcome, Results, Unmeasured, from_json, to_json
 from benchmarks.comparison.running import ComparedRound
-from benchmarks.comparison.sittings import ALL_COMPARED, Sitting, chosen
+from benchmarks.comparison.sittings import ALL_COMPARED, Sitting, chosen, with_goals
 from benchmarks.measuring.idle_connections import allow_open_files
 from benchmarks.peers import PEERS
 from benchmarks.scenarios import IdleConnections
@@ -49,10 +49,12 @@ def parse(arguments: Sequence[str]) -> Options:
     several: dict[str, Any] = {"metavar": "NAME", "nargs": "+", "action": "extend"}
     parser.add_argument("--scenario", choices=scenarios, help=f"only these: {', '.join(scenarios)}", **several)
     parser.add_argument("--peer", choices=peers, help=f"only these: {', '.join(peers)}", **several)
+    parser.add_argument("--goals", action="store_true", help="only what has a goal, and the brokers that goals name")
     add_page_options(parser, page=_PAGE)
     parsed = parser.parse_args(arguments)
+    sittings = chosen(frozenset(parsed.scenario or ()), is_quick=parsed.quick)
     return Options(
-        sittings=chosen(frozenset(parsed.scenario or ()), is_quick=parsed.quick),
+        sittings=with_goals(sittings) if parsed.goals else sittings,
         peers=tuple(peer for peer in PEERS if not parsed.peer or peer.name in parsed.peer),
         page=page_options(parsed),
     )

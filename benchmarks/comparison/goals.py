@@ -151,3 +151,10 @@ GOALS: Final = (
     _figure_at_most("the report of `make report`", FigureKey("report-sample", "report"), 15, Unit.SECONDS),
     _figure_at_most("the report on 10,000,000 deliveries", FigureKey("report-day", "report"), 45, Unit.SECONDS),
 )
+
+
+def named_with(scenario: str) -> frozenset[str]:
+    """Ours, and the brokers that goals about a scenario name; empty if it has no goal."""
+    goals = [goal for goal in GOALS if goal.key.scenario == scenario]
+    named = {goal.of for goal in goals} | {goal.against for goal in goals if goal.against is not None}
+    return frozenset(named | {OURS} if named else named)

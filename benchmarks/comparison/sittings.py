@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from benchmarks.comparison.goals import named_with
 from benchmarks.comparison.results import OURS
 from benchmarks.peers.peer import Ability
 from benchmarks.scenarios import (
@@ -33,6 +34,9 @@ from benchmarks.scenarios import (
     topics_in_turn,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _KIBIBYTE: Final = 1024
 _MEBIBYTE: Final = 1024 * _KIBIBYTE
 #: The same for all: some brokers take in a second and a half what they need minutes to deliver fifty times.
@@ -40,6 +44,7 @@ _MESSAGES_TO_50: Final = 40_000
 #: Timed messages a second at higher rates: as many as at the fixed rate.
 _TIMED_PER_S: Final = 1000
 
+_OURS_ALONE: Final = frozenset({OURS})
 _THERE: Final = frozenset({Ability.TOPICS})
 _TOPICS: Final = frozenset({Ability.TOPICS, Ability.STREAMING})
 _DURABLE: Final = frozenset({Ability.DURABLE})
@@ -97,8 +102,9 @@ class Compared:
     needs: frozenset[Ability]
     #: Measured in at most so many rounds.
     most_rounds: int | None = None
-    #: Others have nothing like it, or would take minutes.
-    is_ours_alone: bool = False
+    #: Names of the brokers that are measured, if not all that are able: ours where others have nothing like it or would
+    #: take minutes.
+    only: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -110,7 +116,7 @@ class Compared:
 
     def is_measured(self, peer: str, round_number: int) -> bool:
         is_in_round = self.most_rounds is None or round_number <= self.most_rounds
-        return is_in_round and (peer == OURS or not self.is_ours_alone)
+        return is_in_round and (not self.only or peer in self.only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,15 +139,14 @@ def _queue(scenario: Throughput) -> Compared:
     return Compared(scenario=scenario, group=Group.QUEUES, needs=_QUEUES_STOMP)
 
 
-def _many_topics(topics: int, *, is_ours_alone: bool = False) -> Compared:
-    scenario = topics_in_turn(topics)
-    return Compared(scenario=scenario, group=Group.MANY_TOPICS, needs=_TOPICS_STOMP, is_ours_alone=is_ours_alone)
+def _many_topics(topics: int) -> Compared:
+    return Compared(scenario=topics_in_turn(topics), group=Group.MANY_TOPICS, needs=_TOPICS_STOMP)
 
 
 def _report(name: str, *, deliveries: int, days: int) -> Compared:
     title = f"{deliveries:,} deliveries, {days} {'days' if days > 1 else 'day'}"
     scenario = NightlyReport(name=name, title=title, deliveries=deliveries, days=days)
-    return Compared(scenario=scenario, group=Group.REPORT, needs=frozenset(), is_ours_alone=True)
+    return Compared(scenario=scenario, group=Group.REPORT, needs=frozenset(), only=_OURS_ALONE)
 
 
 def _windows(window: int) -> Compared:
@@ -204,7 +209,7 @@ SITTINGS: Final = (
             _many_topics(100),
             _many_topics(1_000),
             # RabbitMQ needs most of a minute to make the subscriptions.
-            _many_topics(10_000, is_ours_alone=True),
+            replace(_many_topics(10_000), only=_OURS_ALONE),
         ),
     ),
     Sitting(
@@ -301,6 +306,16 @@ def chosen(names: frozenset[str], *, is_quick: bool) -> tuple[Sitting, ...]:
         if kept:
             sittings.append(replace(sitting, compared=tuple(map(_quickened, kept)) if is_quick else kept))
     return tuple(sittings)
+
+
+def with_goals(sittings: Sequence[Sitting]) -> tuple[Sitting, ...]:
+    """Only what has a goal, measured with ours and those brokers that its goals name."""
+    kept = []
+    for sitting in sittings:
+        compared = [replace(each, only=named) for each in sitting.compared if (named := named_with(each.name))]
+        if compared:
+            kept.append(replace(sitting, compared=tuple(compared)))
+    return tuple(kept)
 
 
 def _quickened(compared: Compared) -> Compared:

@@ -89,7 +89,7 @@ def test_every_goal_is_about_a_scenario_and_a_peer_that_exist() -> None:
 
 
 def test_what_only_ours_is_measured_in_has_no_goal_against_others() -> None:
-    alone = {compared.name for compared in ALL_COMPARED if compared.is_ours_alone}
+    alone = {compared.name for compared in ALL_COMPARED if compared.only}
 
     assert alone
     assert [goal.title for goal in GOALS if goal.key.scenario in alone and goal.against is not None] == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.comparison.sittings import ALL_COMPARED, SITTINGS, LatencyAtHalf, chosen
+from benchmarks.comparison.goals import GOALS
+from benchmarks.comparison.sittings import ALL_COMPARED, SITTINGS, LatencyAtHalf, chosen, with_goals
 from benchmarks.scenarios import Crowd, Latency, NackStorm, Scenario, Throughput
 
 
@@ -46,6 +47,25 @@ def test_a_chosen_scenario_brings_the_one_it_is_half_of() -> None:
     (sitting,) = chosen(frozenset({"durable-latency-at-half"}), is_quick=False)
 
     assert [compared.name for compared in sitting.compared] == ["durable-1-to-1", "durable-latency-at-half"]
+
+
+def test_with_goals_only_those_brokers_are_measured_that_a_goal_names() -> None:
+    sittings = with_goals(SITTINGS)
+
+    only = {compared.name: compared.only for sitting in sittings for compared in sitting.compared}
+
+    assert set(only) == {goal.key.scenario for goal in GOALS}
+    assert only["topic-64-kib"] == {"stompbroker", "rabbitmq"}
+    assert only["durable-lone"] == {"stompbroker", "postgres"}
+    assert only["report-day"] == {"stompbroker"}
+
+
+def test_what_a_latency_with_a_goal_is_half_of_is_measured_with_the_same_brokers() -> None:
+    compared = {each.name: each for sitting in with_goals(SITTINGS) for each in sitting.compared}
+
+    for each in compared.values():
+        if isinstance(each.scenario, LatencyAtHalf):
+            assert each.only <= compared[each.scenario.of].only
 
 
 def test_quick_has_the_same_scenarios_in_less_time() -> None:
