@@ -69,3 +69,16 @@ def test_it_is_known_how_much_of_a_body_is_to_come() -> None:
     assert ours.awaited_bytes == 1
     ours.receive(b"\0SEND\ndestination:/topic/a\n\nno length")
     assert ours.awaited_bytes == 0
+
+
+def test_what_ends_a_connection_is_handed_over_alone_in_pieces_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows has another meaning, or none."""
+    monkeypatch.setattr(pieces, "LARGE_FRAME_BYTES", 1)
+    monkeypatch.setattr(pieces, "SMALL_PIECE_BYTES", 0)
+    ours = reader(Version.V1_2)
+    ours.receive(b"DISCONNECT\ncontent-length:3\n\nab")
+
+    frames = ours.receive(b"c\0SEND\ndestination:/topic/a\n\nlate\0")
+
+    assert [frame.command for frame in frames] == ["DISCONNECT"]
+    assert ours.has_more
