@@ -75,6 +75,8 @@ class CuttingProxy:
             _cut(end)
         for thread in self._threads:
             thread.join()
+        for end in (self._listener, *self._sockets):
+            end.close()
 
     def _start(self, target: Callable[[socket.socket, socket.socket], None], *ends: socket.socket) -> None:
         thread = threading.Thread(target=target, args=ends)
@@ -125,6 +127,7 @@ def cutting_proxy(server_port: int) -> Iterator[CuttingProxy]:
 
 
 def _cut(end: socket.socket) -> None:
+    """Wakes whoever waits for it. It is not closed yet: a thread on its way into `recv` would wait for the next socket
+    that gets its number."""
     with suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for it
-    end.close()
+        end.shutdown(socket.SHUT_RDWR)
