@@ -39,7 +39,8 @@ from stompbroker.sessions import Dispatch, FlushQueue
 from stompbroker.signals import Signal
 from stompbroker.storage import open_store
 from tests.journal.watched_store import WatchedStore
-from tests.support.forming import form
+from tests.support.forming import write_batch
+from tests.support.messages import make_messages
 from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.sinks import ListSink
 
@@ -178,14 +179,15 @@ class JournalUnderTest:
             assert isinstance(sink, ListSink)
             sink.send()
 
+    async def send(self, topic: Topic, count: int) -> None:
+        """Publish so many messages, and deliver them when they are written."""
+        self.publish("messages", topic, make_messages(count))
+        await self.idle()
+        self.deliver()
+
     def write(self) -> None:
-        """As the actor does, where none runs: one batch, from forming to the last completion."""
-        formed = form(self.journal)
-        self.store.commit(formed.batch)
-        self.journal.note_written(formed)
-        for unit in formed.units:
-            self.journal.complete_one(unit)
-        self.journal.finish()
+        """One batch, as the actor does, where none runs."""
+        write_batch(self.journal, self.store.commit)
 
     async def idle(self) -> None:
         with trio.fail_after(HARD_TIMEOUT_S):

@@ -47,7 +47,7 @@ from stompbroker.memory_budget import MemoryBudget
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.storage import open_store
 from tests.support.answers import acknowledge
-from tests.support.forming import form
+from tests.support.forming import form, write_batch
 from tests.support.messages import make_message
 from tests.support.sinks import frame_sink
 
@@ -196,12 +196,7 @@ class DurableMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         """Everything on its way is written and completed."""
         while not self.journal.is_idle or self.registry.unsaved:
-            formed = form(self.journal)
-            self.store.commit(formed.batch)
-            self.journal.note_written(formed)
-            for unit in formed.units:
-                self.journal.complete_one(unit)
-            self.journal.finish()
+            write_batch(self.journal, self.store.commit)
 
     @rule()
     def die_before_commit(self) -> None:
@@ -217,10 +212,7 @@ class DurableMachine(RuleBasedStateMachine):
         """As the journal does when nothing else is to be done."""
         self.commit()
         if self.registry.unsaved.collectable:
-            formed = form(self.journal)
-            self.store.commit(formed.batch)
-            self.journal.note_written(formed)
-            self.journal.finish()
+            write_batch(self.journal, self.store.commit)
 
     @rule(slices=st.integers(1, 6))
     def distribute(self, slices: int) -> None:

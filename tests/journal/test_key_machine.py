@@ -44,7 +44,7 @@ from stompbroker.journal import StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.storage import open_store
 from tests.journal.test_durable_machine import HandClock
-from tests.support.forming import form
+from tests.support.forming import write_batch
 from tests.support.messages import make_message
 from tests.support.sinks import ListSink
 
@@ -130,12 +130,7 @@ class KeyMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         """Everything on its way is written and completed."""
         while not self.journal.is_idle or self.registry.unsaved:
-            formed = form(self.journal)
-            self.store.commit(formed.batch)
-            self.journal.note_written(formed)
-            for unit in formed.units:
-                self.journal.complete_one(unit)
-            self.journal.finish()
+            write_batch(self.journal, self.store.commit)
 
     @rule(is_written=st.booleans())
     def die(self, is_written: bool) -> None:
