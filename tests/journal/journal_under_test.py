@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stompbroker.delivery import Topic
+    from stompbroker.storage import Store
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -68,6 +69,23 @@ def make_lane() -> Lane:
     return Lane(Signal())
 
 
+def journal_on(
+    store: Store | WatchedStore, registry: Registry, clock: Clock, *, min_free_bytes: int = 0
+) -> StoreJournal:
+    """Takes the store over, and gives the registry what is in it."""
+    ownership = store.take_ownership("the test")
+    restore(store.load(), registry, clock.now_ns())
+    return StoreJournal(
+        registry,
+        clock,
+        registry.budget,
+        ownership.start_number,
+        engine="sqlite",
+        last_batch_number=ownership.batch,
+        min_free_bytes=min_free_bytes,
+    )
+
+
 def acknowledgement(consumer: Consumer, first: int, last: int) -> Answer:
     return Answer(consumer, Verdict.ACK, first, last)
 
@@ -78,20 +96,10 @@ class JournalUnderTest:
     def __init__(self, data: Path, *, min_free_bytes: int = 0) -> None:
         self.data = data
         self.store = WatchedStore(open_store("", data))
-        ownership = self.store.take_ownership("the test")
         self.clock = Clock()
         self.budget = MemoryBudget(1 << 30)
         self.registry = Registry(TopicPolicies(TopicPolicy()), self.budget, Totals(), max_topics=100_000)
-        restore(self.store.load(), self.registry, self.clock.now_ns())
-        self.journal = StoreJournal(
-            self.registry,
-            self.clock,
-            self.budget,
-            ownership.start_number,
-            engine="sqlite",
-            last_batch_number=ownership.batch,
-            min_free_bytes=min_free_bytes,
-        )
+        self.journal = journal_on(self.store, self.registry, self.clock, min_free_bytes=min_free_bytes)
         self.stretches = LoopGauge()
         #: Of nobody: tests deliver when they want to.
         self.dispatch = Dispatch(ReadyQueue(), FlushQueue(), self.clock)
