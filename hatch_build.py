@@ -28,7 +28,6 @@ COMPILED: Final = (
     "stompbroker/sessions/*.py",
     "stompbroker/journal/*.py",
     "stompbroker/counting.py",
-    "stompbroker/ids.py",
     "stompbroker/memory_budget.py",
     "stompbroker/message.py",
     "stompbroker/signals.py",

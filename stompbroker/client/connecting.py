@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 #: second, and for one large body.
 MAX_UNCONFIRMED: Final = 1_000
 MAX_UNCONFIRMED_BYTES: Final = 16 * 1024**2
-#: Seconds between heart-beats that are asked for in both directions. A broken connection is noticed after twice that.
+#: Seconds between heart-beats that are asked for in both directions. A broken connection is noticed
+#: after two and a half of them.
 HEART_BEAT_S: Final = 10.0
 
 

@@ -20,8 +20,8 @@ Headers = list[tuple[str, str]]
 
 #: The most that a broker can be set to allow: what it delivered must not fail here.
 LIMITS: Final = Limits(max_header_count=65_536, max_header_bytes=16 * 1024**2, max_body_bytes=1024**3)
-#: The other side counts as lost after this many heart-beat intervals of silence.
-HEART_BEAT_MARGIN: Final = 2.0
+#: The other side counts as lost after this many heart-beat intervals of silence. ActiveMQ's first one comes after two.
+HEART_BEAT_MARGIN: Final = 2.5
 #: Without 1.0: it has neither NACK nor single acknowledgements.
 VERSIONS: Final = (Version.V1_1, Version.V1_2)
 #: What a server that expects TLS answers to anything else: an alert record.

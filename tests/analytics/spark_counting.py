@@ -56,6 +56,8 @@ def counted(spark: SparkSession) -> Iterator[SparkCounts]:
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
     scala_context = context._jsc.sc()
     counts = SparkCounts()
+    # What Spark has not told anybody yet of earlier work, it would tell a new listener, too.
+    scala_context.listenerBus().waitUntilEmpty()
     scala_context.addSparkListener(counts)
     try:
         yield counts

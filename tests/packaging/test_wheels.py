@@ -77,7 +77,7 @@ def test_compiled_modules_lie_in_the_temporary_directory_only_and_are_imported(s
     pytest.importorskip("setuptools")
     before = sorted(source.rglob("*"))
     work = tmp_path / "work"
-    patterns = ("stompbroker/commitlog/*.py", "stompbroker/ids.py", "stompbroker/message.py")
+    patterns = ("stompbroker/commitlog/*.py", "stompbroker/message.py")
 
     libraries = hook().compiled(source, work, patterns=patterns, optimisation="0")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -45,11 +46,14 @@ def operations(function: Callable[[], Any]) -> int:
         return executed
 
     before = sys.gettrace()
+    # Hypothesis is called, in Python, whenever the interpreter has searched for reference cycles.
+    gc.disable()
     sys.settrace(entered)
     try:
         function()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 
