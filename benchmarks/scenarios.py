@@ -21,11 +21,21 @@ QUEUE_REFERENCE: Final = "queue-1-to-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
-    """One publisher, as fast as the broker takes it, for `duration_s`."""
-
+class _Named:
     name: str
     title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Durable(_Named):
+    body_bytes: int = _BODY_BYTES
+    receipt_window: int = DURABLE_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput(_Named):
+    """One publisher, as fast as the broker takes it, for `duration_s`."""
+
     duration_s: float = 1.5
     subscribers: int = 1
     body_bytes: int = _BODY_BYTES
@@ -48,11 +58,9 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
+class Latency(_Named):
     """One publisher at a fixed rate, one subscriber."""
 
-    name: str
-    title: str
     messages_per_s: int
     #: A durable subscription, with a receipt for every SEND and an ACK for every MESSAGE.
     is_durable: bool = False
@@ -63,11 +71,9 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
+class Crowd(_Named):
     """Several publishers and several topics with subscribers of their own, as fast as the broker takes it."""
 
-    name: str
-    title: str
     publishers: int
     #: With as many publishers as topics, publisher n publishes to topic n; a single publisher goes through all topics
     #: in turn; a single topic gets everything.
@@ -100,60 +106,45 @@ def topics_in_turn(topics: int) -> Crowd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NackStorm:
+class NackStorm(_Durable):
     """Durable 1 → 1, where every tenth message is refused once."""
 
-    name: str
-    title: str
     duration_s: float = 1.5
-    body_bytes: int = _BODY_BYTES
-    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassedThrough:
+class PassedThrough(_Named):
     """Many messages through a topic with one subscriber, and the memory afterwards."""
 
-    name: str
-    title: str
     messages: int
     body_bytes: int = _BODY_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FreshStart:
+class FreshStart(_Named):
     """A start on an empty data directory."""
-
-    name: str
-    title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NightlyReport:
+class NightlyReport(_Named):
     """The report on the last of some days, which have so many deliveries together."""
 
-    name: str
-    title: str
     deliveries: int
     days: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IdleConnections:
+class IdleConnections(_Named):
     """Connections with one subscription each, on one topic."""
 
-    name: str
-    title: str
     connections: int
     body_bytes: int = _BODY_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Isolation:
+class Isolation(_Named):
     """A steady topic, alone and beside a flooded one whose subscriber does not read."""
 
-    name: str
-    title: str
     #: The broker's policy for the subscriber that does not read.
     slow_subscriber: str
     #: Whether that policy stops the flood.
@@ -168,84 +159,60 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
+class Backlog(_Durable):
     """A backlog for a durable subscriber that is away, and its return."""
 
-    name: str
-    title: str
     messages: int
-    body_bytes: int = _BODY_BYTES
-    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSize:
+class StoreSize(_Durable):
     """Durable 1 → 1 while the store holds few, then many messages for absent subscribers."""
 
-    name: str
-    title: str
     many: int
     few: int = 10
     #: Of each of the three phases.
     duration_s: float = 2.0
-    body_bytes: int = _BODY_BYTES
-    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartUp:
+class StartUp(_Durable):
     """Starts on an empty store and on one with a backlog, which is then drained."""
 
-    name: str
-    title: str
     messages: int
-    body_bytes: int = _BODY_BYTES
-    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Poison:
+class Poison(_Durable):
     """One durable topic, without and with a message that one of its subscribers refuses every time."""
 
-    name: str
-    title: str
     messages: int
     subscribers: int = 5
     #: Attempts before it is dead-lettered, and the wait between two: a fraction of the run.
     attempts: int = 4
     delay_ms: int = 5
-    body_bytes: int = _BODY_BYTES
-    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NackEverything:
+class NackEverything(_Durable):
     """An ordinary durable topic, alone and beside a subscriber of another that refuses everything."""
 
-    name: str
-    title: str
     messages_per_s: int = 1000
     #: Length of each paced phase; unpaced ones take half of it.
     duration_s: float = 5.0
     #: The broker's setting, and the messages to refuse as a multiple of it.
     max_waiting: int = 10_000
     backlog_factor: int = 2
-    body_bytes: int = _BODY_BYTES
-    receipt_window: int = DURABLE_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collecting:
+class Collecting(_Durable):
     """An ordinary durable topic, alone and while everything in another is collected."""
 
-    name: str
-    title: str
     messages: int
     messages_per_s: int = 1000
     #: Length of the phase without collection; the other lasts as long as the collection.
     duration_s: float = 10.0
-    body_bytes: int = _BODY_BYTES
-    receipt_window: int = DURABLE_WINDOW
 
 
 Scenario = (

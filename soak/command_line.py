@@ -61,6 +61,17 @@ _MEBIBYTE: Final = 1024 * 1024
 _FOREIGN_KILLS: Final = 5
 _FOREIGN_MESSAGES: Final = 300
 _EVERY: Final = "all"
+#: Options that go with no `--database`, and why.
+_ONLY_EMBEDDED: Final = {
+    "bridges": "uses embedded databases",
+    "foreign": "uses embedded databases",
+    "ledger": "looks into the embedded database",
+    "client": "looks into the embedded database",
+    "chaos": "looks into the embedded database",
+    "damage": "damages the file of the embedded database",
+    "through": "looks at the files of the embedded database",
+    "churn": "stores nothing",
+}
 #: Seconds between two lines of progress.
 _SHOW_S: Final = 1.0
 
@@ -208,24 +219,11 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("--long kills nothing")
     if parsed.kill_database and parsed.rpc:
         parser.error("--rpc kills servers, and no database")
-    if parsed.bridges and parsed.database:
-        parser.error("--bridges uses embedded databases")
-    if parsed.foreign and parsed.database:
-        parser.error("--foreign uses embedded databases")
-    if parsed.ledger and parsed.database:
-        parser.error("--ledger looks into the embedded database")
-    if parsed.client and parsed.database:
-        parser.error("--client looks into the embedded database")
-    if parsed.chaos and parsed.database:
-        parser.error("--chaos looks into the embedded database")
-    if parsed.damage and parsed.database:
-        parser.error("--damage damages the file of the embedded database")
-    if parsed.through and parsed.database:
-        parser.error("--through looks at the files of the embedded database")
+    for name, why in _ONLY_EMBEDDED.items():
+        if getattr(parsed, name) and parsed.database:
+            parser.error(f"--{name} {why}")
     if parsed.standby and parsed.database not in (None, OWN_POSTGRES):
         parser.error("--standby starts a PostgreSQL of its own")
-    if parsed.churn and parsed.database:
-        parser.error("--churn stores nothing")
     churn = ChurnSettings(
         connections_per_s=parsed.churn_connections, topics_per_s=parsed.churn_topics, duration_s=parsed.churn or 0
     )

@@ -1,5 +1,6 @@
 """`stompbroker subscribe`: receive messages and show them."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
@@ -29,7 +30,7 @@ _RESERVED = {
 _RESERVED_WITH_DURABLE = {"activemq.subscriptionName": "--durable"}
 _RESERVED_WITH_GROUP = {"group": "--group", "auto-delete": "--auto-delete", "exclusive": "--exclusive"}
 _RESERVED_WITH_BROWSE = {"browser": "--browse"}
-_QUEUE = "/queue/"
+_Ack = Literal["auto", "client", "client-individual"]
 
 
 def subscribe(
@@ -40,7 +41,7 @@ def subscribe(
         ),
     ],
     ack: Annotated[
-        Literal["auto", "client", "client-individual"] | None,
+        _Ack | None,
         typer.Option(
             help="auto: the broker forgets what it has sent; otherwise a message is acknowledged once it is written.",
             show_default="auto; client-individual with --durable, --group or a queue",
@@ -142,22 +143,17 @@ def subscribe(
         client_id = DEFAULT_CLIENT_ID if client_id is None else client_id
     _require_name(durable, "--durable")
     _require_name(client_id, "--client-id")
-    is_queue = destination.startswith(_QUEUE)
-    takes_jobs = is_queue and not browse
-    if group is not None:
-        _require_group(group, destination, durable)
-    elif auto_delete:
-        raise typer.BadParameter("is for groups; add --group NAME", param_hint="--auto-delete")
-    elif exclusive and not is_queue:
-        raise typer.BadParameter("is for groups and queues; add --group NAME", param_hint="--exclusive")
-    if browse:
-        _require_browsable(destination, ack, others={"--durable": durable, "--exclusive": exclusive})
-    reserved = _RESERVED | (_RESERVED_WITH_DURABLE if durable is not None else {})
-    reserved |= _RESERVED_WITH_GROUP if group is not None or exclusive else {}
-    reserved |= _RESERVED_WITH_BROWSE if browse else {}
-    headers = read_headers(header, reserved=reserved)
-    headers += [("exclusive", "true")] if exclusive else []
-    headers += [("browser", "true")] if browse else []
+    wish = _Wish(
+        destination=destination,
+        ack=ack,
+        durable=durable,
+        group=group,
+        auto_delete=auto_delete,
+        exclusive=exclusive,
+        browse=browse,
+    )
+    wish.check()
+    headers = wish.headers(header)
     target = find_target(host, port, url, ca=ca, certificate=certificate, key=key)
 
     from stompbroker.cli.reception import Reception, choose_format
@@ -165,13 +161,12 @@ def subscribe(
     reception = Reception(
         destination=destination,
         headers=headers,
-        # With auto, messages on the network are lost if nobody reads them; what is kept must not lose any.
-        ack=ack or ("client-individual" if durable is not None or group is not None or takes_jobs else "auto"),
+        ack=wish.ack_in_use,
         client_id=client_id,
         durable_name=durable,
         group=group,
         is_browser=browse,
-        is_kept=takes_jobs or (group is not None and not auto_delete),
+        is_kept=wish.is_kept,
         count=count,
         timeout_s=timeout,
         reconnects=reconnect,
@@ -180,24 +175,77 @@ def subscribe(
     run(reception.receive, target)
 
 
-def _require_group(group: str, destination: str, durable: str | None) -> None:
-    _require_name(group, "--group")
-    if durable is not None:
-        raise typer.BadParameter(
-            "names a subscription of its own; leave --durable or --group out", param_hint="--group"
-        )
-    if destination.startswith(_QUEUE):
-        raise typer.BadParameter("is for topics; the consumers of a queue share it anyway", param_hint="--group")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """What is subscribed to, and on which terms."""
 
+    destination: str
+    ack: _Ack | None
+    durable: str | None
+    group: str | None
+    auto_delete: bool
+    exclusive: bool
+    browse: bool
 
-def _require_browsable(destination: str, ack: str | None, *, others: dict[str, object]) -> None:
-    if not destination.startswith(_QUEUE):
-        raise typer.BadParameter("is for queues; name one as /queue/NAME", param_hint="--browse")
-    if ack not in (None, "auto"):
-        raise typer.BadParameter("takes nothing, so nothing is acknowledged; leave --ack out", param_hint="--browse")
-    for option, value in others.items():
-        if value:
-            raise typer.BadParameter(f"takes nothing; leave {option} out", param_hint="--browse")
+    @property
+    def is_queue(self) -> bool:
+        return self.destination.startswith("/queue/")
+
+    @property
+    def takes_jobs(self) -> bool:
+        return self.is_queue and not self.browse
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a group or queue keeps what comes later."""
+        return self.takes_jobs or (self.group is not None and not self.auto_delete)
+
+    @property
+    def ack_in_use(self) -> _Ack:
+        """With auto, messages on the network are lost if nobody reads them; what is kept must not lose any."""
+        needs_acks = self.durable is not None or self.group is not None or self.takes_jobs
+        return self.ack or ("client-individual" if needs_acks else "auto")
+
+    def check(self) -> None:
+        """Raise BadParameter if these do not go together."""
+        if self.group is not None:
+            self._check_group(self.group)
+        elif self.auto_delete:
+            raise typer.BadParameter("is for groups; add --group NAME", param_hint="--auto-delete")
+        elif self.exclusive and not self.is_queue:
+            raise typer.BadParameter("is for groups and queues; add --group NAME", param_hint="--exclusive")
+        if self.browse:
+            self._check_browsing()
+
+    def _check_group(self, group: str) -> None:
+        _require_name(group, "--group")
+        if self.durable is not None:
+            raise typer.BadParameter(
+                "names a subscription of its own; leave --durable or --group out", param_hint="--group"
+            )
+        if self.is_queue:
+            raise typer.BadParameter("is for topics; the consumers of a queue share it anyway", param_hint="--group")
+
+    def _check_browsing(self) -> None:
+        if not self.is_queue:
+            raise typer.BadParameter("is for queues; name one as /queue/NAME", param_hint="--browse")
+        if self.ack not in (None, "auto"):
+            raise typer.BadParameter(
+                "takes nothing, so nothing is acknowledged; leave --ack out", param_hint="--browse"
+            )
+        for option, value in {"--durable": self.durable, "--exclusive": self.exclusive}.items():
+            if value:
+                raise typer.BadParameter(f"takes nothing; leave {option} out", param_hint="--browse")
+
+    def headers(self, given: list[str] | None) -> list[tuple[str, str]]:
+        """Those given, and our own."""
+        reserved = _RESERVED | (_RESERVED_WITH_DURABLE if self.durable is not None else {})
+        reserved |= _RESERVED_WITH_GROUP if self.group is not None or self.exclusive else {}
+        reserved |= _RESERVED_WITH_BROWSE if self.browse else {}
+        headers = read_headers(given, reserved=reserved)
+        headers += [("exclusive", "true")] if self.exclusive else []
+        headers += [("browser", "true")] if self.browse else []
+        return headers
 
 
 def _require_name(text: str | None, parameter: str) -> None:

@@ -28,7 +28,7 @@ from stompbroker.changes import (
 from stompbroker.commitlog import Cursor, OffsetRanges
 from stompbroker.delivery import key_of
 from stompbroker.ids import Offset
-from stompbroker.journal.changes import add_moved_since
+from stompbroker.journal.changes import Base, add_moved_since
 from stompbroker.journal.rows import (
     accounts_of_removed,
     add_topic,
@@ -57,9 +57,7 @@ if TYPE_CHECKING:
 class Formed:
     """A batch and the units that are completed when it is written."""
 
-    #: What is written even if all units are refused, and what the ledger is told with it.
-    base: Batch
-    base_accounts: list[Account]
+    base: Base
     units: list[Unit]
     #: Where new wildcard subscriptions stand: their cursors, and where the topics of these end.
     positions: Mapping[Subscription, Batch]
@@ -85,7 +83,7 @@ class Formed:
         return self._propose(units)[0]
 
     def _propose(self, units: list[Unit]) -> tuple[Batch, list[Account]]:
-        proposal = _Proposal(self, self.base.copy(), self.base_accounts.copy())
+        proposal = _Proposal(self, self.base.batch.copy(), self.base.accounts.copy())
         for unit in units:
             for effect in unit.effects:
                 if not (isinstance(effect, Told) and unit in self.mute):
@@ -98,9 +96,8 @@ class Formed:
         """Go on without these units, which the store has refused. The others get new offsets, without gaps."""
         self.units = [unit for unit in self.units if unit not in culprits]
         # The others' cursors are looked at anew, and have moved while the store was asked.
-        untold: list[Untold] = []
-        add_moved_since(self.base, self.base_accounts, untold, self.units)
-        self.units += self.tell(untold)
+        add_moved_since(self.base, self.units)
+        self.units += self.tell(self.base.take_untold())
         for unit in self.units:
             for effect in unit.effects:
                 effect.reserve()

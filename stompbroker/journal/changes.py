@@ -6,8 +6,9 @@ goes with the next batch; or with this batch's last step, if its units or deleti
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.delivery import collecting
 from stompbroker.journal.rows import add_topic, cursor_row, redelivery_key, redelivery_row, subscription_row
@@ -38,10 +39,32 @@ FAILURES_IDLE: Final = 512
 FAILURES_PART: Final = 64
 
 
+@final
+@dataclass(slots=True, eq=False)
+class Base:
+    """What is written even if all units of a batch are refused."""
+
+    batch: Batch
+    #: What the ledger is told with it.
+    accounts: list[Account] = field(default_factory=list)
+    #: What publishers are to be told of it.
+    untold: list[Untold] = field(default_factory=list)
+
+    def take_settled(self, reading: Reading) -> None:
+        """What `reading` has settled since it was last asked. The removal of a closed subscription has accounted for
+        everything itself, and only its publishers are still to be told."""
+        accounts = reading.unrecorded.take(reading)
+        self.untold += reading.unrecorded.take_untold()
+        if not reading.subscription.is_closed:
+            self.accounts += accounts
+
+    def take_untold(self) -> list[Untold]:
+        untold, self.untold = self.untold, []
+        return untold
+
+
 def add_unsaved(
-    batch: Batch,
-    accounts: list[Account],
-    untold: list[Untold],
+    base: Base,
     registry: Registry,
     *,
     most_failures: int,
@@ -54,7 +77,7 @@ def add_unsaved(
     rest stays unsaved: meanwhile the store misses an attempt, or has a failure of a settled message.
     """
     readings, subscriptions = registry.unsaved.take()
-    left = most_failures
+    left, batch = most_failures, base.batch
     for subscription in subscriptions:
         if not subscription.is_closed and subscription.has_begun:
             batch.subscriptions.append(subscription_row(subscription))
@@ -63,11 +86,9 @@ def add_unsaved(
         if looked_at >= STEP:
             looked_at = 0
             yield
-        settled = reading.unrecorded.take(reading)
-        untold += reading.unrecorded.take_untold()
+        base.take_settled(reading)
         if reading.subscription.is_closed:
-            continue  # its removal has accounted for everything
-        accounts += settled
+            continue
         changed = reading.changed_failures
         count = len(changed)
         if not is_owed(reading.subscription):
@@ -90,31 +111,30 @@ def add_unsaved(
             registry.unsaved.note_reading(reading, 0)
 
 
-def add_moved_since(batch: Batch, accounts: list[Account], untold: list[Untold], units: Iterable[Unit]) -> None:
+def add_moved_since(base: Base, units: Iterable[Unit]) -> None:
     """What was settled since `add_unsaved` in readings of these units: their cursors are written as they are now, and
     must not say more than the ledger. Must come in the last step."""
     for unit in units:
         for effect in unit.effects:
             for reading in effect.readings:
-                _add_moved(batch, accounts, untold, reading)
+                _add_moved(base, reading)
 
 
-def add_deleted_since(batch: Batch, accounts: list[Account], untold: list[Untold], registry: Registry) -> None:
+def add_deleted_since(base: Base, registry: Registry) -> None:
     """The same for topics of which the batch deletes messages: the ledger could not describe those afterwards."""
-    topics = {deletion.topic_id for deletion in batch.deletions}.union(batch.removed_topics)
+    topics = {deletion.topic_id for deletion in base.batch.deletions}.union(base.batch.removed_topics)
     if topics:
         for reading in registry.unsaved.readings:
             if reading.topic.store_id in topics:
-                _add_moved(batch, accounts, untold, reading)
+                _add_moved(base, reading)
 
 
-def _add_moved(batch: Batch, accounts: list[Account], untold: list[Untold], reading: Reading) -> None:
+def _add_moved(base: Base, reading: Reading) -> None:
     if not reading.unrecorded or reading.subscription.is_closed:
         return
-    accounts += reading.unrecorded.take(reading)
-    untold += reading.unrecorded.take_untold()
+    base.take_settled(reading)
     if not reading.topic.is_removed and reading.topic.store_id is not None:
-        batch.cursors.append(cursor_row(reading, reading.cursor))
+        base.batch.cursors.append(cursor_row(reading, reading.cursor))
 
 
 def add_collected(batch: Batch, registry: Registry, now_ns: int, *, most: int, is_idle: bool) -> Iterator[None]:

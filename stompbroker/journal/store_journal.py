@@ -20,6 +20,7 @@ from stompbroker.journal.changes import (
     FAILURES_BESIDE,
     FAILURES_IDLE,
     MAX_DELETED,
+    Base,
     add_collected,
     add_deleted_since,
     add_moved_since,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from stompbroker.clock import Clock
     from stompbroker.delivery import Registry, Subscription, Untold
     from stompbroker.ledger.exports import Exports
-    from stompbroker.ledger.records import Account
     from stompbroker.memory_budget import MemoryBudget
 
 #: Coalescing delay: how long acknowledgements without a receipt wait for other changes before they are written.
@@ -235,59 +235,50 @@ class StoreJournal:
         self.company.note(units)
         began_at_ns = self.writing.begin()
         self._begun += 1
-        base = Batch(number=self._batch_number + 1)
-        accounts: list[Account] = []
-        untold: list[Untold] = []
+        base = Base(Batch(number=self._batch_number + 1))
         self._has_left_out = self._can_changes_wait(units, began_at_ns)
         takes_changes = not self._has_left_out
         if takes_changes:
             self._changes_taken_at_ns = began_at_ns
-            yield from add_unsaved(
-                base,
-                accounts,
-                untold,
-                self._registry,
-                most_failures=FAILURES_IDLE if is_idle else FAILURES_BESIDE,
-                is_owed=self._what_is_owed(units),
-            )
+            most_failures = FAILURES_IDLE if is_idle else FAILURES_BESIDE
+            yield from add_unsaved(base, self._registry, most_failures=most_failures, is_owed=self._what_is_owed(units))
         effects = [effect for unit in units for effect in unit.effects]
         self._written_since_deletion += sum(len(each.messages) for each in effects if isinstance(each, Appended))
         now_ns = self._clock.now_ns()
         # What a cursor allows to be deleted goes with it or after it, never before.
         if takes_changes and (is_idle or now_ns >= self._next_portion_at_ns):
-            yield from self._add_deletions(base, now_ns, is_idle=is_idle)
-        self._is_tidying = is_idle and bool(base.deletions)
+            yield from self._add_deletions(base.batch, now_ns, is_idle=is_idle)
+        self._is_tidying = is_idle and bool(base.batch.deletions)
         positions: dict[Subscription, Batch] = {}
         for effect in effects:
             if isinstance(effect, Created):
-                found = positions[effect.subscription] = Batch(number=base.number)
+                found = positions[effect.subscription] = Batch(number=base.batch.number)
                 yield from find_positions(effect.subscription, self._registry, found)
         # Taken late: another topic of the same name may be in this very batch.
         topics, subscriptions = self._registry.unsaved.take_removed()
-        base.removed_topics += topics
-        base.removed_subscriptions += subscriptions
-        add_moved_since(base, accounts, untold, units)
-        add_deleted_since(base, accounts, untold, self._registry)
+        base.batch.removed_topics += topics
+        base.batch.removed_subscriptions += subscriptions
+        add_moved_since(base, units)
+        add_deleted_since(base, self._registry)
         if self._registry.telling.is_in_units and self.outcomes is not None:
             for unit in units:
                 self.outcomes.go_with(unit, positions, has_room=not self.health.is_out_of_room)
             # Offsets are given in the order in which units are completed.
             effects = [effect for unit in units for effect in unit.effects]
-        for unit in self._tell(untold, positions):
+        for unit in self._tell(base.take_untold(), positions):
             units.append(unit)
             effects += unit.effects
         for effect in effects:
             effect.reserve()
         if takes_changes and self._registry.records is not None:
-            accounts += self._registry.records.take()
+            base.accounts += self._registry.records.take()
         if self._exports is not None:
-            self._exports.take(base)
+            self._exports.take(base.batch)
         if takes_changes and self._registry.unsaved:
             # Something has changed between two steps, or was too much for this batch: it goes with the next one.
             self._changes_taken_at_ns = 0
         return Formed(
             base=base,
-            base_accounts=accounts,
             units=units,
             positions=positions,
             registry=self._registry,

@@ -95,29 +95,7 @@ def read_subscribe(
     """Raises PeerViolation. `durable`: the existing durable subscriptions; the frame may name one of them. `temporary`:
     what its destination means if that is a temporary one of the client's own. A browser does not join its queue."""
     refuse_unsupported(headers, UNSUPPORTED_IN_SUBSCRIBE)
-    destination = headers["destination"]
-    identity: Identity | None
-    if temporary is not None:
-        pattern, identity = temporary, None
-        if _GROUP in headers or asks_for_durable(headers):
-            raise PeerViolation(
-                "temporary destination contradicts durability",
-                f"{destination!r} ends with this connection; leave group and the durable headers out",
-            )
-    elif destination.startswith(DSUB_PREFIX):
-        identity = find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client)
-        pattern = durable[identity].pattern
-        client.check_allowed(Right.READ, pattern, destination)
-    else:
-        pattern = read_destination(destination, parse_pattern, is_bare_queue=settings.is_bare_queue)
-        client.check_allowed(Right.READ, pattern, destination)
-        if pattern.kind is DestinationKind.QUEUE:
-            identity = None if is_browser else _read_queue(headers, pattern)
-        elif _GROUP in headers:
-            identity = _read_group(headers, pattern)
-        else:
-            _check_kept(headers)
-            identity = read_identity(headers, pattern, client) if asks_for_durable(headers) else None
+    pattern, identity = _read_place(headers, settings, durable, client, temporary, is_browser=is_browser)
     is_transient = _GROUP in headers and truth("auto-delete", headers.get("auto-delete", "false"))
     is_shared = _is_shared(headers, identity)
     is_exclusive = _is_exclusive(headers, is_shared=is_shared)
@@ -135,7 +113,7 @@ def read_subscribe(
         credit = Credit(1, max_waiting=1)
     subscription = Subscription(
         name=headers.get("id"),
-        destination=destination,
+        destination=headers["destination"],
         pattern=pattern,
         ack_mode=ack_mode,
         is_no_local=is_no_local,
@@ -153,6 +131,39 @@ def read_subscribe(
         start=read_start(headers),
         is_of_bridge=is_for_bridge(headers, client, settings),
     )
+
+
+def _read_place(
+    headers: Mapping[str, str],
+    settings: SessionSettings,
+    durable: Mapping[Identity, Subscription],
+    client: Client,
+    temporary: Pattern | None,
+    *,
+    is_browser: bool,
+) -> tuple[Pattern, Identity | None]:
+    """Which topics it means, and the subscription that is kept, if one is. Raises PeerViolation."""
+    destination = headers["destination"]
+    if temporary is not None:
+        if _GROUP in headers or asks_for_durable(headers):
+            raise PeerViolation(
+                "temporary destination contradicts durability",
+                f"{destination!r} ends with this connection; leave group and the durable headers out",
+            )
+        return temporary, None
+    if destination.startswith(DSUB_PREFIX):
+        identity = find_by_name(destination.removeprefix(DSUB_PREFIX), durable, client)
+        pattern = durable[identity].pattern
+        client.check_allowed(Right.READ, pattern, destination)
+        return pattern, identity
+    pattern = read_destination(destination, parse_pattern, is_bare_queue=settings.is_bare_queue)
+    client.check_allowed(Right.READ, pattern, destination)
+    if pattern.kind is DestinationKind.QUEUE:
+        return pattern, None if is_browser else _read_queue(headers, pattern)
+    if _GROUP in headers:
+        return pattern, _read_group(headers, pattern)
+    _check_kept(headers)
+    return pattern, read_identity(headers, pattern, client) if asks_for_durable(headers) else None
 
 
 def _read_queue(headers: Mapping[str, str], pattern: Pattern) -> Identity:

@@ -60,9 +60,10 @@ def open_store(database: str, directory: Path, *, may_migrate: bool = True) -> S
     else:
         _refuse_outdated(database, directory)
     if database:
-        from stompbroker.storage import postgres
+        from stompbroker.storage.postgres import PostgresStore
+        from stompbroker.storage.postgres_engine import server_url
 
-        return postgres.PostgresStore(postgres.server_url(database))
+        return PostgresStore(server_url(database))
     _, failures = _engine(database, directory, migrates=True)
     with failures.translated_for_operator("Cannot open"):
         return SqliteStore(database_file(directory))
@@ -77,9 +78,9 @@ def _refuse_outdated(database: str, directory: Path) -> None:
         with failures.translated_for_operator("Cannot open the database"), engine.connect() as connection:
             current = _usable_revision(connection, failures.where)
             if database:
-                from stompbroker.storage import postgres
+                from stompbroker.storage.postgres_engine import refuse_pool
 
-                postgres.refuse_pool(engine, failures.where)
+                refuse_pool(engine, failures.where)
     finally:
         engine.dispose()
     if not database and current is None:
@@ -175,7 +176,7 @@ def _engine(database: str, directory: Path, *, migrates: bool) -> tuple[Engine, 
         file = database_file(directory)
         engine = writing_engine(file, may_create=True) if migrates else reading_engine(file)
         return engine, Failures.of_engine(engine, str(file))
-    from stompbroker.storage import postgres
+    from stompbroker.storage import postgres_engine as postgres
 
     url = postgres.server_url(database)
     engine = postgres.migrating_engine(url) if migrates else postgres.reading_engine(url)

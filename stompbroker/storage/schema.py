@@ -130,8 +130,8 @@ leases = Table(
 #: `whole_from` is NULL in rows of old releases.
 topics = _table("topics", TopicRow, UniqueConstraint("kind", "name"), defaults={"kind": "topic"})
 
-#: For the search for expired messages. `postgres.py` has it partial there, too: an option named here would import
-#: SQLAlchemy's part for PostgreSQL.
+#: For the search for expired messages. `postgres_engine.py` makes it partial there, too: an option named here would
+#: import SQLAlchemy's part for PostgreSQL.
 expiring: Final = Index(None, "expires_at_ns", "topic_id", "offset", sqlite_where=EXPIRES)
 
 #: In SQLite a rowid table with an index for its primary key: WITHOUT ROWID was 2.8 times slower.

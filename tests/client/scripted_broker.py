@@ -85,8 +85,10 @@ class Connection:
             name = body.decode()
             await self.say("MESSAGE", body, subscription=subscription, message_id=name, ack=f"ack-{name}")
 
-    async def part(self) -> None:
-        """Let the client say goodbye."""
+    async def part(self, *first: str) -> None:
+        """Let the client say goodbye, with these frames before."""
+        for command in first:
+            await self.next_frame(command)
         await self.confirm(await self.next_frame("DISCONNECT"))
 
 

@@ -153,8 +153,7 @@ async def test_a_handler_answers_and_one_that_fails_refuses_the_message_alone(
         await connection.hears_nothing()  # acknowledged only when the reply is safe
         await connection.confirm(reply)
         assert (await connection.next_frame("ACK")).headers == {"id": "good"}
-        await connection.next_frame("UNSUBSCRIBE")
-        await connection.part()
+        await connection.part("UNSUBSCRIBE")
     assert "the handler of" in caplog.text
 
 

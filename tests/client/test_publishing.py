@@ -195,8 +195,7 @@ async def test_after_an_error_that_names_nothing_messages_are_sent_one_by_one_un
         last = await connection.next_frame("SEND")
         assert last.body == b"2"
         await connection.confirm(last)
-        await connection.next_frame("UNSUBSCRIBE")
-        await connection.part()
+        await connection.part("UNSUBSCRIBE")
 
 
 async def test_care_ends_with_what_was_there_when_it_began(autojump_clock: MockClock) -> None:

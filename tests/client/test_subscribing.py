@@ -31,8 +31,7 @@ async def test_what_a_subscription_says_in_every_dialect(autojump_clock: MockClo
         durable = (await connection.take_subscription()).headers
         assert await connection.next_frame("UNSUBSCRIBE") == ("UNSUBSCRIBE", {"id": "n"}, b"")
         group = (await connection.take_subscription()).headers
-        await connection.next_frame("UNSUBSCRIBE")
-        await connection.part()
+        await connection.part("UNSUBSCRIBE")
 
     assert durable == {
         "id": "n",
@@ -64,8 +63,7 @@ async def test_a_connection_lost_before_the_receipt_of_subscribe(autojump_clock:
         second = await broker.accept()
         assert await second.take_subscription() == subscribe
         await second.deliver("1", b"1")
-        await second.next_frame("UNSUBSCRIBE")
-        await second.part()
+        await second.part("UNSUBSCRIBE")
 
 
 async def test_messages_of_an_earlier_connection_come_again_and_cannot_be_answered(autojump_clock: MockClock) -> None:
@@ -99,8 +97,7 @@ async def test_messages_of_an_earlier_connection_come_again_and_cannot_be_answer
         is_back.set()
         await second.deliver("1", b"1", b"2")
         assert [(await second.next_frame("ACK")).headers for _ in range(2)] == [{"id": "ack-1"}, {"id": "ack-2"}]
-        await second.next_frame("UNSUBSCRIBE")
-        await second.part()
+        await second.part("UNSUBSCRIBE")
 
 
 async def test_what_the_broker_forgot_when_it_sent_it_is_kept(autojump_clock: MockClock) -> None:
@@ -122,8 +119,7 @@ async def test_what_the_broker_forgot_when_it_sent_it_is_kept(autojump_clock: Mo
         second = await broker.accept()
         await second.take_subscription()
         is_back.set()
-        await second.next_frame("UNSUBSCRIBE")
-        await second.part()
+        await second.part("UNSUBSCRIBE")
 
 
 async def test_an_answer_with_everything(autojump_clock: MockClock) -> None:
@@ -144,8 +140,7 @@ async def test_an_answer_with_everything(autojump_clock: MockClock) -> None:
         ack = await connection.next_frame("ACK")
         await connection.hears_nothing()
         await connection.confirm(ack)
-        await connection.next_frame("UNSUBSCRIBE")
-        await connection.part()
+        await connection.part("UNSUBSCRIBE")
 
 
 async def test_a_confirmed_ack_that_is_lost_says_so(autojump_clock: MockClock) -> None:
@@ -167,8 +162,7 @@ async def test_a_confirmed_ack_that_is_lost_says_so(autojump_clock: MockClock) -
         second = await broker.accept()
         await second.take_subscription()
         await second.deliver("1", b"1")
-        await second.next_frame("UNSUBSCRIBE")
-        await second.part()
+        await second.part("UNSUBSCRIBE")
 
 
 async def test_version_1_1_names_messages_its_own_way(autojump_clock: MockClock) -> None:
@@ -184,8 +178,7 @@ async def test_version_1_1_names_messages_its_own_way(autojump_clock: MockClock)
         await connection.take_subscription()
         await connection.say("MESSAGE", b"x", subscription="1", message_id="m")
         assert (await connection.next_frame("ACK")).headers == {"message-id": "m", "subscription": "1"}
-        await connection.next_frame("UNSUBSCRIBE")
-        await connection.part()
+        await connection.part("UNSUBSCRIBE")
 
 
 async def test_a_refused_subscription_ends_alone(autojump_clock: MockClock) -> None:
@@ -206,8 +199,7 @@ async def test_a_refused_subscription_ends_alone(autojump_clock: MockClock) -> N
         second = await broker.accept()
         assert await second.take_subscription() == one
         await second.deliver("1", b"1")
-        await second.next_frame("UNSUBSCRIBE")
-        await second.part()
+        await second.part("UNSUBSCRIBE")
 
 
 async def test_a_subscription_that_is_refused_later_raises_where_it_is_read(autojump_clock: MockClock) -> None:
@@ -246,8 +238,7 @@ async def test_a_cancelled_subscribe_leaves_nothing_behind(autojump_clock: MockC
 
         connection = await broker.accept()
         await connection.next_frame("SUBSCRIBE")
-        await connection.next_frame("UNSUBSCRIBE")
-        await connection.part()
+        await connection.part("UNSUBSCRIBE")
 
 
 # Bounds
@@ -274,8 +265,7 @@ async def test_reading_stops_while_nobody_takes_what_has_come_unless_a_receipt_i
         await connection.say("MESSAGE", b"x", subscription="1")
         assert trio.current_time() - began_at >= 99
         await connection.confirm(await connection.next_frame("SEND"))
-        await connection.next_frame("UNSUBSCRIBE")
-        await connection.part()
+        await connection.part("UNSUBSCRIBE")
 
 
 async def test_more_than_can_be_kept_ends_the_subscription(

@@ -51,8 +51,7 @@ async def test_it_is_sent_as_a_whole_and_confirmed_once(autojump_clock: MockCloc
         commit = await connection.next_frame("COMMIT")
         await connection.hears_nothing()
         await connection.confirm(commit)
-        await connection.next_frame("UNSUBSCRIBE")
-        await connection.part()
+        await connection.part("UNSUBSCRIBE")
 
 
 async def test_nothing_is_sent_of_one_that_failed(autojump_clock: MockClock) -> None:
@@ -120,8 +119,7 @@ async def test_lost_before_commit_left_nothing_was_done(autojump_clock: MockCloc
         second = await broker.accept()
         await second.take_subscription()
         await second.confirm(await second.next_frame("SEND"))
-        await second.next_frame("UNSUBSCRIBE")
-        await second.part()
+        await second.part("UNSUBSCRIBE")
 
 
 async def test_without_acknowledgements_it_can_wait_for_the_next_connection(autojump_clock: MockClock) -> None:
@@ -172,8 +170,7 @@ async def test_an_acknowledgement_that_is_late_ends_the_transaction_even_if_its_
         second = await broker.accept()
         await second.take_subscription()
         is_lost.set()
-        await second.next_frame("UNSUBSCRIBE")
-        await second.part()
+        await second.part("UNSUBSCRIBE")
 
 
 async def test_a_refused_commit_says_why(autojump_clock: MockClock) -> None:

@@ -39,7 +39,8 @@ from stompbroker.sessions import Dispatch, FlushQueue
 from stompbroker.signals import Signal
 from stompbroker.storage import open_store
 from tests.journal.watched_store import WatchedStore
-from tests.support.forming import form
+from tests.support.forming import write_batch
+from tests.support.messages import make_messages
 from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.sinks import ListSink
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stompbroker.delivery import Topic
+    from stompbroker.storage import Store
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -67,6 +69,23 @@ def make_lane() -> Lane:
     return Lane(Signal())
 
 
+def journal_on(
+    store: Store | WatchedStore, registry: Registry, clock: Clock, *, min_free_bytes: int = 0
+) -> StoreJournal:
+    """Takes the store over, and gives the registry what is in it."""
+    ownership = store.take_ownership("the test")
+    restore(store.load(), registry, clock.now_ns())
+    return StoreJournal(
+        registry,
+        clock,
+        registry.budget,
+        ownership.start_number,
+        engine="sqlite",
+        last_batch_number=ownership.batch,
+        min_free_bytes=min_free_bytes,
+    )
+
+
 def acknowledgement(consumer: Consumer, first: int, last: int) -> Answer:
     return Answer(consumer, Verdict.ACK, first, last)
 
@@ -77,20 +96,10 @@ class JournalUnderTest:
     def __init__(self, data: Path, *, min_free_bytes: int = 0) -> None:
         self.data = data
         self.store = WatchedStore(open_store("", data))
-        ownership = self.store.take_ownership("the test")
         self.clock = Clock()
         self.budget = MemoryBudget(1 << 30)
         self.registry = Registry(TopicPolicies(TopicPolicy()), self.budget, Totals(), max_topics=100_000)
-        restore(self.store.load(), self.registry, self.clock.now_ns())
-        self.journal = StoreJournal(
-            self.registry,
-            self.clock,
-            self.budget,
-            ownership.start_number,
-            engine="sqlite",
-            last_batch_number=ownership.batch,
-            min_free_bytes=min_free_bytes,
-        )
+        self.journal = journal_on(self.store, self.registry, self.clock, min_free_bytes=min_free_bytes)
         self.stretches = LoopGauge()
         #: Of nobody: tests deliver when they want to.
         self.dispatch = Dispatch(ReadyQueue(), FlushQueue(), self.clock)
@@ -178,14 +187,15 @@ class JournalUnderTest:
             assert isinstance(sink, ListSink)
             sink.send()
 
+    async def send(self, topic: Topic, count: int) -> None:
+        """Publish so many messages, and deliver them when they are written."""
+        self.publish("messages", topic, make_messages(count))
+        await self.idle()
+        self.deliver()
+
     def write(self) -> None:
-        """As the actor does, where none runs: one batch, from forming to the last completion."""
-        formed = form(self.journal)
-        self.store.commit(formed.batch)
-        self.journal.note_written(formed)
-        for unit in formed.units:
-            self.journal.complete_one(unit)
-        self.journal.finish()
+        """One batch, as the actor does, where none runs."""
+        write_batch(self.journal, self.store.commit)
 
     async def idle(self) -> None:
         with trio.fail_after(HARD_TIMEOUT_S):

@@ -191,9 +191,7 @@ async def test_low_space_is_logged_once_and_once_that_there_is_room(data: Path, 
 async def test_acknowledgements_and_deletions_go_on_while_space_is_low(data: Path, quick_looks: None) -> None:
     async with running_journal(data, min_free_bytes=MARK) as under_test:
         consumer = await under_test.durable("a")
-        under_test.publish("messages", under_test.topic("a"), make_messages(100))
-        await under_test.idle()
-        under_test.deliver()
+        await under_test.send(under_test.topic("a"), 100)
         under_test.store.free = 10
 
         under_test.submit("ack", Unit([], [acknowledgement(consumer, 1, 100)]))

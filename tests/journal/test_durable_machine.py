@@ -42,12 +42,12 @@ from stompbroker.delivery import (
     parse_topic_name,
     sending,
 )
-from stompbroker.journal import StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.stomp import FrameReader, Limits, Version
 from stompbroker.storage import open_store
+from tests.journal.journal_under_test import journal_on
 from tests.support.answers import acknowledge
-from tests.support.forming import form
+from tests.support.forming import form, write_batch
 from tests.support.messages import make_message
 from tests.support.sinks import frame_sink
 
@@ -147,19 +147,10 @@ class DurableMachine(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.store = open_store("", self.directory)
-        ownership = self.store.take_ownership("the test")
         self.budget = MemoryBudget(1 << 30)
         policy = TopicPolicy(window_messages=20, delivery=DeliveryPolicy(max_attempts=0))
         self.registry = Registry(TopicPolicies(policy), self.budget, Totals(), max_topics=10)
-        restore(self.store.load(), self.registry, self.clock.ns)
-        self.journal = StoreJournal(
-            self.registry,
-            cast("Clock", self.clock),
-            self.budget,
-            ownership.start_number,
-            engine="sqlite",
-            last_batch_number=ownership.batch,
-        )
+        self.journal = journal_on(self.store, self.registry, cast("Clock", self.clock))
 
     def restart(self) -> None:
         """As if the process had been killed: whatever is not in the store is gone."""
@@ -196,12 +187,7 @@ class DurableMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         """Everything on its way is written and completed."""
         while not self.journal.is_idle or self.registry.unsaved:
-            formed = form(self.journal)
-            self.store.commit(formed.batch)
-            self.journal.note_written(formed)
-            for unit in formed.units:
-                self.journal.complete_one(unit)
-            self.journal.finish()
+            write_batch(self.journal, self.store.commit)
 
     @rule()
     def die_before_commit(self) -> None:
@@ -217,10 +203,7 @@ class DurableMachine(RuleBasedStateMachine):
         """As the journal does when nothing else is to be done."""
         self.commit()
         if self.registry.unsaved.collectable:
-            formed = form(self.journal)
-            self.store.commit(formed.batch)
-            self.journal.note_written(formed)
-            self.journal.finish()
+            write_batch(self.journal, self.store.commit)
 
     @rule(slices=st.integers(1, 6))
     def distribute(self, slices: int) -> None:

@@ -209,11 +209,8 @@ async def test_acknowledgements_are_not_lost_by_a_store_that_fails_when_they_are
 ) -> None:
     break_it, mend_it, _ = failure
     async with running_journal(data) as under_test:
-        consumer = await under_test.durable("a")
-        topic = under_test.topic("a")
-        under_test.publish("messages", topic, make_messages(10))
-        await under_test.idle()
-        under_test.deliver()
+        consumer, topic = await under_test.durable("a"), under_test.topic("a")
+        await under_test.send(topic, 10)
         break_it()
         under_test.publish(0, topic, large(0))
         under_test.submit("first", Unit([], [acknowledgement(consumer, 1, 4)]))

@@ -124,9 +124,7 @@ async def test_a_thousand_units_are_no_more_statements_than_one(data: Path) -> N
 async def with_deliveries(under_test: JournalUnderTest, count: int) -> None:
     """A durable consumer that was sent so many messages, all of which are written, like everything else."""
     await under_test.durable("a")
-    under_test.publish("messages", under_test.topic("a"), make_messages(count))
-    await under_test.journal.wait_idle()
-    under_test.deliver()
+    await under_test.send(under_test.topic("a"), count)
     await under_test.journal.wait_idle()
     under_test.store.attempts.clear()
 

@@ -40,11 +40,11 @@ from stompbroker.delivery import (
     withdrawing,
 )
 from stompbroker.ids import Offset
-from stompbroker.journal import StoreJournal, restore
 from stompbroker.memory_budget import MemoryBudget
 from stompbroker.storage import open_store
+from tests.journal.journal_under_test import journal_on
 from tests.journal.test_durable_machine import HandClock
-from tests.support.forming import form
+from tests.support.forming import write_batch
 from tests.support.messages import make_message
 from tests.support.sinks import ListSink
 
@@ -86,19 +86,10 @@ class KeyMachine(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.store = open_store("", self.directory)
-        ownership = self.store.take_ownership("the test")
         self.budget = MemoryBudget(1 << 30)
         policy = TopicPolicy(window_messages=12, delivery=DeliveryPolicy(max_attempts=0))
         self.registry = Registry(TopicPolicies(policy), self.budget, Totals(), max_topics=10)
-        restore(self.store.load(), self.registry, self.clock.ns)
-        self.journal = StoreJournal(
-            self.registry,
-            cast("Clock", self.clock),
-            self.budget,
-            ownership.start_number,
-            engine="sqlite",
-            last_batch_number=ownership.batch,
-        )
+        self.journal = journal_on(self.store, self.registry, cast("Clock", self.clock))
         self.members: list[Member] = []
         #: Transactions on their way, with the bodies that they acknowledge.
         self.pending: list[tuple[Unit, list[bytes]]] = []
@@ -130,12 +121,7 @@ class KeyMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         """Everything on its way is written and completed."""
         while not self.journal.is_idle or self.registry.unsaved:
-            formed = form(self.journal)
-            self.store.commit(formed.batch)
-            self.journal.note_written(formed)
-            for unit in formed.units:
-                self.journal.complete_one(unit)
-            self.journal.finish()
+            write_batch(self.journal, self.store.commit)
 
     @rule(is_written=st.booleans())
     def die(self, is_written: bool) -> None:

@@ -25,9 +25,7 @@ MANY = 900
 async def with_many_in_flight(under_test: JournalUnderTest) -> Consumer:
     consumer = await under_test.durable("a", name="refuser")
     await under_test.durable("b", name="other")
-    under_test.publish("refused", under_test.topic("a"), make_messages(MANY))
-    await under_test.idle()
-    under_test.deliver()
+    await under_test.send(under_test.topic("a"), MANY)
     await under_test.idle()
     assert consumer.in_flight == MANY
     return consumer

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 async def commit_of_an_ack(broker: BrokerOnStore) -> tuple[Client, bytes]:
     """A durable subscriber with one message; and what it sends to acknowledge it in a transaction."""
     subscriber = await broker.durable_subscriber()
-    publisher = await broker.client()
-    await publisher.publish(b"one", receipt="published")
-    await publisher.expect_receipt("published")
+    await broker.store_messages(b"one")
     message = await subscriber.next_message()
     frames = (
         subscriber.frame("BEGIN", transaction="t"),
@@ -101,9 +99,7 @@ async def test_an_ack_behind_a_commit_stays_when_the_client_ends(data: Path) -> 
     """Answers wait behind a transaction of their own connection, and count all the same."""
     async with broker_on(data) as broker:
         subscriber = await broker.durable_subscriber()
-        publisher = await broker.client()
-        await publisher.publish(b"one", receipt="published")
-        await publisher.expect_receipt("published")
+        await broker.store_messages(b"one")
         message = await subscriber.next_message()
         frames = (
             subscriber.frame("BEGIN", transaction="t"),
@@ -144,9 +140,7 @@ async def test_a_commit_counts_as_a_whole_when_its_connection_is_lost_before_it_
     """Its messages and its acknowledgements are one: both count or neither does."""
     async with broker_on(data) as broker:
         subscriber = await broker.durable_subscriber()
-        publisher = await broker.client()
-        await publisher.publish(b"one", receipt="published")
-        await publisher.expect_receipt("published")
+        await broker.store_messages(b"one")
         message = await subscriber.next_message()
         broker.store.hold()
         frames = (

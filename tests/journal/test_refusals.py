@@ -143,11 +143,8 @@ async def test_what_no_client_sent_is_blamed_on_no_client(data: Path) -> None:
     refuse_redeliveries(data)
     with pytest.RaisesGroup(BaseRefused, allow_unwrapped=True, flatten_subgroups=True):
         async with running_journal(data) as under_test:
-            consumer = await under_test.durable("a")
-            topic = under_test.topic("a")
-            under_test.publish("one", topic, make_messages(1))
-            await under_test.idle()
-            under_test.deliver()
+            consumer, topic = await under_test.durable("a"), under_test.topic("a")
+            await under_test.send(topic, 1)
             await gathered(under_test)
             under_test.publish("two", topic, make_messages(1))
             under_test.publish("three", topic, make_messages(1))
@@ -165,11 +162,8 @@ async def test_what_no_client_sent_is_blamed_on_no_client(data: Path) -> None:
 async def test_a_refused_transaction_leaves_its_acknowledgements_unapplied(data: Path) -> None:
     refuse_messages(data)
     async with running_journal(data) as under_test:
-        consumer = await under_test.durable("a")
-        topic = under_test.topic("a")
-        under_test.publish("one", topic, make_messages(3))
-        await under_test.idle()
-        under_test.deliver()
+        consumer, topic = await under_test.durable("a"), under_test.topic("a")
+        await under_test.send(topic, 3)
         before = under_test.query("SELECT ack_floor, settled FROM cursors")
 
         unit = Unit([Appended(topic, [make_message(POISON)])], [acknowledgement(consumer, 1, 2)], is_transaction=True)
@@ -186,11 +180,8 @@ async def test_a_refused_transaction_claims_nothing_that_it_waited_for(data: Pat
     """Its ACK met what an earlier transaction refuses, and that is decided only after it was refused itself."""
     refuse_messages(data)
     async with running_journal(data) as under_test:
-        consumer = await under_test.durable("a")
-        topic = under_test.topic("a")
-        under_test.publish("one", topic, make_messages(1))
-        await under_test.idle()
-        under_test.deliver()
+        consumer, topic = await under_test.durable("a"), under_test.topic("a")
+        await under_test.send(topic, 1)
         await gathered(under_test)
         nack = Answer(consumer, Verdict.NACK, 1, 1, Refusal(1 << 62, "no"))
         under_test.submit("nack", Unit([], [nack], is_transaction=True))
@@ -205,11 +196,8 @@ async def test_a_refused_transaction_claims_nothing_that_it_waited_for(data: Pat
 async def test_an_ack_that_waits_for_an_earlier_nack_is_written_with_its_own_transaction(data: Path) -> None:
     """What it means is known when the NACK has been decided, so the two are not in one batch."""
     async with running_journal(data) as under_test:
-        consumer = await under_test.durable("a")
-        topic = under_test.topic("a")
-        under_test.publish("one", topic, make_messages(1))
-        await under_test.idle()
-        under_test.deliver()
+        consumer, topic = await under_test.durable("a"), under_test.topic("a")
+        await under_test.send(topic, 1)
         await gathered(under_test)
         nack = Answer(consumer, Verdict.NACK, 1, 1, Refusal(1 << 62, "no"))
         under_test.submit("nack", Unit([], [nack], is_transaction=True))

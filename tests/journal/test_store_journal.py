@@ -94,9 +94,7 @@ async def test_a_unit_that_waits_in_its_lane_is_not_written(data: Path) -> None:
 async def test_a_plain_answer_counts_before_it_is_written(data: Path) -> None:
     async with running_journal(data) as under_test:
         consumer = await under_test.durable("a")
-        under_test.publish("messages", under_test.topic("a"), make_messages(3))
-        await under_test.idle()
-        under_test.deliver()
+        await under_test.send(under_test.topic("a"), 3)
         under_test.store.hold()
 
         under_test.submit("ack", Unit([], [acknowledgement(consumer, 1, 2)]))
@@ -111,11 +109,8 @@ async def test_a_plain_answer_counts_before_it_is_written(data: Path) -> None:
 
 async def test_a_plain_answer_counts_at_once_although_a_transaction_waits_before_it_in_its_lane(data: Path) -> None:
     async with running_journal(data) as under_test:
-        consumer = await under_test.durable("a")
-        topic = under_test.topic("a")
-        under_test.publish("messages", topic, make_messages(3))
-        await under_test.idle()
-        under_test.deliver()
+        consumer, topic = await under_test.durable("a"), under_test.topic("a")
+        await under_test.send(topic, 3)
         under_test.store.hold()
         lane = make_lane()
 
@@ -134,11 +129,8 @@ async def test_a_plain_answer_counts_at_once_although_a_transaction_waits_before
 
 async def test_a_refusal_in_a_transaction_is_written_with_it(data: Path) -> None:
     async with running_journal(data) as under_test:
-        consumer = await under_test.durable("a")
-        topic = under_test.topic("a")
-        under_test.publish("messages", topic, make_messages(2))
-        await under_test.idle()
-        under_test.deliver()
+        consumer, topic = await under_test.durable("a"), under_test.topic("a")
+        await under_test.send(topic, 2)
         under_test.store.written.clear()
 
         answers = [acknowledgement(consumer, 1, 1), Answer(consumer, Verdict.NACK, 2, 2, Refusal(1 << 62, "no"))]

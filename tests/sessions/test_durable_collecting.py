@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.broker_under_test import running_broker
+from tests.support.passing_time import let_time_pass
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
-
-    from tests.support.broker_under_test import BrokerUnderTest
-
-
-async def let_time_pass(broker: BrokerUnderTest, clock: MockClock, seconds: int) -> None:
-    """Second by second, each time until the broker has nothing to do."""
-    for _ in range(seconds):
-        await broker.settle()
-        clock.jump(1.01)
-    await broker.settle()
 
 
 async def test_rows_are_gone_when_every_subscription_has_settled_them(

@@ -279,6 +279,13 @@ class AskedTransport(StreamTransport):
 # Into the store ------------------------------------------------------------------------------------------------------
 
 
+async def pass_one(publisher: Client, subscriber: Client) -> None:
+    await publisher.publish(b"x", receipt="r")
+    await publisher.expect_receipt("r")
+    await subscriber.send("ACK", id=(await subscriber.next_message()).headers["ack"])
+    await wait_all_tasks_blocked()
+
+
 async def test_a_durable_message_with_receipt_and_acknowledgement_wakes_the_journal_twice(
     store_directory: Path, mock_clock: MockClock
 ) -> None:
@@ -292,11 +299,7 @@ async def test_a_durable_message_with_receipt_and_acknowledgement_wakes_the_jour
 
             with counted_steps() as steps:
                 for _ in range(MESSAGES):
-                    await publisher.publish(b"x", receipt="r")
-                    await publisher.expect_receipt("r")
-                    message = await subscriber.next_message()
-                    await subscriber.send("ACK", id=message.headers["ack"])
-                    await wait_all_tasks_blocked()
+                    await pass_one(publisher, subscriber)
 
             assert broker.under_test.journal.batches - before == MESSAGES
             assert steps_of(steps, JOURNAL) == 2 * MESSAGES
@@ -313,11 +316,7 @@ async def test_a_message_whose_acknowledgement_waits_for_others_is_six_statement
             batches, before = broker.under_test.journal.batches, len(statements)
 
             for _ in range(MESSAGES):
-                await publisher.publish(b"x", receipt="r")
-                await publisher.expect_receipt("r")
-                message = await subscriber.next_message()
-                await subscriber.send("ACK", id=message.headers["ack"])
-                await wait_all_tasks_blocked()
+                await pass_one(publisher, subscriber)
 
             assert broker.under_test.journal.batches - batches == MESSAGES
             # Begin, fence, topic, message, free pages, commit.

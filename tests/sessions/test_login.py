@@ -12,27 +12,22 @@ from trio.testing import wait_all_tasks_blocked
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import Connection, Limits
 from stompbroker.stomp.connection import MAX_EARLY_BYTES
+from tests.sessions.guarded_broker import SECRET, broker_with, log_in, make_users, replace_in
 from tests.support.broker_under_test import running_broker
 from tests.support.users import PASSWORD, add_user, remove_user
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from trio.testing import MockClock
 
-    from tests.support.broker_under_test import BrokerUnderTest, Client
-
-SECRET = "a secret of at least thirty-two bytes"
+    from tests.support.broker_under_test import BrokerUnderTest
 
 
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
-    path = tmp_path / "users.toml"
-    add_user(path, "alice", read=["prices.>"], write=["prices.*"])
-    add_user(path, "bob", read=[">"], write=[">"])
-    return path
+    return make_users(tmp_path)
 
 
 @pytest.fixture
@@ -40,14 +35,6 @@ async def guarded(users: Path) -> AsyncIterator[BrokerUnderTest]:
     """A broker that asks for login."""
     async with broker_with(users) as broker:
         yield broker
-
-
-def broker_with(users: Path, **settings: Any) -> AbstractAsyncContextManager[BrokerUnderTest]:
-    return running_broker(users_file=str(users), **settings)
-
-
-async def log_in(broker: BrokerUnderTest, user: str = "alice", password: str = PASSWORD) -> Client:
-    return await broker.client(login=user, passcode=password)
 
 
 # Login ----------------------------------------------------------------------------------------------------------------
@@ -195,12 +182,6 @@ async def test_an_endpoint_may_be_for_some_users_only(guarded: BrokerUnderTest) 
 
 
 # Revocation -----------------------------------------------------------------------------------------------------------
-
-
-def replace_in(users: Path, old: str, new: str) -> None:
-    text = users.read_text()
-    assert old in text
-    users.write_text(text.replace(old, new))
 
 
 async def test_an_open_subscription_ends_when_its_permission_does(guarded: BrokerUnderTest, users: Path) -> None:

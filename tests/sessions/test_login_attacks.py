@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jwt
 import pytest
@@ -11,34 +11,18 @@ from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.stomp.connection import MAX_EARLY_BYTES
 from stompbroker.transport import StreamTransport
-from tests.support.broker_under_test import running_broker
+from tests.sessions.guarded_broker import SECRET, broker_with, log_in, make_users, replace_in
 from tests.support.users import PASSWORD, add_user, remove_user
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from trio.testing import MockClock
 
-    from tests.support.broker_under_test import BrokerUnderTest, Client
-
-SECRET = "a secret of at least thirty-two bytes"
-
 
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
-    path = tmp_path / "users.toml"
-    add_user(path, "alice", read=["prices.>"], write=["prices.*"])
-    add_user(path, "bob", read=[">"], write=[">"])
-    return path
-
-
-def broker_with(users: Path, **settings: Any) -> AbstractAsyncContextManager[BrokerUnderTest]:
-    return running_broker(users_file=str(users), **settings)
-
-
-async def log_in(broker: BrokerUnderTest, user: str = "alice", **headers: Any) -> Client:
-    return await broker.client(login=user, passcode=PASSWORD, **headers)
+    return make_users(tmp_path)
 
 
 # Before login ---------------------------------------------------------------------------------------------------------
@@ -195,10 +179,6 @@ async def test_what_is_parked_is_never_published_once_its_user_is_out(users: Pat
         await publisher.expect_error("login revoked")
         await broker.settle()
         assert full.published == published
-
-
-def replace_in(users: Path, old: str, new: str) -> None:
-    users.write_text(users.read_text().replace(old, new))
 
 
 async def test_a_commit_needs_the_permissions_that_hold_then(users: Path) -> None:

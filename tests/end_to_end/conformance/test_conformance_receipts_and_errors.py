@@ -310,7 +310,7 @@ async def test_item_34_the_connection_is_half_closed_first_so_that_the_last_word
 
 
 class HoldingJournal:
-    """Keeps every unit until it is told that it is durable."""
+    """Takes the place of the broker's, and keeps every unit until it is told that it is durable."""
 
     can_store = False
     is_overfull = False
@@ -319,6 +319,7 @@ class HoldingJournal:
         self._broker = broker
         self._units: list[Unit] = []
         self.gate = Gate()
+        broker.parts.session_context = replace(broker.parts.session_context, journal=self)
 
     @property
     def pending_units(self) -> int:
@@ -347,7 +348,6 @@ async def test_item_35_a_receipt_waits_until_the_message_is_stored(
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.publish(b"one", receipt="1")
@@ -364,7 +364,6 @@ async def test_item_35_the_receipt_of_commit_waits_until_the_transaction_is_stor
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.send("BEGIN", transaction="t")
@@ -381,7 +380,6 @@ async def test_item_35_disconnect_is_confirmed_when_everything_before_it_is_stor
     autojump_clock: MockClock, broker: BrokerUnderTest, version: Version
 ) -> None:
     journal = HoldingJournal(broker)
-    broker.parts.session_context = replace(broker.parts.session_context, journal=journal)
     publisher = await broker.client(version)
 
     await publisher.publish(b"one", receipt="1")
