@@ -70,7 +70,7 @@ export function overviewView(context) {
         heading,
         make("div", { class: "tiles ten" }, ...flow(overview), ...waiting(overview), ...people(overview, context.seesAll())),
         make("div", { class: "charts" }, published.picture(), delivered.picture(), unsettled.picture()),
-        make("div", { class: "columns" }, slow(behind), make("div", {}, health(overview), bridges(overview))),
+        make("div", { class: "columns" }, slow(behind), make("div", { class: "pile" }, health(overview), bridges(overview))),
       ];
     },
   };
