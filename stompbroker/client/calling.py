@@ -90,6 +90,11 @@ class Calls:
     _prefix: str = field(default_factory=lambda: secrets.token_hex(8))
     _made: int = 0
 
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether an answer may come."""
+        return bool(self._open)
+
     def begin(self, destination: str) -> tuple[str, Call]:
         self._made += 1
         name = f"{self._prefix}-{self._made}"

@@ -225,8 +225,11 @@ class Core:
                     self.remove(subscription, error)
 
     async def _wait_until_readable(self) -> None:
-        """While somebody waits for a receipt, reading goes on, or a subscriber that publishes would wait for ever."""
-        while not self.requests.is_awaiting and any(each.is_full for each in self._subscriptions.values()):
+        """While somebody waits for a receipt or an answer, reading goes on: a subscriber that publishes or calls would
+        wait in vain."""
+        while not (self.requests.is_awaiting or self.calls.is_awaiting) and any(
+            each.is_full for each in self._subscriptions.values()
+        ):
             await self.changed.wait()
 
     def _give_up(self, error: NoConnection) -> None:

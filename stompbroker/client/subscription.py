@@ -158,8 +158,9 @@ class Subscription:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be read for now."""
-        return len(self._messages) >= self._prefetch or self._bytes >= MAX_BUFFERED_BYTES
+        """Whether nothing more should be read for now. A broker that keeps to the prefetch never comes this far: what
+        others wait for, another subscription for one, comes over the same connection."""
+        return len(self._messages) > self._prefetch or self._bytes >= MAX_BUFFERED_BYTES
 
     def add(self, frame: Frame, link: Link) -> None:
         """Raises TooSlow."""

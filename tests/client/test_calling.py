@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.client import (
     AnswerUnreachable,
@@ -103,6 +104,28 @@ async def test_a_request_is_repeated_until_the_broker_has_it_and_then_its_answer
         assert await second.next_frame("SEND") == asked
         await second.confirm(asked)
         await second.cut()
+
+
+async def test_an_answer_is_read_although_nobody_takes_what_has_come_for_a_subscription(
+    autojump_clock: MockClock,
+) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client, client.subscribe("/topic/a", ack="auto", prefetch=1):
+                assert (await client.call("/queue/q", b"", timeout=10)).body == b"42"
+
+        connection = await broker.accept()
+        await connection.take_subscription()
+        await connection.deliver("1", b"1", b"2")
+        asked = await connection.next_frame("SEND")
+        await connection.confirm(asked)
+        await wait_all_tasks_blocked()
+        await answer(connection, asked)
+        await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
 
 
 async def test_activemq_wants_a_subscription_for_replies(autojump_clock: MockClock) -> None:
