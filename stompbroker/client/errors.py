@@ -156,6 +156,8 @@ _FINAL_WORDS: Final = (
     "supported protocol versions",
     "supported versions",
 )
+#: Words that make such a refusal pass with time: somebody else may have tried wrong passwords from the same address.
+_PASSING_WORDS: Final = ("too many wrong logins",)
 #: How lines of a stack trace of Java begin.
 _STACK_LINES: Final = ("\tat ", "\t... ")
 
@@ -163,7 +165,7 @@ _STACK_LINES: Final = ("\tat ", "\t... ")
 def refusal_of_connect(headers: Mapping[str, str], body: bytes) -> Refused:
     """What an ERROR instead of CONNECTED means. Others than a wrong login may pass: too many connections, say."""
     said = f"{headers.get('message', '')}\n{_without_stack(body)}".lower()
-    is_final = any(words in said for words in _FINAL_WORDS)
+    is_final = any(words in said for words in _FINAL_WORDS) and not any(words in said for words in _PASSING_WORDS)
     return (LoginRefused if is_final else Refused)(headers, body)
 
 

@@ -21,6 +21,7 @@ from stompbroker.client import (
     Refused,
     Unconfirmed,
 )
+from stompbroker.client.stream import CONNECT_TIMEOUT_S
 from tests.client.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
@@ -444,16 +445,24 @@ javax.jms.InvalidClientIDException: Broker: one - Client: billing already connec
 """
 
 
-@pytest.mark.parametrize("body", [b"", ALREADY_CONNECTED])
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        ("too many connections", b""),
+        ("too many connections", ALREADY_CONNECTED),
+        # Others have tried wrong passwords from our address: it says nothing of ours.
+        ("login refused - too many wrong logins from this address; wait a minute", b""),
+    ],
+)
 async def test_another_error_instead_of_connected_is_not_final(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, body: bytes
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, message: str, body: bytes
 ) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_publish_each, broker, [])
         connection = await broker.accept_silently()
         await connection.next_frame("CONNECT")
-        await connection.say("ERROR", body, message="too many connections")
+        await connection.say("ERROR", body, message=message)
         await connection.cut()
         await (await broker.accept()).part()
     assert "Authentication" not in caplog.text
@@ -531,6 +540,50 @@ async def test_waits_double_are_bounded_and_differ_by_seed(autojump_clock: MockC
         longest = [min(30.0, 0.2 * 2**failures) for failures in range(len(made))]
         assert all(most / 2 <= wait <= most for wait, most in zip(made, longest, strict=True))
     assert waits[1] != waits[2]
+
+
+@pytest.mark.parametrize("heart_beat", ["1", "-1,0", "a,b", f"{12 * ' '}a,0"])
+async def test_a_broker_whose_heart_beats_make_no_sense_does_not_speak_stomp(
+    autojump_clock: MockClock, heart_beat: str
+) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            with pytest.raises(NoConnection, match="does not speak STOMP: heart-beat is"):
+                async with broker.client(give_up_after=0):
+                    pytest.fail("not connected")
+
+        await broker.accept(heart_beat=heart_beat)
+
+
+async def test_blanks_in_a_heart_beat_do_no_harm(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_publish_each, broker, [])
+        await (await broker.accept(heart_beat=f"{12 * ' '}0, 0")).part()
+
+
+async def test_empty_lines_are_no_answer_to_connect(autojump_clock: MockClock) -> None:
+    broker, has_ended = ScriptedBroker(), trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            with pytest.raises(NoConnection) as caught:
+                async with broker.client(give_up_after=0):
+                    pytest.fail("not connected")
+            assert caught.value.problem is Problem.SILENT
+            has_ended.set()
+
+        connection = await broker.accept_silently()
+        began_at = trio.current_time()
+        while trio.current_time() < began_at + CONNECT_TIMEOUT_S - 1:
+            await connection.say_nothing()
+            await trio.sleep(1)
+        await has_ended.wait()
+        assert trio.current_time() == began_at + CONNECT_TIMEOUT_S
 
 
 async def test_a_broker_that_has_hung_up_without_saying_so_is_noticed(autojump_clock: MockClock) -> None:
