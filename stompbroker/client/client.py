@@ -278,17 +278,18 @@ class Client:
         `AnswerUnreachable` if the connection for the answer was lost."""
         name, call = self._core.calls.begin(destination)
         asking = {**(headers or {}), "reply-to": REPLY_QUEUE, "correlation-id": name, "mandatory": "true"}
-        call.request = self._send_request(destination, body, asking)
-        call.request.on_settled = call.note_settled
         try:
             self._core.check()
+            call.request = self._send_request(destination, body, asking)
+            call.request.on_settled = call.note_settled
             if not self._core.requests.has_room(call.request.size_bytes):
                 raise OutboxFull("As much is unconfirmed as may be; a request would not be sent in time.")
             self._core.submit(call.request)
             return await call.wait(timeout)
         finally:
             self._core.calls.finish(name)
-            self._core.requests.forget(call.request)
+            if call.request is not None:
+                self._core.requests.forget(call.request)
 
     @asynccontextmanager
     async def serve(

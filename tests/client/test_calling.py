@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
@@ -179,6 +179,44 @@ async def test_a_handler_answers_and_one_that_fails_refuses_the_message_alone(
         await connection.next_frame("UNSUBSCRIBE")
         await connection.part()
     assert "the handler of" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (ValueError("\udcff\0"), r"ValueError\c \\udcff\\x00"),
+        ("text", r"AttributeError\c 'str' object has no attribute 'headers'"),
+        (Reply("text"), r"TypeError\c memoryview\c a bytes-like object is required, not 'str'"),  # type: ignore[arg-type]
+        (Reply(b"", {"receipt": "1"}), r"ValueError\c the header 'receipt' is set by the client"),
+    ],
+)
+async def test_a_handler_without_a_reply_that_can_be_sent_refuses_the_message_alone(
+    autojump_clock: MockClock, reply: Any, reason: str
+) -> None:
+    broker = ScriptedBroker()
+
+    async def handler(message: Message) -> Reply | bytes | None:
+        await trio.lowlevel.checkpoint()
+        if isinstance(reply, Exception):
+            raise reply
+        return cast("Reply", reply)
+
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client, client.serve("/queue/q", handler):
+                await trio.sleep(100)
+
+        connection = await broker.accept()
+        await connection.take_subscription()
+        for name in ("1", "2"):
+            await connection.say("MESSAGE", b"", subscription="1", ack=name, reply_to="/reply-queue/x")
+            nack = await connection.next_frame("NACK")
+            assert nack.headers["id"] == name
+            assert nack.headers["reason"].startswith(reason)
+        await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
 
 
 async def test_a_handler_s_block_ends_with_its_subscription(autojump_clock: MockClock) -> None:
