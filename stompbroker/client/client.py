@@ -248,6 +248,8 @@ class Client:
         """The block begins when the broker has confirmed the subscription, and ends it; a durable one is kept. Raises
         `Refused`. `prefetch`: messages that may come before they are acknowledged; None leaves it to the broker."""
         self._names += 1
+        while self._core.is_subscription(str(self._names)):  # a durable one has a number for a name
+            self._names += 1
         name = durable or str(self._names)
         dialects = subscribe_headers(ack, durable, group, prefetch, headers or {}, has_client_id=self._has_client_id)
         request = Request(

@@ -104,6 +104,9 @@ class Core:
         # Reading may have stopped, and now there is a receipt to wait for.
         self.changed.wake()
 
+    def is_subscription(self, name: str) -> bool:
+        return name in self._subscriptions
+
     def add(self, subscription: Subscription) -> None:
         """Raises ClientError, and ValueError if there is one of that id."""
         self.check()
@@ -172,13 +175,16 @@ class Core:
         self.requests.connected(link, subscribing, is_careful=self._is_suspicious)
         self._is_suspicious = False
         self.changed.wake()
+        reason: NoConnection | None = None
         try:
             await link.run(self._take, self._wait_until_readable)
-        except Refused as refused:
-            self._attribute(refused)
+        except NoConnection as error:
+            reason = error
+            if isinstance(error, Refused):
+                self._attribute(error)
             raise
         finally:
-            self.requests.disconnected()
+            self.requests.disconnected(reason)
             self.calls.disconnected()
             for subscription in self._subscriptions.values():
                 subscription.disconnected()
@@ -193,6 +199,9 @@ class Core:
         request = self.requests.refuse(receipt, refused) if receipt is not None else None
         if request is None:
             request = self._find_cause(refused)
+        if request is not None:
+            # What was wrong is known, and not sent again: no reason for the others to wait longer each time.
+            self._back_off.reset()
         if request is not None and request.kind is Kind.SUBSCRIBE:
             concerned = [each for each in self._subscriptions.values() if each.request is request]
             for subscription in concerned:

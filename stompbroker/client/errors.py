@@ -113,7 +113,8 @@ class TransactionLost(ClientError):
 
 @final
 class OutcomeUnknown(ClientError):
-    """The connection was lost between COMMIT and its receipt: everything in the transaction was done, or nothing."""
+    """The connection was lost between COMMIT and its receipt: everything in the transaction was done, or nothing.
+    `__cause__` is why it was lost: a `Refused`, if the broker has said ERROR, perhaps to what is in the transaction."""
 
 
 @final

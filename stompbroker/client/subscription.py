@@ -90,8 +90,7 @@ class Message:
         """Acknowledge, and come back when the broker has confirmed it. Raises AnswerLost if the connection is lost."""
         names = answer_headers(self.headers, self._link.greeting.version)
         if names:
-            receipt = f"ack-{names[0][1]}"
-            parts = [Part("ACK", names)]
+            receipt, parts = self._requests.next_answer_receipt(), [Part("ACK", names)]
             request = Request(kind=Kind.ANSWER, what="The ACK", parts=parts, receipt=receipt, link=self._link)
             self._requests.submit(request)
             try:

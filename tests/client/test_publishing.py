@@ -153,6 +153,27 @@ async def test_an_error_with_a_receipt_id_fails_that_message_alone(autojump_cloc
     assert refused[0].headers["receipt-id"] == "2"
 
 
+async def test_messages_that_are_refused_do_not_make_the_others_wait_longer_and_longer(
+    autojump_clock: MockClock,
+) -> None:
+    broker, waited_s = ScriptedBroker(), list[float]()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client(back_off=BackOff(first_s=0.2, jitter=0)) as client:
+                for _ in range(10):
+                    with pytest.raises(Refused):
+                        await client.publish("/topic/*", b"")
+
+        for _ in range(10):
+            began_at = trio.current_time()
+            connection = await broker.accept()
+            waited_s.append(round(trio.current_time() - began_at, 3))
+            await connection.refuse(await connection.next_frame("SEND"))
+    assert waited_s == [0.0, *[0.2] * 9]
+
+
 async def test_after_an_error_that_names_nothing_messages_are_sent_one_by_one_until_its_cause_is_found(
     autojump_clock: MockClock,
 ) -> None:
@@ -644,6 +665,26 @@ async def test_the_block_s_own_error_leaves_it_as_it_is(autojump_clock: MockCloc
         await broker.accept()
 
 
+async def test_what_is_published_after_the_goodbye_was_not_sent(autojump_clock: MockClock) -> None:
+    broker, says_goodbye = ScriptedBroker(), trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client, trio.open_nursery() as inner:
+                inner.start_soon(client.aclose)
+                await says_goodbye.wait()
+                with pytest.raises(Unconfirmed) as caught:
+                    await client.publish("/topic/a", b"x")
+                assert not caught.value.was_sent
+
+        connection = await broker.accept()
+        goodbye = await connection.next_frame("DISCONNECT")
+        says_goodbye.set()
+        await wait_all_tasks_blocked()
+        await connection.confirm(goodbye)
+
+
 async def test_after_the_block_nothing_is_taken(autojump_clock: MockClock) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
@@ -672,5 +713,8 @@ async def test_headers_that_are_the_client_s_are_refused(autojump_clock: MockClo
                     client.publish_nowait("/topic/a", b"x", headers={name: "1"})
                 with pytest.raises(ValueError, match="surrogates"):
                     client.publish_nowait("/topic/\udcff", b"x")
+                with pytest.raises(TypeError, match="bytes-like object is required, not 'str'"):
+                    client.publish_nowait("/topic/a", "x")  # type: ignore[arg-type]
+                client.check_invariants()
 
         await (await broker.accept()).part()

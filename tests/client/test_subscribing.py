@@ -171,6 +171,55 @@ async def test_a_confirmed_ack_that_is_lost_says_so(autojump_clock: MockClock) -
         await second.part()
 
 
+async def test_acks_of_one_message_for_two_subscriptions_are_confirmed_each(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with (
+                broker.client() as client,
+                client.subscribe("/topic/a") as first,
+                client.subscribe("/topic/>") as second,
+            ):
+                messages = [await anext(each) for each in (first, second)]
+                with trio.fail_after(PATIENCE_S):
+                    async with trio.open_nursery() as inner:
+                        for message in messages:
+                            inner.start_soon(message.ack_confirmed)
+
+        connection = await broker.accept(version="1.1")
+        for _ in range(2):
+            await connection.take_subscription()
+        for name in ("1", "2"):
+            await connection.say("MESSAGE", b"x", subscription=name, message_id="m")
+        for said in [await connection.next_frame("ACK") for _ in range(2)]:
+            await connection.confirm(said)
+        for _ in range(2):
+            await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
+
+
+async def test_a_durable_subscription_may_have_a_number_for_a_name(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with (
+                broker.client() as client,
+                client.subscribe("/topic/a", durable="2"),
+                client.subscribe("/topic/b"),
+            ):
+                client.check_invariants()
+
+        connection = await broker.accept()
+        assert [(await connection.take_subscription()).headers["id"] for _ in range(2)] == ["2", "3"]
+        for _ in range(2):
+            await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
+
+
 async def test_version_1_1_names_messages_its_own_way(autojump_clock: MockClock) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
