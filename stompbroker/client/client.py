@@ -72,6 +72,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         """Comes back when it is connected for the first time. Raises ClientError."""
+        self._core.begin()
         nursery = await self._background.__aenter__()
         nursery.start_soon(self._core.keep_connected)
         try:

@@ -15,6 +15,7 @@ import trio
 
 from stompbroker.client.calling import REPLY_QUEUE, Calls
 from stompbroker.client.errors import (
+    ClientClosed,
     ClientError,
     GaveUp,
     LoginRefused,
@@ -63,7 +64,8 @@ class Core:
         self._give_up_after_s = inf if give_up_after_s is None else give_up_after_s
         self._subscriptions = dict[str, Subscription]()
         self.calls = Calls()
-        self.failure: ClientError | None = None
+        self._not_begun = ClientClosed("The block of the client has not begun: async with connect(…) as client.")
+        self.failure: ClientError | None = self._not_begun
         self.connections = 0
         #: Nothing is connected again.
         self.is_closing = False
@@ -73,6 +75,11 @@ class Core:
         self._is_suspicious = False
         #: The state has changed: connected, ended, or there may be room to read on.
         self.changed = Signal()
+
+    def begin(self) -> None:
+        """Once; afterwards it has ended."""
+        if self.failure is self._not_begun:
+            self.failure = None
 
     def check(self) -> None:
         """Raises ClientError if it has ended."""

@@ -87,7 +87,7 @@ class GaveUp(ClientError):
 
 @final
 class ClientClosed(ClientError):
-    """The block of `connect` has ended."""
+    """The block of `connect` has ended, or has not begun."""
 
 
 @final

@@ -665,6 +665,14 @@ async def test_the_block_s_own_error_leaves_it_as_it_is(autojump_clock: MockCloc
         await broker.accept()
 
 
+async def test_before_the_block_nothing_is_taken() -> None:
+    client = ScriptedBroker().client()
+
+    with pytest.raises(ClientClosed, match="async with connect"):
+        await client.publish("/topic/a", b"x")
+    assert not await client.aclose()
+
+
 async def test_what_is_published_after_the_goodbye_was_not_sent(autojump_clock: MockClock) -> None:
     broker, says_goodbye = ScriptedBroker(), trio.Event()
     async with trio.open_nursery() as nursery:
