@@ -73,7 +73,7 @@ async def run(crossing: Crossing, local: LocalEnd, clock: Clock) -> None:
     """Until cancelled."""
     back_off = BackOff(first_s=FIRST_WAIT_S, longest_s=LONGEST_WAIT_S)
     while True:
-        began_at_s, reason = trio.current_time(), "It has ended."
+        began_at_s, refused, reason = trio.current_time(), crossing.refused, "It has ended."
         try:
             await _cross(crossing, local, clock)
         except (ClientError, OperatorError, OSError) as error:
@@ -87,7 +87,8 @@ async def run(crossing: Crossing, local: LocalEnd, clock: Clock) -> None:
                 reason=reason,
             )
         crossing.failed(reason, clock.now_ns())
-        if was_connected and trio.current_time() - began_at_s >= STABLE_S:
+        # That a message was refused says nothing against the connection, and that message waits now.
+        if was_connected and (trio.current_time() - began_at_s >= STABLE_S or crossing.refused > refused):
             back_off.reset()
         await trio.sleep(back_off.next_wait_s())
 

@@ -50,7 +50,8 @@ class Passing:
     """One message between the brokers."""
 
     message: Any
-    sent_at_s: float
+    #: When it was sent, or when it was first seen that the one before it is decided.
+    waits_since_s: float
     published_ms: int | None
     #: What the target has said; None until then.
     verdict: Verdict | None = None
@@ -73,6 +74,8 @@ class Flow:
     #: Woken when the first one is decided.
     decided: Signal = field(default_factory=Signal)
     _passing: deque[Passing] = field(default_factory=deque)
+    #: Whether the first one has been another since this was last asked for.
+    _has_moved: bool = False
 
     def __len__(self) -> int:
         return len(self._passing)
@@ -124,6 +127,7 @@ class Flow:
         last: Passing | None = None
         while self.is_decided:
             passing = self._passing.popleft()
+            self._has_moved = True
             if passing.verdict is Verdict.ACK and self._crossing.is_from_ours:
                 last = passing
                 continue
@@ -137,6 +141,14 @@ class Flow:
         if last is not None:
             said.append(Settlement(last.message, Verdict.ACK))
         return said
+
+    def waits_since_s(self, now_s: float) -> float:
+        """Since when nothing has been decided, as far as this was asked: a slow network brings one receipt after the
+        other, the last of them long after everything was sent."""
+        if self._passing and self._has_moved:
+            self._passing[0].waits_since_s = now_s
+        self._has_moved = False
+        return self._passing[0].waits_since_s if self._passing else now_s
 
     def check_invariants(self) -> None:
         assert len(self._passing) <= self._crossing.plan.prefetch
@@ -210,7 +222,7 @@ class Crossing:
     def overdue(self, now_s: float) -> str | None:
         """Why it should be given up for now; None while receipts come in time."""
         limit_s = self.plan.receipt_timeout_s
-        if any(flow.oldest is not None and flow.oldest.sent_at_s + limit_s <= now_s for flow in self.flows):
+        if any(flow.waits_since_s(now_s) + limit_s <= now_s for flow in self.flows):
             return f"A receipt has not come for {limit_s:g} seconds."
         return None
 

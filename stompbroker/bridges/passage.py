@@ -9,6 +9,7 @@ since anybody who may publish there could have written it.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -20,12 +21,26 @@ _LEFT_BEHIND: Final = frozenset(
     {
         *("destination", "message-id", "subscription", "ack", "redelivered", "delivery-count", "redelivery-reason"),
         *("first-delivered-at", "offset", "missing-before", "content-length", "receipt", "transaction", "report"),
-        *("mandatory", "persistent", "expires", "ttl", "expiration", "producer", "producer-epoch", "producer-seq"),
+        *(
+            "mandatory",
+            "outcome-to",
+            "persistent",
+            "expires",
+            "ttl",
+            "expiration",
+            "producer",
+            "producer-epoch",
+            "producer-seq",
+        ),
         *("bridge-offset", "bridge-published", "bridge-expires", "bridge-path", "bridge-origin"),
         *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"),
         *("AMQ_SCHEDULED_CRON", "x-delay", "x-message-ttl", "destination-type", "retain", "_AMQ_DUPL_ID"),
     }
 )
+#: Store ids, as brokers of ours take them: at most 32. Where anybody may write anything, others are no path.
+_PATH: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}(,[A-Za-z0-9_.:-]{1,64}){0,31}", re.ASCII)
+#: Digits of a time in milliseconds that brokers of ours take.
+_MAX_DIGITS: Final = 16
 #: The broker that it comes from has made such a message: it is not the one that it was made of.
 _MADE_HERE: Final = "returned"
 #: Where only the connection that wrote it gets answers.
@@ -62,10 +77,9 @@ def onward(headers: Mapping[str, str], *, pattern: str, from_ours: bool, to_ours
             producer, _, offset = kept["bridge-origin"].rpartition("/")
             kept |= {"producer": producer, "producer-epoch": "1", "producer-seq": str(int(offset) + 1)}
     else:
-        if "bridge-path" in headers:
+        if _PATH.fullmatch(headers.get("bridge-path", "")):
             kept["bridge-path"] = headers["bridge-path"]
-        if headers.get("expires", "0").isdecimal() and int(headers.get("expires", "0")):
-            expires_ms = int(headers["expires"])
+        expires_ms = _milliseconds(headers.get("expires", "")) or None
         if headers.get("persistent", "true").lower() not in ("true", "1"):
             kept["persistent"] = "false"
     if not to_ours and kept.pop("persistent", "true") == "true":
@@ -76,11 +90,16 @@ def onward(headers: Mapping[str, str], *, pattern: str, from_ours: bool, to_ours
         kept["expires"] = str(expires_ms)
         if not to_ours:
             kept["expiration"] = str(max(1, expires_ms - now_ms))
-    published = headers.get("bridge-published" if from_ours else "timestamp", "")
+    published_ms = _milliseconds(headers.get("bridge-published" if from_ours else "timestamp", ""))
     destination = headers.get("destination", "")
     if from_ours:
         destination = _in_full(destination, pattern)
-    return Passage(destination, kept, int(published) if published.isdecimal() else None)
+    return Passage(destination, kept, published_ms)
+
+
+def _milliseconds(text: str) -> int | None:
+    """None for what is no time."""
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
 def _in_full(destination: str, pattern: str) -> str:

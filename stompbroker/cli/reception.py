@@ -137,6 +137,8 @@ class Reception:
             await trio.to_thread.run_sync(_write_out, b"".join(map(self.render, messages)), abandon_on_cancel=True)
         except BrokenPipeError:
             return False  # nobody reads stdout any more
+        except OSError as error:
+            raise CommandFailed(f"Messages cannot be written: {error.strerror}. They are not acknowledged.") from error
         self.written += len(messages)
         for message in messages:
             message.ack()

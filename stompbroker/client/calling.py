@@ -15,6 +15,7 @@ import trio
 
 from stompbroker.client.errors import AnswerUnreachable, ClientError, NoAnswer, NobodyListens, Refused
 from stompbroker.client.subscription import Message
+from stompbroker.visible_text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -90,6 +91,11 @@ class Calls:
     _prefix: str = field(default_factory=lambda: secrets.token_hex(8))
     _made: int = 0
 
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether an answer may come."""
+        return bool(self._open)
+
     def begin(self, destination: str) -> tuple[str, Call]:
         self._made += 1
         name = f"{self._prefix}-{self._made}"
@@ -131,15 +137,24 @@ async def answer_requests(messages: Subscription, handler: Handler, publish: Pub
         try:
             reply = await handler(message)
         except Exception as error:
-            _log.exception("the handler of %s has failed", message.destination)
-            message.nack(reason=f"{type(error).__name__}: {error}"[:250])
+            _refuse(message, error)
             continue
         try:
             await _send(publish, message, Reply(reply) if isinstance(reply, bytes) else reply)
         except Refused as refused:
             message.nack(reason=f"the reply was refused: {refused.message}"[:250])
+        except ClientError:
+            raise
+        except Exception as error:  # it is no reply, or one that no frame can carry
+            _refuse(message, error)
         else:
             message.ack()
+
+
+def _refuse(message: Message, error: Exception) -> None:
+    _log.error("the handler of %s has failed", message.destination, exc_info=error)
+    # The text may be made of the request: what no header can carry is escaped.
+    message.nack(reason=readable(f"{type(error).__name__}: {error}")[:250])
 
 
 async def _send(publish: Publish, message: Message, reply: Reply | None) -> None:

@@ -72,6 +72,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         """Comes back when it is connected for the first time. Raises ClientError."""
+        self._core.begin()
         nursery = await self._background.__aenter__()
         nursery.start_soon(self._core.keep_connected)
         try:
@@ -248,6 +249,8 @@ class Client:
         """The block begins when the broker has confirmed the subscription, and ends it; a durable one is kept. Raises
         `Refused`. `prefetch`: messages that may come before they are acknowledged; None leaves it to the broker."""
         self._names += 1
+        while self._core.is_subscription(str(self._names)):  # a durable one has a number for a name
+            self._names += 1
         name = durable or str(self._names)
         dialects = subscribe_headers(ack, durable, group, prefetch, headers or {}, has_client_id=self._has_client_id)
         request = Request(
@@ -278,17 +281,18 @@ class Client:
         `AnswerUnreachable` if the connection for the answer was lost."""
         name, call = self._core.calls.begin(destination)
         asking = {**(headers or {}), "reply-to": REPLY_QUEUE, "correlation-id": name, "mandatory": "true"}
-        call.request = self._send_request(destination, body, asking)
-        call.request.on_settled = call.note_settled
         try:
             self._core.check()
+            call.request = self._send_request(destination, body, asking)
+            call.request.on_settled = call.note_settled
             if not self._core.requests.has_room(call.request.size_bytes):
                 raise OutboxFull("As much is unconfirmed as may be; a request would not be sent in time.")
             self._core.submit(call.request)
             return await call.wait(timeout)
         finally:
             self._core.calls.finish(name)
-            self._core.requests.forget(call.request)
+            if call.request is not None:
+                self._core.requests.forget(call.request)
 
     @asynccontextmanager
     async def serve(

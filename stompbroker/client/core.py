@@ -15,6 +15,7 @@ import trio
 
 from stompbroker.client.calling import REPLY_QUEUE, Calls
 from stompbroker.client.errors import (
+    ClientClosed,
     ClientError,
     GaveUp,
     LoginRefused,
@@ -63,7 +64,8 @@ class Core:
         self._give_up_after_s = inf if give_up_after_s is None else give_up_after_s
         self._subscriptions = dict[str, Subscription]()
         self.calls = Calls()
-        self.failure: ClientError | None = None
+        self._not_begun = ClientClosed("The block of the client has not begun: async with connect(…) as client.")
+        self.failure: ClientError | None = self._not_begun
         self.connections = 0
         #: Nothing is connected again.
         self.is_closing = False
@@ -73,6 +75,11 @@ class Core:
         self._is_suspicious = False
         #: The state has changed: connected, ended, or there may be room to read on.
         self.changed = Signal()
+
+    def begin(self) -> None:
+        """Once; afterwards it has ended."""
+        if self.failure is self._not_begun:
+            self.failure = None
 
     def check(self) -> None:
         """Raises ClientError if it has ended."""
@@ -103,6 +110,9 @@ class Core:
         self.requests.submit(request)
         # Reading may have stopped, and now there is a receipt to wait for.
         self.changed.wake()
+
+    def is_subscription(self, name: str) -> bool:
+        return name in self._subscriptions
 
     def add(self, subscription: Subscription) -> None:
         """Raises ClientError, and ValueError if there is one of that id."""
@@ -172,13 +182,16 @@ class Core:
         self.requests.connected(link, subscribing, is_careful=self._is_suspicious)
         self._is_suspicious = False
         self.changed.wake()
+        reason: NoConnection | None = None
         try:
             await link.run(self._take, self._wait_until_readable)
-        except Refused as refused:
-            self._attribute(refused)
+        except NoConnection as error:
+            reason = error
+            if isinstance(error, Refused):
+                self._attribute(error)
             raise
         finally:
-            self.requests.disconnected()
+            self.requests.disconnected(reason)
             self.calls.disconnected()
             for subscription in self._subscriptions.values():
                 subscription.disconnected()
@@ -193,6 +206,9 @@ class Core:
         request = self.requests.refuse(receipt, refused) if receipt is not None else None
         if request is None:
             request = self._find_cause(refused)
+        if request is not None:
+            # What was wrong is known, and not sent again: no reason for the others to wait longer each time.
+            self._back_off.reset()
         if request is not None and request.kind is Kind.SUBSCRIBE:
             concerned = [each for each in self._subscriptions.values() if each.request is request]
             for subscription in concerned:
@@ -225,8 +241,11 @@ class Core:
                     self.remove(subscription, error)
 
     async def _wait_until_readable(self) -> None:
-        """While somebody waits for a receipt, reading goes on, or a subscriber that publishes would wait for ever."""
-        while not self.requests.is_awaiting and any(each.is_full for each in self._subscriptions.values()):
+        """While somebody waits for a receipt or an answer, reading goes on: a subscriber that publishes or calls would
+        wait in vain."""
+        while not (self.requests.is_awaiting or self.calls.is_awaiting) and any(
+            each.is_full for each in self._subscriptions.values()
+        ):
             await self.changed.wait()
 
     def _give_up(self, error: NoConnection) -> None:

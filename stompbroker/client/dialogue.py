@@ -99,8 +99,8 @@ class Dialogue:
         version = next((known for known in VERSIONS if known.value == said), None)
         if version is None:
             raise self._not_stomp(f"it chose version {said[:40]!r}")
-        parts = headers.get("heart-beat", "0,0").split(",")
-        if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
+        parts = [part.strip() for part in headers.get("heart-beat", "0,0").split(",")]
+        if len(parts) != 2 or not all(part.isdecimal() for part in parts):
             raise self._not_stomp(f"heart-beat is {','.join(parts)[:40]!r}")
         sends_s, wants_s = (int(part[:10]) / 1000 for part in parts)
         ours_s = self.heart_beat_s

@@ -87,7 +87,7 @@ class GaveUp(ClientError):
 
 @final
 class ClientClosed(ClientError):
-    """The block of `connect` has ended."""
+    """The block of `connect` has ended, or has not begun."""
 
 
 @final
@@ -113,7 +113,8 @@ class TransactionLost(ClientError):
 
 @final
 class OutcomeUnknown(ClientError):
-    """The connection was lost between COMMIT and its receipt: everything in the transaction was done, or nothing."""
+    """The connection was lost between COMMIT and its receipt: everything in the transaction was done, or nothing.
+    `__cause__` is why it was lost: a `Refused`, if the broker has said ERROR, perhaps to what is in the transaction."""
 
 
 @final
@@ -156,6 +157,8 @@ _FINAL_WORDS: Final = (
     "supported protocol versions",
     "supported versions",
 )
+#: Words that make such a refusal pass with time: somebody else may have tried wrong passwords from the same address.
+_PASSING_WORDS: Final = ("too many wrong logins",)
 #: How lines of a stack trace of Java begin.
 _STACK_LINES: Final = ("\tat ", "\t... ")
 
@@ -163,7 +166,7 @@ _STACK_LINES: Final = ("\tat ", "\t... ")
 def refusal_of_connect(headers: Mapping[str, str], body: bytes) -> Refused:
     """What an ERROR instead of CONNECTED means. Others than a wrong login may pass: too many connections, say."""
     said = f"{headers.get('message', '')}\n{_without_stack(body)}".lower()
-    is_final = any(words in said for words in _FINAL_WORDS)
+    is_final = any(words in said for words in _FINAL_WORDS) and not any(words in said for words in _PASSING_WORDS)
     return (LoginRefused if is_final else Refused)(headers, body)
 
 

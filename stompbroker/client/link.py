@@ -7,6 +7,7 @@ the owner says so. Everything that ends it is a `NoConnection`, raised by `run`.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -142,12 +143,23 @@ async def open_link(
     stream = await open_with(endpoint, context)
     try:
         dialogue = Dialogue(endpoint.address, heart_beat_s)
-        with suppress(trio.BrokenResourceError):  # then receiving fails too, and says more
-            await stream.send_all(render_connect(host, heart_beat_s, versions, headers))
-        early: list[Frame] = []
-        while dialogue.greeting is None:
-            early = dialogue.receive(await receive_chunk(stream, dialogue, CONNECT_TIMEOUT_S))
-        assert not early, "the reader stops after CONNECTED"
-        yield Link(stream, dialogue, dialogue.greeting)
+        greeting = await _greeted(stream, dialogue, render_connect(host, heart_beat_s, versions, headers))
+        yield Link(stream, dialogue, greeting)
     finally:
         await trio.aclose_forcefully(stream)
+
+
+async def _greeted(stream: trio.abc.Stream, dialogue: Dialogue, connect: bytes) -> Greeting:
+    """Raises NoConnection."""
+    try:
+        # All of it, since empty lines can come for ever.
+        with trio.fail_after(CONNECT_TIMEOUT_S):
+            with suppress(trio.BrokenResourceError):  # then receiving fails too, and says more
+                await stream.send_all(connect)
+            early: list[Frame] = []
+            while dialogue.greeting is None:
+                early = dialogue.receive(await receive_chunk(stream, dialogue, inf))
+    except trio.TooSlowError as error:
+        raise dialogue.silent(CONNECT_TIMEOUT_S) from error
+    assert not early, "the reader stops after CONNECTED"
+    return dialogue.greeting

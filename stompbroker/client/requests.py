@@ -60,8 +60,8 @@ class Part(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Raises ValueError for what no frame can carry: text that is not Unicode."""
-        return len(self.body) + len("".join(map("".join, self.headers)).encode())
+        """Raises ValueError for text that is not Unicode, and TypeError for a body that is not bytes."""
+        return len(memoryview(self.body)) + len("".join(map("".join, self.headers)).encode())
 
 
 @final
@@ -201,7 +201,8 @@ class Requests:
     """
     Invariants:
         a request is in `_sent` (by its receipt) or in `_waiting`, or it is settled, forgotten or without receipt
-        every number that was taken is confirmed, or of a request in `_sent`; there, those of a producer ascend
+        every number that was taken is confirmed, or of a request in `_sent` or `_waiting`; those of a producer ascend,
+            first in the one, then in the other
         `kept` and `kept_bytes` are those of the SENDs, COMMITs and VOIDs in both
         nothing is in `_waiting` while there is an open link, unless it is told carefully and something is in `_sent`
     """
@@ -219,6 +220,8 @@ class Requests:
     #: Whether the link is told one request at a time, until it has had this many.
     is_careful: bool = False
     _untried: int = 0
+    #: Of ACKs and NACKs that are confirmed.
+    _receipts: Iterator[str] = field(default_factory=lambda: map("ack-{}".format, count(1)))
     _sent: dict[str, Request] = field(default_factory=dict)
     _waiting: list[Request] = field(default_factory=list)
     #: Why nothing is taken any more.
@@ -247,6 +250,9 @@ class Requests:
         yield from self._sent.values()
         yield from self._waiting
 
+    def next_answer_receipt(self) -> str:
+        return next(self._receipts)
+
     def submit(self, request: Request) -> None:
         if self._end is not None:
             request.settle(None, request.fate_at_the_end(self._end))
@@ -254,7 +260,7 @@ class Requests:
         if request.link is not None and request.link is not self.link:
             request.settle(None, request.fate_on_loss(request.link))
             return
-        waits = self.link is None or self.is_careful
+        waits = self.link is None or not self.link.is_open or self.is_careful
         if waits:
             self._waiting.append(request)
         elif self.link is not None:
@@ -307,13 +313,14 @@ class Requests:
         self._put_waiting()
         self.room.wake()
 
-    def disconnected(self) -> None:
-        """What cannot be sent again fails."""
+    def disconnected(self, reason: NoConnection | None) -> None:
+        """What cannot be sent again fails, because of this."""
         link, self.link = self.link, None
         assert link is not None
         for request in list(self):
             failure = request.fate_on_loss(link)
             if failure is not None:
+                failure.__cause__ = reason
                 self._fail(request, failure)
 
     def confirm(self, receipt: str, headers: Mapping[str, str]) -> None:
@@ -354,18 +361,22 @@ class Requests:
         self._fail(request, ClientError(f"{request.what} is not waited for any more."))
 
     def _remove(self, request: Request) -> None:
+        is_over = self._end is not None or not self.numbering.is_on
+        is_used_up = request.numbers is None or request.kind is Kind.VOID or is_over
+        # In its place, so that numbers stay in order; a receipt that is on its way is for both.
+        instead = [] if is_used_up else [request.emptied()]
         if request.receipt is not None and self._sent.get(request.receipt) is request:
-            is_over = self._end is not None or not self.numbering.is_on
-            if request.numbers is None or request.kind is Kind.VOID or is_over:
-                del self._sent[request.receipt]
+            if instead:
+                self._sent[request.receipt] = instead[0]
             else:
-                # In its place, so that numbers stay in order; a receipt that is on its way is for both.
-                self._sent[request.receipt] = void = request.emptied()
-                self._count(void, 1)
+                del self._sent[request.receipt]
         elif request in self._waiting:
-            self._waiting.remove(request)
+            place = self._waiting.index(request)
+            self._waiting[place : place + 1] = instead
         else:
             return
+        for void in instead:
+            self._count(void, 1)
         self._count(request, -1)
 
     def end(self, reason: ClientError) -> None:

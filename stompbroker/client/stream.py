@@ -38,8 +38,12 @@ async def open_stream(endpoint: Endpoint, context: ssl.SSLContext | None) -> tri
             )
     except trio.TooSlowError as error:
         raise NoConnection(Problem.NO_ANSWER, f"{address} does not answer.") from error
-    except socket.gaierror as error:
-        raise NoConnection(Problem.NO_HOST, f'There is no host called "{endpoint.host}" ({error.strerror}).') from error
+    except (
+        socket.gaierror,
+        UnicodeError,
+    ) as error:  # the latter for what cannot be a name: an empty or long part of it
+        reason = error.strerror if isinstance(error, OSError) else "it cannot be the name of one"
+        raise NoConnection(Problem.NO_HOST, f'There is no host called "{endpoint.host}" ({reason}).') from error
     except OSError as error:
         raise NoConnection(Problem.NOBODY_LISTENS, f"No broker listens on {address}.") from error
     try:

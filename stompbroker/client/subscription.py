@@ -90,8 +90,7 @@ class Message:
         """Acknowledge, and come back when the broker has confirmed it. Raises AnswerLost if the connection is lost."""
         names = answer_headers(self.headers, self._link.greeting.version)
         if names:
-            receipt = f"ack-{names[0][1]}"
-            parts = [Part("ACK", names)]
+            receipt, parts = self._requests.next_answer_receipt(), [Part("ACK", names)]
             request = Request(kind=Kind.ANSWER, what="The ACK", parts=parts, receipt=receipt, link=self._link)
             self._requests.submit(request)
             try:
@@ -158,8 +157,9 @@ class Subscription:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be read for now."""
-        return len(self._messages) >= self._prefetch or self._bytes >= MAX_BUFFERED_BYTES
+        """Whether nothing more should be read for now. A broker that keeps to the prefetch never comes this far: what
+        others wait for, another subscription for one, comes over the same connection."""
+        return len(self._messages) > self._prefetch or self._bytes >= MAX_BUFFERED_BYTES
 
     def add(self, frame: Frame, link: Link) -> None:
         """Raises TooSlow."""

@@ -5,13 +5,15 @@ Law: one table in, a `BridgePlan` or sentences about its mistakes out. Secrets a
 
 from __future__ import annotations
 
+import re
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from stompbroker.bridges import BridgePlan, RemoteKind
-from stompbroker.config.settings import HOUR_S, Count, Endpoints, FilePath, Kind, Seconds
+from stompbroker.config.settings import HOUR_S, Count, FilePath, Kind, Seconds, check_endpoints
 from stompbroker.delivery import DestinationKind, parse_pattern
 from stompbroker.errors import InvalidDestination
 
@@ -32,12 +34,31 @@ Patterns = Annotated[
 Text = Annotated[str, Kind("a text")]
 
 
+def _without_login(value: object) -> object:
+    """A URL, valid or not, or several, as they may be shown: people write passwords into them."""
+    if isinstance(value, str):
+        return re.sub("//.*@", "//…@", value, flags=re.DOTALL)
+    return [_without_login(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+Urls = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: value.split() if isinstance(value, str) else value),
+    AfterValidator(check_endpoints),
+    Kind(
+        "a list of URLs, or a text with blanks between them: stomp://HOST:PORT, stomp+tls://HOST:PORT, "
+        "ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH; login and passcode_file say who comes",
+        conceal=_without_login,
+    ),
+]
+
+
 @final
 class BridgeSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     name: Annotated[str, Kind("a name of up to 40 letters, digits, - and _"), Field(pattern=_NAME)]
-    url: Annotated[Endpoints, Field(min_length=1)]
+    url: Annotated[Urls, Field(min_length=1)]
     kind: RemoteKind = RemoteKind.STOMPBROKER
     receive: Patterns = ()
     send: Patterns = ()
@@ -104,6 +125,10 @@ def _mistakes(table: BridgeSettings, *, can_store: bool) -> Iterator[str]:
                 yield f'{key}: "{text}": {problem}.'
         if len(set(patterns)) < len(patterns):
             yield f"{key} has a pattern twice."
+        valid = [text for text in patterns if is_ours and _problem_with(text) is None]
+        for text, wider in permutations(dict.fromkeys(valid), 2):
+            if parse_pattern(wider).contains(parse_pattern(text)):
+                yield f'{key}: "{text}" is part of "{wider}", and would go over the bridge twice; leave it out.'
     for text in set(table.receive) & set(table.send):
         if text.startswith("/queue/"):
             yield (

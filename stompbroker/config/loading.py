@@ -169,7 +169,7 @@ def _explain(details: ErrorDetails, sources: Mapping[str, Source]) -> Iterator[s
     else:
         # A setting of a topic or queue has the name, kind and range of the general one.
         info = known[key] if tables == "bridges" else Settings.model_fields.get(key) or known[key]
-        yield f"{place}{key} = {show(details['input'])} ({source}): allowed is {allowed(info)}"
+        yield f"{place}{key} = {show(details['input'], info)} ({source}): allowed is {allowed(info)}"
 
 
 @final

@@ -105,7 +105,8 @@ def _read_server_header(value: str) -> str:
     return value
 
 
-def _check_endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
+def check_endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises ValueError."""
     for text in value:
         try:
             Endpoint.parse(text)
@@ -167,7 +168,7 @@ FilePath = Annotated[str, Kind("the path of a file")]
 Endpoints = Annotated[
     tuple[str, ...],
     BeforeValidator(lambda value: value.split() if isinstance(value, str) else value),
-    AfterValidator(_check_endpoints),
+    AfterValidator(check_endpoints),
     Kind(
         "a list of URLs, or a text with blanks between them: stomp://HOST:PORT, stomp+tls://HOST:PORT, "
         "ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH",

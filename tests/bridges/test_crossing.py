@@ -102,6 +102,21 @@ def test_a_receipt_that_does_not_come_has_a_deadline() -> None:
     assert made.overdue(130.0) is None
 
 
+def test_receipts_that_come_slowly_one_after_the_other_are_in_time() -> None:
+    made = crossing()
+    flow = made.flow("/topic/a")
+    passing = [flow.add(Named(name), 0.0, None) for name in "abc"]
+
+    for each, now_s in zip(passing, (29.0, 58.0, 87.0), strict=True):
+        assert made.overdue(now_s) is None
+        flow.confirmed(each, {})
+        flow.take_settled()
+        assert made.overdue(now_s) is None
+    flow.add(Named("d"), 100.0, None)
+    assert made.overdue(129.9) is None
+    assert made.overdue(130.0) is not None
+
+
 def test_a_failure_forgets_what_was_on_its_way_and_is_shown_since_the_first() -> None:
     made = crossing()
     made.flow("/topic/a").add(Named("a"), 0.0, 5)
@@ -183,6 +198,29 @@ def test_other_brokers_are_told_only_that_a_message_is_persistent() -> None:
 def test_where_it_was_first_is_not_believed_from_other_brokers() -> None:
     forged = {"destination": "/topic/a", "message-id": "T_1", "bridge-path": "s1", "bridge-origin": "s1/77/4"}
     assert passage(forged, from_ours=False) == {"origin-message-id": "T_1", "bridge-path": "s1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("expires", 5000 * "9"),
+        ("expires", 17 * "9"),
+        ("timestamp", 5000 * "9"),
+        ("bridge-path", ""),
+        ("bridge-path", "not a store"),
+        ("bridge-path", ",".join(33 * ["s1"])),
+        # It asks whoever publishes for reports, to anywhere.
+        ("outcome-to", "/queue/secrets"),
+    ],
+)
+def test_no_header_that_somebody_writes_at_another_broker_stops_a_bridge_or_tells_it_what_to_do(
+    name: str, value: str
+) -> None:
+    said = {"destination": "/topic/a", "message-id": "T_1", name: value}
+    onwards = onward(said, pattern="/topic/a", from_ours=False, to_ours=True, now_ms=0)
+    assert onwards.published_ms is None
+    # What has no meaning for a bridge is kept.
+    assert {other for other in onwards.headers if other != "timestamp"} == {"origin-message-id"}
 
 
 @pytest.mark.parametrize(("said", "kept"), [("1", None), ("true", None), ("false", "false")])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from stompbroker.actors import bridge
 from stompbroker.bridges import CrossingState
 from tests.support.bridging import (
     bodies_in,
@@ -80,6 +81,27 @@ async def test_a_message_that_is_refused_waits_and_others_pass(tmp_path: Path) -
         (one,) = await shown(broker)
         assert (one["refused"], one["backlog"], one["sent"]) == (1, 1, 2)
         assert "1000" in one["problem"]
+
+
+async def test_the_others_pass_however_many_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Were each refusal one failure more, the last wait would be hours.
+    monkeypatch.setattr(bridge, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(bridge, "LONGEST_WAIT_S", 1e6)
+    here, there = free_ports(2)
+    table = bridge_to(there, name="there", send=[EVENTS])
+    async with (
+        bridged_broker(tmp_path / "there", there, max_body_bytes=1000),
+        bridged_broker(tmp_path / "here", here, table, redelivery_first_delay_ms=60_000) as broker,
+        client_of(here) as publisher,
+    ):
+        await connected(broker)
+
+        for _ in range(25):
+            await publisher.publish("/topic/events.a", b"x" * 1001)
+            await publisher.publish("/topic/events.a", b"good")
+
+        (crossing,) = broker.crossings
+        await until(lambda: crossing.sent == crossing.refused == 25)
 
 
 @pytest.mark.parametrize("direction", ["send", "receive"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -131,6 +132,21 @@ def test_a_reader_that_goes_away_ends_it_quietly(broker: RunningBroker) -> None:
         assert subscriber.wait(HARD_TIMEOUT_S) == 0
         assert subscriber.stderr is not None
         assert subscriber.stderr.read() == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_a_sentence(broker: RunningBroker) -> None:
+    with (
+        Path("/dev/full").open("wb") as full,
+        broker.program.start("subscribe", *broker.address, "full", stdout=full) as subscriber,
+    ):
+        assert subscriber.stderr is not None
+        assert subscriber.stderr.readline().startswith("Subscribed to ")
+
+        broker.run("publish", "full", "one")
+
+        assert subscriber.wait(HARD_TIMEOUT_S) == 1
+        assert subscriber.stderr.read().startswith("stompbroker: Messages cannot be written: No space left on device.")
 
 
 def test_a_refusal_of_the_broker_is_shown_with_its_reason(broker: RunningBroker) -> None:

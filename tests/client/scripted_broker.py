@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from stompbroker.client import Client, NoConnection, Problem, connect
-from stompbroker.stomp import Version, render_frame
+from stompbroker.stomp import HEART_BEAT, Version, render_frame
 
 if TYPE_CHECKING:
     import ssl
@@ -65,6 +65,10 @@ class Connection:
     async def say(self, command: str, body: bytes = b"", /, **headers: str) -> None:
         pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
         await self._stream.send_all(render_frame(command, pairs, body, Version.V1_2))
+
+    async def say_nothing(self) -> None:
+        """A heart-beat."""
+        await self._stream.send_all(HEART_BEAT)
 
     async def confirm(self, said: Said, **headers: str) -> None:
         await self.say("RECEIPT", receipt_id=said.headers["receipt"], **headers)

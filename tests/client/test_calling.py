@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.client import (
     AnswerUnreachable,
@@ -105,6 +106,28 @@ async def test_a_request_is_repeated_until_the_broker_has_it_and_then_its_answer
         await second.cut()
 
 
+async def test_an_answer_is_read_although_nobody_takes_what_has_come_for_a_subscription(
+    autojump_clock: MockClock,
+) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client, client.subscribe("/topic/a", ack="auto", prefetch=1):
+                assert (await client.call("/queue/q", b"", timeout=10)).body == b"42"
+
+        connection = await broker.accept()
+        await connection.take_subscription()
+        await connection.deliver("1", b"1", b"2")
+        asked = await connection.next_frame("SEND")
+        await connection.confirm(asked)
+        await wait_all_tasks_blocked()
+        await answer(connection, asked)
+        await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
+
+
 async def test_activemq_wants_a_subscription_for_replies(autojump_clock: MockClock) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
@@ -155,6 +178,44 @@ async def test_a_handler_answers_and_one_that_fails_refuses_the_message_alone(
         assert (await connection.next_frame("ACK")).headers == {"id": "good"}
         await connection.part("UNSUBSCRIBE")
     assert "the handler of" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (ValueError("\udcff\0"), r"ValueError\c \\udcff\\x00"),
+        ("text", r"AttributeError\c 'str' object has no attribute 'headers'"),
+        (Reply("text"), r"TypeError\c memoryview\c a bytes-like object is required, not 'str'"),  # type: ignore[arg-type]
+        (Reply(b"", {"receipt": "1"}), r"ValueError\c the header 'receipt' is set by the client"),
+    ],
+)
+async def test_a_handler_without_a_reply_that_can_be_sent_refuses_the_message_alone(
+    autojump_clock: MockClock, reply: Any, reason: str
+) -> None:
+    broker = ScriptedBroker()
+
+    async def handler(message: Message) -> Reply | bytes | None:
+        await trio.lowlevel.checkpoint()
+        if isinstance(reply, Exception):
+            raise reply
+        return cast("Reply", reply)
+
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client, client.serve("/queue/q", handler):
+                await trio.sleep(100)
+
+        connection = await broker.accept()
+        await connection.take_subscription()
+        for name in ("1", "2"):
+            await connection.say("MESSAGE", b"", subscription="1", ack=name, reply_to="/reply-queue/x")
+            nack = await connection.next_frame("NACK")
+            assert nack.headers["id"] == name
+            assert nack.headers["reason"].startswith(reason)
+        await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
 
 
 async def test_a_handler_s_block_ends_with_its_subscription(autojump_clock: MockClock) -> None:

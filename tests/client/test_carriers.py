@@ -52,6 +52,15 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(url: str) -> None:
     assert "swordfish" not in str(caught.value)
 
 
+@pytest.mark.parametrize("host", [".local", "a..b", 64 * "a"])
+async def test_a_host_that_cannot_be_a_name_is_an_unknown_one(host: str) -> None:
+    with pytest.raises(NoConnection) as caught:
+        async with connect(f"stomp://{host}", give_up_after=0):
+            pytest.fail("not connected")
+
+    assert caught.value.problem is Problem.NO_HOST
+
+
 def test_options_for_tls_need_a_url_with_tls() -> None:
     with pytest.raises(InvalidAddress, match=r"use stomp\+tls:// or wss://"):
         connect("stomp://h", tls=TlsOptions(ca=Path("ca.pem")))

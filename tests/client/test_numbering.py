@@ -159,6 +159,36 @@ async def test_the_number_of_what_is_not_repeated_is_used_up(autojump_clock: Moc
         await second.part()
 
 
+async def test_so_it_is_if_it_waits_for_its_turn_to_be_repeated(autojump_clock: MockClock) -> None:
+    broker, scope = ScriptedBroker(), trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client:
+                client.publish_nowait("/queue/a", b"1")
+                with scope:
+                    await client.publish("/queue/a", b"2")
+                client.check_invariants()
+                await client.publish("/queue/a", b"3")
+
+        first = await broker.accept(**OURS)
+        assert await next_numbers(first, "SEND", "SEND") == [1, 2]
+        await first.refuse()  # nobody knows what, so they are repeated one by one
+        second = await broker.accept(**OURS)
+        one = await second.next_frame("SEND")
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        await second.confirm(one)
+        two = await second.next_frame("SEND")
+        assert (number_of(two), two.headers["destination"]) == (2, NOWHERE)
+        await second.confirm(two)
+        three = await second.next_frame("SEND")
+        assert (number_of(three), three.body) == (3, b"3")
+        await second.confirm(three)
+        await second.part()
+
+
 async def test_a_transaction_with_numbers_alone_is_repeated_as_a_whole(autojump_clock: MockClock) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:

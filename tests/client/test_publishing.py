@@ -21,6 +21,7 @@ from stompbroker.client import (
     Refused,
     Unconfirmed,
 )
+from stompbroker.client.stream import CONNECT_TIMEOUT_S
 from tests.client.scripted_broker import ScriptedBroker
 
 if TYPE_CHECKING:
@@ -150,6 +151,27 @@ async def test_an_error_with_a_receipt_id_fails_that_message_alone(autojump_cloc
         await second.confirm(one)
         await second.part()
     assert refused[0].headers["receipt-id"] == "2"
+
+
+async def test_messages_that_are_refused_do_not_make_the_others_wait_longer_and_longer(
+    autojump_clock: MockClock,
+) -> None:
+    broker, waited_s = ScriptedBroker(), list[float]()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client(back_off=BackOff(first_s=0.2, jitter=0)) as client:
+                for _ in range(10):
+                    with pytest.raises(Refused):
+                        await client.publish("/topic/*", b"")
+
+        for _ in range(10):
+            began_at = trio.current_time()
+            connection = await broker.accept()
+            waited_s.append(round(trio.current_time() - began_at, 3))
+            await connection.refuse(await connection.next_frame("SEND"))
+    assert waited_s == [0.0, *[0.2] * 9]
 
 
 async def test_after_an_error_that_names_nothing_messages_are_sent_one_by_one_until_its_cause_is_found(
@@ -443,16 +465,24 @@ javax.jms.InvalidClientIDException: Broker: one - Client: billing already connec
 """
 
 
-@pytest.mark.parametrize("body", [b"", ALREADY_CONNECTED])
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        ("too many connections", b""),
+        ("too many connections", ALREADY_CONNECTED),
+        # Others have tried wrong passwords from our address: it says nothing of ours.
+        ("login refused - too many wrong logins from this address; wait a minute", b""),
+    ],
+)
 async def test_another_error_instead_of_connected_is_not_final(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, body: bytes
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, message: str, body: bytes
 ) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_publish_each, broker, [])
         connection = await broker.accept_silently()
         await connection.next_frame("CONNECT")
-        await connection.say("ERROR", body, message="too many connections")
+        await connection.say("ERROR", body, message=message)
         await connection.cut()
         await (await broker.accept()).part()
     assert "Authentication" not in caplog.text
@@ -532,6 +562,50 @@ async def test_waits_double_are_bounded_and_differ_by_seed(autojump_clock: MockC
     assert waits[1] != waits[2]
 
 
+@pytest.mark.parametrize("heart_beat", ["1", "-1,0", "a,b", f"{12 * ' '}a,0"])
+async def test_a_broker_whose_heart_beats_make_no_sense_does_not_speak_stomp(
+    autojump_clock: MockClock, heart_beat: str
+) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            with pytest.raises(NoConnection, match="does not speak STOMP: heart-beat is"):
+                async with broker.client(give_up_after=0):
+                    pytest.fail("not connected")
+
+        await broker.accept(heart_beat=heart_beat)
+
+
+async def test_blanks_in_a_heart_beat_do_no_harm(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_publish_each, broker, [])
+        await (await broker.accept(heart_beat=f"{12 * ' '}0, 0")).part()
+
+
+async def test_empty_lines_are_no_answer_to_connect(autojump_clock: MockClock) -> None:
+    broker, has_ended = ScriptedBroker(), trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            with pytest.raises(NoConnection) as caught:
+                async with broker.client(give_up_after=0):
+                    pytest.fail("not connected")
+            assert caught.value.problem is Problem.SILENT
+            has_ended.set()
+
+        connection = await broker.accept_silently()
+        began_at = trio.current_time()
+        while trio.current_time() < began_at + CONNECT_TIMEOUT_S - 1:
+            await connection.say_nothing()
+            await trio.sleep(1)
+        await has_ended.wait()
+        assert trio.current_time() == began_at + CONNECT_TIMEOUT_S
+
+
 async def test_a_broker_that_has_hung_up_without_saying_so_is_noticed(autojump_clock: MockClock) -> None:
     """After more than two intervals: ActiveMQ's first heart-beat comes after two."""
     broker = ScriptedBroker()
@@ -591,6 +665,34 @@ async def test_the_block_s_own_error_leaves_it_as_it_is(autojump_clock: MockCloc
         await broker.accept()
 
 
+async def test_before_the_block_nothing_is_taken() -> None:
+    client = ScriptedBroker().client()
+
+    with pytest.raises(ClientClosed, match="async with connect"):
+        await client.publish("/topic/a", b"x")
+    assert not await client.aclose()
+
+
+async def test_what_is_published_after_the_goodbye_was_not_sent(autojump_clock: MockClock) -> None:
+    broker, says_goodbye = ScriptedBroker(), trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client, trio.open_nursery() as inner:
+                inner.start_soon(client.aclose)
+                await says_goodbye.wait()
+                with pytest.raises(Unconfirmed) as caught:
+                    await client.publish("/topic/a", b"x")
+                assert not caught.value.was_sent
+
+        connection = await broker.accept()
+        goodbye = await connection.next_frame("DISCONNECT")
+        says_goodbye.set()
+        await wait_all_tasks_blocked()
+        await connection.confirm(goodbye)
+
+
 async def test_after_the_block_nothing_is_taken(autojump_clock: MockClock) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
@@ -619,5 +721,8 @@ async def test_headers_that_are_the_client_s_are_refused(autojump_clock: MockClo
                     client.publish_nowait("/topic/a", b"x", headers={name: "1"})
                 with pytest.raises(ValueError, match="surrogates"):
                     client.publish_nowait("/topic/\udcff", b"x")
+                with pytest.raises(TypeError, match="bytes-like object is required, not 'str'"):
+                    client.publish_nowait("/topic/a", "x")  # type: ignore[arg-type]
+                client.check_invariants()
 
         await (await broker.accept()).part()

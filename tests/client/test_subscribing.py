@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.client import Answered, AnswerLost, Refused, TooSlow, subscription
-from tests.client.scripted_broker import ScriptedBroker
+from tests.client.scripted_broker import PATIENCE_S, ScriptedBroker
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -165,6 +165,55 @@ async def test_a_confirmed_ack_that_is_lost_says_so(autojump_clock: MockClock) -
         await second.part("UNSUBSCRIBE")
 
 
+async def test_acks_of_one_message_for_two_subscriptions_are_confirmed_each(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with (
+                broker.client() as client,
+                client.subscribe("/topic/a") as first,
+                client.subscribe("/topic/>") as second,
+            ):
+                messages = [await anext(each) for each in (first, second)]
+                with trio.fail_after(PATIENCE_S):
+                    async with trio.open_nursery() as inner:
+                        for message in messages:
+                            inner.start_soon(message.ack_confirmed)
+
+        connection = await broker.accept(version="1.1")
+        for _ in range(2):
+            await connection.take_subscription()
+        for name in ("1", "2"):
+            await connection.say("MESSAGE", b"x", subscription=name, message_id="m")
+        for said in [await connection.next_frame("ACK") for _ in range(2)]:
+            await connection.confirm(said)
+        for _ in range(2):
+            await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
+
+
+async def test_a_durable_subscription_may_have_a_number_for_a_name(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with (
+                broker.client() as client,
+                client.subscribe("/topic/a", durable="2"),
+                client.subscribe("/topic/b"),
+            ):
+                client.check_invariants()
+
+        connection = await broker.accept()
+        assert [(await connection.take_subscription()).headers["id"] for _ in range(2)] == ["2", "3"]
+        for _ in range(2):
+            await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
+
+
 async def test_version_1_1_names_messages_its_own_way(autojump_clock: MockClock) -> None:
     broker = ScriptedBroker()
     async with trio.open_nursery() as nursery:
@@ -255,17 +304,44 @@ async def test_reading_stops_while_nobody_takes_what_has_come_unless_a_receipt_i
             async with broker.client() as client, client.subscribe("/topic/a", ack="auto", prefetch=2) as messages:
                 await trio.sleep(100)
                 await client.publish("/topic/b", b"x")
-                assert len(await messages.take()) == 3
+                assert len(await messages.take()) == 4
 
         connection = await broker.accept()
         await connection.take_subscription()
-        for _ in range(2):
+        for _ in range(3):
             await connection.say("MESSAGE", b"x", subscription="1")
         began_at = trio.current_time()
         await connection.say("MESSAGE", b"x", subscription="1")
         assert trio.current_time() - began_at >= 99
         await connection.confirm(await connection.next_frame("SEND"))
         await connection.part("UNSUBSCRIBE")
+
+
+async def test_a_prefetch_that_nobody_takes_does_not_hold_back_what_comes_for_another_subscription(
+    autojump_clock: MockClock,
+) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with (
+                broker.client() as client,
+                client.subscribe("/queue/a", prefetch=2),
+                client.subscribe("/queue/b") as others,
+            ):
+                with trio.fail_after(PATIENCE_S):
+                    assert (await anext(others)).body == b"3"
+
+        connection = await broker.accept()
+        await connection.take_subscription()
+        await connection.deliver("1", b"1", b"2")
+        await connection.take_subscription()
+        await wait_all_tasks_blocked()
+        await connection.deliver("2", b"3")
+        for _ in range(2):
+            await connection.next_frame("UNSUBSCRIBE")
+        await connection.part()
 
 
 async def test_more_than_can_be_kept_ends_the_subscription(

@@ -95,6 +95,25 @@ async def test_lost_between_commit_and_its_receipt_nobody_knows(autojump_clock: 
         await second.part()
 
 
+async def test_what_the_broker_said_when_it_was_lost_is_the_cause(autojump_clock: MockClock) -> None:
+    broker = ScriptedBroker()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def use() -> None:
+            async with broker.client() as client:
+                with pytest.raises(OutcomeUnknown) as caught:
+                    async with client.transaction() as transaction:
+                        transaction.publish("/topic/*", b"")
+                assert isinstance(caught.value.__cause__, Refused)
+                assert caught.value.__cause__.message == "a pattern"
+
+        first = await broker.accept()
+        for command in ("BEGIN", "SEND", "COMMIT"):
+            await first.next_frame(command)
+        await first.refuse(message="a pattern")
+
+
 async def test_lost_before_commit_left_nothing_was_done(autojump_clock: MockClock) -> None:
     # Its bytes wait behind others that the broker does not read.
     broker = ScriptedBroker(lockstep=True)

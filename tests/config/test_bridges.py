@@ -66,6 +66,10 @@ def test_rabbitmq_has_a_virtual_host() -> None:
         ('name = "a"\nurl = "stomp://x:1"\nsend = ["/queue/*"]', 'send: "/queue/*"'),
         ('name = "a"\nurl = "stomp://x:1"\nsend = ["/topic/DLQ.>"]', "dead letters stay"),
         ('name = "a"\nurl = "stomp://x:1"\nsend = ["/topic/a", "/topic/a"]', "send has a pattern twice"),
+        (
+            'name = "a"\nurl = "stomp://x:1"\nsend = ["/topic/a.>", "/topic/a.*"]',
+            '"/topic/a.*" is part of "/topic/a.>"',
+        ),
         ('name = "a"\nurl = "stomp://x:1"\nsend = ["/queue/a"]\nreceive = ["/queue/a"]', "to and fro"),
         ('name = "a"\nurl = "stomp://x:1"\nsend = ["/topic/a"]\ntls_ca = "x"', "its url is not encrypted"),
         ('name = "a"\nurl = "stomp://x:1"\nsend = ["/topic/a"]\npasscode_file = "x"', "passcode_file without login"),
@@ -74,6 +78,15 @@ def test_rabbitmq_has_a_virtual_host() -> None:
 )
 def test_what_cannot_work_is_said(tmp_path: Path, table: str, said: str) -> None:
     assert said in mistakes(tmp_path / "s.toml", f"[[bridges]]\n{table}\n")
+
+
+@pytest.mark.parametrize("url", ['"stomp://paris:sword/fish@x:1"', '["stomp://x:1", "stomp://paris:swordfish@x:1"]'])
+def test_a_password_in_a_url_is_refused_and_not_repeated(tmp_path: Path, url: str) -> None:
+    said = mistakes(tmp_path / "s.toml", f'[[bridges]]\nname = "a"\nurl = {url}\nsend = ["/topic/a"]\n')
+
+    assert "stomp://…@x:1" in said
+    assert "passcode_file" in said
+    assert "fish" not in said
 
 
 def test_two_bridges_have_two_names(tmp_path: Path) -> None:
