@@ -80,6 +80,7 @@ class FrameReader:
         `_pieces` holds at most one incomplete frame, unless `has_more`
         an incomplete frame is never longer than the header limit plus the body limit plus one chunk
         no block in the memo holds a separator, so a hit proves that the separator found was the first one
+        no block in the memo holds a receipt, so one that is known as it stands asks for none
     """
 
     _limits: Limits
@@ -257,7 +258,8 @@ class FrameReader:
                 passing.bodies.append(body)
                 position, run = body_end + 1, passing
                 continue
-            if run is None or run.head is not head:
+            # A receipt speaks of all that came before it, so it joins no run that has passed others.
+            if run is None or run.head is not head or (has_values and run is not frames[-1]):
                 run = SendRun(head, body, receipt, sequence)
                 frames.append(run)
                 if has_values or head.place is None:
@@ -399,8 +401,10 @@ class FrameReader:
             violation.receipt = violation.receipt or receipt
             raise
         # Only SENDs repeat their headers often enough. A block with as many lines as are allowed is not remembered:
-        # with a receipt it would have too many, and lines of known blocks are not counted.
-        if head.command == "SEND" and block.count(b"\n") < self._limits.max_header_count:
+        # with a receipt it would have too many, and lines of known blocks are not counted. Nor is one that repeats
+        # `receipt`: what is known is taken for a block without any.
+        is_small = block.count(b"\n") < self._limits.max_header_count
+        if head.command == "SEND" and is_small and RECEIPT not in block:
             self._memo.offer(block, head)
         return head, receipt, sequence, head_end + len(separator)
 
