@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -195,6 +196,26 @@ def test_remembered_blocks_of_all_connections() -> None:
     assert allowance.borrowed_bytes == 0
     assert offered_twice(modest, b"c" * MOST_BYTES)
     assert len(modest.known) == 2
+
+
+@pytest.mark.parametrize("count", [1, 4, 50, 250])
+def test_remembered_blocks_take_no_more_memory_than_is_counted(count: int) -> None:
+    """Also if each of their bytes is dear, as in headers of two characters."""
+    allowance = HeadAllowance()
+    under_test = FrameReader(Limits(), allowance=allowance)
+    headers = b"".join(b"%x:\n" % number for number in range(count))
+    tracemalloc.start()
+    try:
+        for number in [*range(300)] * 3:
+            under_test.receive(b"SEND\n%b:\n%b\n\0" % (b"n%d" % number, headers))
+        with_blocks, _ = tracemalloc.get_traced_memory()
+        borrowed_bytes = allowance.borrowed_bytes
+        under_test.close()
+        without, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert 0 < with_blocks - without <= SMALL_MEMO_BYTES + borrowed_bytes
 
 
 @pytest.mark.parametrize("destinations", [100, 1_000, 10_000])
