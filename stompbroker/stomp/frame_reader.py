@@ -313,7 +313,7 @@ class FrameReader:
         self, data: bytes, position: int, value_at: int, body_at: int, run: SendRun, room: int
     ) -> tuple[int, int]:
         """The same for frames that differ in the value of `receipt` too, which begins at `value_at`. If any of these
-        values is not plain ASCII, none is taken, and the frames are read one by one."""
+        values is not plain ASCII, or too long, none is taken, and the frames are read one by one."""
         find, starts_alike = data.find, data.startswith
         prefix, length = data[position:value_at], run.head.content_length
         suffix = data[find(b"\n", value_at) : body_at]
@@ -339,6 +339,9 @@ class FrameReader:
             position = body_end + 1
         joined = b"\n".join(values)
         if not values or not joined.isascii() or b"\\" in joined or b"\r" in joined or RECEIPT in suffix:
+            return first, room
+        room_bytes = self._limits.max_header_bytes - prefix_bytes - suffix_bytes + len(self._separator)
+        if len(joined) > room_bytes and max(map(len, values)) > room_bytes:
             return first, room
         run.bodies += bodies
         run.receipts += joined.decode().split("\n")
@@ -369,6 +372,8 @@ class FrameReader:
 
     def _look_up_without_values(self, block: bytes) -> tuple[Head | None, str | None, str | None]:
         """The known head of a block without its receipt and number, and these."""
+        if len(block) > self._limits.max_header_bytes:
+            return None, None, None
         rest, receipt, sequence = _cut(block)
         head = self._memo.known.get(rest)
         return (None, None, None) if head is None else (head, self._parse(receipt), self._parse(sequence))

@@ -89,6 +89,23 @@ def test_bytes_of_command_and_headers(version: Version, line_end: bytes, byte_by
 
 
 @every_version
+@pytest.mark.parametrize("run", [0, 1, 20])
+@pytest.mark.parametrize("value", [b"receipt:", b"producer-seq:"])
+def test_bytes_of_a_block_that_is_remembered_without_one_value(version: Version, run: int, value: bytes) -> None:
+    """However many are in a run before it, and behind it."""
+    under_test = reader(version, Limits(max_header_bytes=64))
+    send = b"SEND\n" + value + b"%b\nx:y\ncontent-length:0\n\n\0"
+    longest = b"1" * (64 - len(send % b"") + 3)
+    under_test.receive(send % b"1" * 3)
+
+    allowed = outcome(under_test, [send % b"1" * run + send % longest + send % b"1"])
+    seen = outcome(under_test, [send % b"1" * run + send % (longest + b"1") + send % b"1"])
+
+    assert (len(allowed.frames), allowed.violation) == (run + 2, None)
+    assert (len(seen.frames), seen.violation) == (run, "headers too large")
+
+
+@every_version
 def test_headers_without_an_end_are_not_awaited_for_ever(version: Version) -> None:
     under_test = reader(version, Limits(max_header_bytes=64))
 
