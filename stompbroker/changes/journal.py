@@ -77,11 +77,15 @@ def _alike(decision: Decision) -> tuple[object, ...]:
 
 
 def _mean_different_messages(decisions: list[Decision]) -> bool:
-    """Whether none of them acknowledges what another refuses."""
+    """Whether none of them refuses what another refuses or acknowledges."""
     refused: dict[Reading, set[int]] = {}
+    count = 0
     for answer, parts in decisions:
         for reading, start, stop, _ in parts if answer.verdict is Verdict.NACK else ():
             refused.setdefault(reading, set()).update(range(start, stop))
+            count += stop - start
+    if sum(map(len, refused.values())) < count:
+        return False
     return not refused or all(
         refused[reading].isdisjoint(range(start, stop))
         for answer, parts in decisions

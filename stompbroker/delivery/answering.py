@@ -340,7 +340,7 @@ def failures_after(
 ) -> dict[Offset, Failure]:
     """What is known of these messages when they have been refused together."""
     failing = Failing(refusal, reading.policy, reading.subscription.jitter_seed)
-    is_noted = bool(reading.remembered.first_sent_between(offsets[0], offsets[-1] + 1))
+    is_noted = bool(reading.remembered.first_sent_between(min(offsets), max(offsets) + 1))
     found: dict[Offset, Failure] = {}
     for offset in offsets:
         before = reading.failures.get(offset)

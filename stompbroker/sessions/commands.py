@@ -119,7 +119,7 @@ class Commands:
                     plan = self._publishing.plan(frame.head, frame.receipt)
                     self._check_not_held(plan.topic)
                     if plan.sets_value:
-                        self._publishing.check_value_fits(frame, plan.topic)
+                        self._publishing.check_value_fits(frame.bodies[-1], plan.topic, frame.receipt)
                     if self._publishing.unread_replies:
                         self._read_replies()
                     if plan.question is None:
@@ -193,7 +193,7 @@ class Commands:
         if plan.question is not None:
             check_number_in_transaction(frame, plan.question)
         if plan.sets_value:
-            self._publishing.check_value_fits(frame, plan.topic)
+            self._publishing.check_value_fits(frame.body, plan.topic, frame.receipt)
         if self._publishing.unread_replies:
             self._read_replies()
         # The receipt of a frame in a transaction says that it was received, and COMMIT's that it was done.

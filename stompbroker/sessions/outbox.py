@@ -6,7 +6,7 @@ deliveries are made only while `has_room`, and a client with too many unread rec
 to the memory budget.
 
 Hot path, guarded by `make bench` (topic 1→1, 1→50): small things are joined, and a large body is sent from where it is
-(`buffers`), which `tests/sessions/test_large_bodies.py` guards.
+(`buffers`), which `tests/sessions/test_hot_path_on_sockets.py` guards.
 """
 
 from __future__ import annotations

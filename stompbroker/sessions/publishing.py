@@ -276,17 +276,17 @@ class Publishing:
         producer.offer(numbers)
         return Numbered(plan.topic, self.messages_of(plan, bodies, now_ns), producer=producer, numbers=numbers)
 
-    def check_value_fits(self, frame: Frame, topic: Topic) -> None:
-        """Raise PeerViolation if there is no room for another last value."""
+    def check_value_fits(self, body: bytes, topic: Topic, receipt: str | None) -> None:
+        """Raise PeerViolation if there is no room for this as a last value; its frame asked for `receipt`."""
         values = self._context.registry.last_values
         before = values.get(topic.destination.key)
-        size_bytes = values.size_bytes + len(frame.body) - (0 if before is None else before.message.size_bytes)
+        size_bytes = values.size_bytes + len(body) - (0 if before is None else before.message.size_bytes)
         if size_bytes > values.max_bytes:
             raise PeerViolation(
                 "too many last values",
                 f"with this one they would take {size_bytes} bytes, and may take {values.max_bytes} "
                 "(last_values_bytes); take some away with retain:remove, or send without retain:set",
-                receipt=frame.receipt,
+                receipt=receipt,
             )
 
     def producer(self, numbering: Numbering, now_ns: int) -> Producer:

@@ -80,6 +80,7 @@ class FrameReader:
         `_pieces` holds at most one incomplete frame, unless `has_more`
         an incomplete frame is never longer than the header limit plus the body limit plus one chunk
         no block in the memo holds a separator, so a hit proves that the separator found was the first one
+        no block in the memo holds a receipt, so one that is known as it stands asks for none
     """
 
     _limits: Limits
@@ -257,7 +258,8 @@ class FrameReader:
                 passing.bodies.append(body)
                 position, run = body_end + 1, passing
                 continue
-            if run is None or run.head is not head:
+            # A receipt speaks of all that came before it, so it joins no run that has passed others.
+            if run is None or run.head is not head or (has_values and run is not frames[-1]):
                 run = SendRun(head, body, receipt, sequence)
                 frames.append(run)
                 if has_values or head.place is None:
@@ -311,7 +313,7 @@ class FrameReader:
         self, data: bytes, position: int, value_at: int, body_at: int, run: SendRun, room: int
     ) -> tuple[int, int]:
         """The same for frames that differ in the value of `receipt` too, which begins at `value_at`. If any of these
-        values is not plain ASCII, none is taken, and the frames are read one by one."""
+        values is not plain ASCII, or too long, none is taken, and the frames are read one by one."""
         find, starts_alike = data.find, data.startswith
         prefix, length = data[position:value_at], run.head.content_length
         suffix = data[find(b"\n", value_at) : body_at]
@@ -337,6 +339,9 @@ class FrameReader:
             position = body_end + 1
         joined = b"\n".join(values)
         if not values or not joined.isascii() or b"\\" in joined or b"\r" in joined or RECEIPT in suffix:
+            return first, room
+        room_bytes = self._limits.max_header_bytes - prefix_bytes - suffix_bytes + len(self._separator)
+        if len(joined) > room_bytes and max(map(len, values)) > room_bytes:
             return first, room
         run.bodies += bodies
         run.receipts += joined.decode().split("\n")
@@ -367,6 +372,8 @@ class FrameReader:
 
     def _look_up_without_values(self, block: bytes) -> tuple[Head | None, str | None, str | None]:
         """The known head of a block without its receipt and number, and these."""
+        if len(block) > self._limits.max_header_bytes:
+            return None, None, None
         rest, receipt, sequence = _cut(block)
         head = self._memo.known.get(rest)
         return (None, None, None) if head is None else (head, self._parse(receipt), self._parse(sequence))
@@ -399,8 +406,10 @@ class FrameReader:
             violation.receipt = violation.receipt or receipt
             raise
         # Only SENDs repeat their headers often enough. A block with as many lines as are allowed is not remembered:
-        # with a receipt it would have too many, and lines of known blocks are not counted.
-        if head.command == "SEND" and block.count(b"\n") < self._limits.max_header_count:
+        # with a receipt it would have too many, and lines of known blocks are not counted. Nor is one that repeats
+        # `receipt`: what is known is taken for a block without any.
+        is_small = block.count(b"\n") < self._limits.max_header_count
+        if head.command == "SEND" and is_small and RECEIPT not in block:
             self._memo.offer(block, head)
         return head, receipt, sequence, head_end + len(separator)
 

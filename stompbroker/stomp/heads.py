@@ -30,9 +30,10 @@ MAX_SEPARATOR_BYTES: Final = len(_CRLF_SEPARATOR)
 _LINE_FEEDS: Final = re.compile(rb"\n+")
 _LINE_END_BYTES: Final = re.compile(rb"[\r\n]+")
 
-#: What a remembered block takes beside its bytes: the head, its headers, and what the session derives from it.
-KNOWN_OVERHEAD_BYTES: Final = 1024
-#: What every connection may remember: a publisher to fifty destinations.
+#: What a remembered block takes beside its bytes and its headers: the head, what the session derives from it, and the
+#: topic, which may be kept by that alone.
+KNOWN_OVERHEAD_BYTES: Final = 2 * 1024
+#: What every connection may remember: a publisher to some twenty destinations.
 SMALL_MEMO_BYTES: Final = 64 * 1024
 #: What all memos together may borrow beyond that, and how much at a time: for a few publishers to ten thousand.
 ALLOWANCE_BYTES: Final = 64 * 1024 * 1024
@@ -84,7 +85,7 @@ class HeadMemo:
 
     def offer(self, block: bytes, head: Head) -> None:
         """Remember a block that was not known, if it comes for the second time."""
-        weight_bytes = len(block) + KNOWN_OVERHEAD_BYTES
+        weight_bytes = _weight_bytes(block, head)
         if weight_bytes > SMALL_MEMO_BYTES or not self._was_seen(hash(block)):
             return
         if self._size_bytes + weight_bytes > SMALL_MEMO_BYTES + self._borrowed_bytes:
@@ -124,10 +125,15 @@ class HeadMemo:
         self._traced = 0
 
     def check_invariants(self) -> None:
-        assert sum(map(len, self.known)) + KNOWN_OVERHEAD_BYTES * len(self.known) == self._size_bytes
+        assert sum(_weight_bytes(block, head) for block, head in self.known.items()) == self._size_bytes
         assert self._size_bytes <= SMALL_MEMO_BYTES + self._borrowed_bytes
         assert self._borrowed_bytes <= self._allowance.borrowed_bytes <= self._allowance.limit_bytes
         assert len(self._traces) <= MANY_TRACES
+
+
+def _weight_bytes(block: bytes, head: Head) -> int:
+    """Short headers take far more memory than bytes."""
+    return len(block) + head.size_bytes + KNOWN_OVERHEAD_BYTES
 
 
 def after_empty_lines(data: bytes, position: int, version: Version | None) -> int:

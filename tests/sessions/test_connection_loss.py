@@ -78,6 +78,28 @@ async def test_what_was_in_flight_says_when_it_was_first_sent(store_directory: P
         assert {message.headers["first-delivered-at"] for message in messages} == {iso_time(first_ns)}
 
 
+async def test_what_is_refused_after_that_says_so_too_in_whatever_order_it_is_refused(
+    store_directory: Path, mock_clock: MockClock
+) -> None:
+    headers: dict[str, Any] = {"redelivery_delay": "1000", "redelivery_jitter": "0"}
+    async with running_broker(store_in=store_directory) as broker:
+        first_ns = broker.clock.now_ns()
+        subscriber = await with_three_in_flight(broker, **headers)
+        await jump_to(broker, mock_clock, first_ns + 5 * S)
+        await subscriber.vanish()
+        subscriber = await broker.durable_subscriber(**headers)
+        messages = await broker.rest_for(subscriber)
+        refusals = [subscriber.frame("NACK", id=message.headers["ack"]) for message in reversed(messages)]
+        await subscriber.send_raw(b"".join(refusals))
+        await subscriber.sync()
+        await jump_to(broker, mock_clock, first_ns + 10 * S)
+
+        messages = await broker.rest_for(subscriber)
+
+        assert [message.body for message in messages] == [b"1", b"2", b"3"]
+        assert {message.headers["first-delivered-at"] for message in messages} == {iso_time(first_ns)}
+
+
 async def test_what_was_answered_is_not_the_oldest_in_flight(durable_broker: BrokerUnderTest) -> None:
     """It is the one behind: the first was acknowledged, the second waits after a NACK."""
     subscriber = await durable_broker.durable_subscriber()

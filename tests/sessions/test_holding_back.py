@@ -74,6 +74,26 @@ async def test_a_receipt_is_not_given_for_what_is_parked(autojump_clock: MockClo
         await publisher.expect_nothing()
 
 
+async def test_a_receipt_is_not_given_while_anything_before_it_is_parked(autojump_clock: MockClock) -> None:
+    """Also if what it is for goes to a free topic, where others have passed what is parked."""
+    async with running_broker(**SMALL) as broker:
+        subscriber, publisher = await broker.subscriber(ack="client-individual"), await broker.client()
+        here = publisher.frame("SEND", b"1", destination="/topic/a")
+        there = publisher.frame("SEND", b"2", destination="/topic/b")
+        count = 0
+        while not count or not broker.registry.topics["a"].gate.is_blocked:
+            await publisher.send_raw(here + there)
+            await publisher.sync()
+            count += 1
+        asking = publisher.frame("SEND", b"2", destination="/topic/b", receipt="r")
+
+        await publisher.send_raw(there + here + there + asking)
+
+        await publisher.expect_nothing()
+        await acknowledge(subscriber, count + 1)
+        await publisher.expect_receipt("r")
+
+
 async def test_frames_behind_a_parked_one_keep_their_order(autojump_clock: MockClock) -> None:
     """A SEND to another, free topic must not overtake, nor must a DISCONNECT."""
     async with running_broker(**SMALL) as broker:

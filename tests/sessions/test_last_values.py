@@ -412,6 +412,19 @@ async def test_values_have_a_bound_in_bytes(broker: BrokerUnderTest, autojump_cl
         assert broker.registry.last_values.size_bytes < 10_000
 
 
+async def test_of_several_in_a_row_the_last_has_to_fit(autojump_clock: MockClock) -> None:
+    async with running_broker(last_values_bytes=1000) as broker:
+        publisher = await broker.client()
+        send = b"SEND\ndestination:/topic/prices.gold\nretain:set\n\n%b\0"
+        for _ in range(3):
+            await publisher.send_raw(send % b"")
+            await publisher.sync()
+
+        await publisher.send_raw(send % b"" + send % (b"x" * 2000))
+
+        await publisher.expect_error("too many last values")
+
+
 async def test_retained_cannot_be_forged(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
     subscriber = await broker.subscriber(PRICES)
 

@@ -261,6 +261,25 @@ async def test_answers_of_one_chunk_to_one_delivery_count_in_their_order(
     assert (counters.acked - 1, counters.nacked, counters.late) == counted
 
 
+async def test_of_two_refusals_in_one_chunk_the_first_counts_whatever_others_are_refused_with(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    """Those of a chunk that are alike are applied as one, but not if that puts one before another of its delivery."""
+    letters = await broker.subscriber("/topic/DLQ.a")
+    subscriber, (other, named) = await with_messages(broker, b"other", b"named")
+    answers = [
+        subscriber.frame("NACK", id=other.headers["ack"]),
+        subscriber.frame("NACK", id=named.headers["ack"], requeue="false", reason="unreadable"),
+        subscriber.frame("NACK", id=named.headers["ack"]),
+    ]
+
+    await subscriber.send_raw(b"".join(answers))
+
+    letter = await letters.next_message()
+    assert (letter.body, letter.headers["dead-letter-reason"]) == (b"named", "unreadable")
+    assert (await subscriber.next_message()).body == b"other"
+
+
 async def test_a_nack_of_a_delivery_that_was_made_again_since_is_harmless(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:

@@ -534,6 +534,32 @@ def test_messages_to_different_places_may_pass_each_other_and_nothing_else() -> 
     ]
 
 
+def test_a_receipt_joins_no_run_that_has_passed_others() -> None:
+    """It says that everything before it has been taken, too."""
+    under_test = reader(V1_2)
+    a, b = (b"SEND\ndestination:/topic/%b\ncontent-length:1\n\n" % name for name in (b"a", b"b"))
+    for start in (a, b) * 3:
+        for frame in under_test.receive(start + b"0\0"):
+            frame.head.place = frame.headers["destination"]
+    stream = a + b"1\0" + b + b"2\0" + a + b"3\0" + a.replace(b"/a", b"/a\nreceipt:r") + b"4\0"
+
+    frames = under_test.receive(stream)
+
+    assert [frame.bodies for frame in frames if isinstance(frame, SendRun)] == [[b"1", b"3"], [b"2"], [b"4"]]
+    assert [frame.receipt for frame in frames] == [None, None, "r"]
+
+
+def test_one_that_asks_for_two_receipts_takes_none_from_others() -> None:
+    under_test = reader(V1_2)
+    for _ in range(3):
+        (frame,) = under_test.receive(b"SEND\nreceipt:1\nreceipt:2\n\n\0")
+        assert frame.receipt == "1"
+
+    (frame,) = under_test.receive(b"SEND\nreceipt:2\n\n\0")
+
+    assert frame.receipt == "2"
+
+
 def test_a_mistake_in_a_run_of_messages_leaves_those_before_it() -> None:
     good, bad = b"SEND\ncontent-length:1\n\nx\0", b"SEND\ncontent-length:1\n\nxx\0"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,23 @@ def test_bytes_of_command_and_headers(version: Version, line_end: bytes, byte_by
     fed(reader(version, limits), frame(64), byte_by_byte=byte_by_byte)
     with pytest.raises(PeerViolation, match=r"headers too large.*64 bytes"):
         fed(reader(version, limits), frame(65), byte_by_byte=byte_by_byte)
+
+
+@every_version
+@pytest.mark.parametrize("run", [0, 1, 20])
+@pytest.mark.parametrize("value", [b"receipt:", b"producer-seq:"])
+def test_bytes_of_a_block_that_is_remembered_without_one_value(version: Version, run: int, value: bytes) -> None:
+    """However many are in a run before it, and behind it."""
+    under_test = reader(version, Limits(max_header_bytes=64))
+    send = b"SEND\n" + value + b"%b\nx:y\ncontent-length:0\n\n\0"
+    longest = b"1" * (64 - len(send % b"") + 3)
+    under_test.receive(send % b"1" * 3)
+
+    allowed = outcome(under_test, [send % b"1" * run + send % longest + send % b"1"])
+    seen = outcome(under_test, [send % b"1" * run + send % (longest + b"1") + send % b"1"])
+
+    assert (len(allowed.frames), allowed.violation) == (run + 2, None)
+    assert (len(seen.frames), seen.violation) == (run, "headers too large")
 
 
 @every_version
@@ -195,6 +213,26 @@ def test_remembered_blocks_of_all_connections() -> None:
     assert allowance.borrowed_bytes == 0
     assert offered_twice(modest, b"c" * MOST_BYTES)
     assert len(modest.known) == 2
+
+
+@pytest.mark.parametrize("count", [1, 4, 50, 250])
+def test_remembered_blocks_take_no_more_memory_than_is_counted(count: int) -> None:
+    """Also if each of their bytes is dear, as in headers of two characters."""
+    allowance = HeadAllowance()
+    under_test = FrameReader(Limits(), allowance=allowance)
+    headers = b"".join(b"%x:\n" % number for number in range(count))
+    tracemalloc.start()
+    try:
+        for number in [*range(300)] * 3:
+            under_test.receive(b"SEND\n%b:\n%b\n\0" % (b"n%d" % number, headers))
+        with_blocks, _ = tracemalloc.get_traced_memory()
+        borrowed_bytes = allowance.borrowed_bytes
+        under_test.close()
+        without, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert 0 < with_blocks - without <= SMALL_MEMO_BYTES + borrowed_bytes
 
 
 @pytest.mark.parametrize("destinations", [100, 1_000, 10_000])

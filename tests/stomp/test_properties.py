@@ -25,7 +25,7 @@ from stompbroker.stomp import (
 from stompbroker.stomp.connection import negotiate, parse_heart_beat
 from stompbroker.stomp.frame import choose_version, escape, unescape
 from stompbroker.stomp.heads import HeadMemo
-from tests.stomp.reading import Outcome, Seen, connection, flattened, outcome, read_stream, reader
+from tests.stomp.reading import Outcome, Seen, connection, flattened, one_by_one, outcome, read_stream, reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -338,6 +338,45 @@ def test_the_memo_keeps_its_bounds_and_never_mixes_blocks_up(offers: list[tuple[
     memo.clear()
     memo.check_invariants()
     assert not memo.known
+
+
+#: SENDs to three places, two of which have two heads each; some with a receipt or a number; and now and then a BEGIN.
+PUBLISHED: Final = st.lists(
+    st.tuples(
+        st.sampled_from([*[b"a\n", b"b\n", b"c\n"] * 3, b"a\nx:y\n", b"b\nproducer-seq:1\n", b"\n"]),
+        st.sampled_from([*[b""] * 5, b"receipt:r\n"]),
+    ),
+    min_size=20,
+    max_size=40,
+)
+
+
+@bounded
+@given(published=PUBLISHED)
+def test_what_passes_another_frame_goes_elsewhere_and_is_plain_as_that(published: list[tuple[bytes, bytes]]) -> None:
+    """A RECEIPT says that all frames before it have been taken, and a number may be refused."""
+    under_test = reader(Version.V1_2)
+    starts = [
+        b"SEND\ncontent-length:2\ndestination:/topic/%b%b\n" % (where, receipt)
+        if where != b"\n"
+        else b"BEGIN\ntransaction:t\ncontent-length:2\n%b\n" % receipt
+        for where, receipt in published
+    ]
+    for start in starts * 3:
+        for frame in under_test.receive(start + b"00\0"):
+            frame.head.place = frame.headers.get("destination")
+    stream = b"".join(start + b"%02d\0" % number for number, start in enumerate(starts))
+
+    frames = under_test.receive(stream)
+
+    found = [(int(frame.body), frame) for frame in one_by_one(frames)]
+    assert sorted(number for number, _ in found) == list(range(len(starts)))
+    for place, (number, frame) in enumerate(found):
+        for other_number, other in found[place + 1 :]:
+            if other_number < number:  # it was passed
+                assert frame.command == other.command == "SEND"
+                assert frame.head.place != other.head.place
+                assert (frame.receipt, frame.sequence, other.receipt, other.sequence) == (None,) * 4
 
 
 @bounded

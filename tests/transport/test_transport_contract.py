@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
+from stompbroker.buffers import joined, rest_of
 from stompbroker.log_throttle import LogThrottle
 from stompbroker.transport import Endpoint, Scheme, StreamTransport, open_listeners
 from stompbroker.transport.transport import LINGER_S
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from stompbroker.buffers import Buffer
     from tests.support.carriers import Ends
     from tests.support.certificates import Certificates
 
@@ -127,6 +129,31 @@ async def test_what_does_not_go_now_goes_by_waiting_and_nothing_is_sent_twice(en
         nursery.start_soon(send_the_rest)
         assert await received_by(client) == MUCH
         await client.aclose()
+
+
+async def test_several_buffers_arrive_as_if_they_were_one(ends: Ends) -> None:
+    """More than a system call takes, some of them large, of which the kernel takes a part."""
+    client, ours = ends
+    parts: list[Buffer] = [b"%d " % number for number in range(3000)]
+    parts += [MUCH, b"", memoryview(MUCH)[7:], *parts, b"end"]
+    sent_bytes = 0
+    with suppress(OSError):
+        sent_bytes = ours.send_now(*parts)
+    rest = rest_of(parts, sent_bytes)
+    assert len(rest) > 1024
+    received = b""
+
+    async def send() -> None:
+        await ours.send_all(*rest)
+        await ours.finish()
+
+    async def receive() -> None:
+        nonlocal received
+        received = await received_by(client)
+
+    await both(send, receive)
+
+    assert received == joined(parts)
 
 
 async def test_a_client_that_is_there_has_not_left(ends: Ends) -> None:
