@@ -52,7 +52,7 @@ from stompbroker.sessions.headers import (
     whole_number,
 )
 from stompbroker.sessions.numbering import Numbering, read_done, read_numbering, read_numbers
-from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
+from stompbroker.sessions.temporaries import is_own, is_remote
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Publishing:
         if text is None:
             return None
         if is_own(text):
-            return self._own_reply_queue(text, now_ns).destination.key
+            return self._own_reply_queue("outcome-to", text, now_ns).destination.key
         if is_remote(text):
             return self._temporaries.to_send_to(text).destination.key
         try:
@@ -235,11 +235,12 @@ class Publishing:
         reply_to = headers.get("reply-to", "")
         if not is_own(reply_to):
             return headers
-        return {**headers, "reply-to": remote_name(self._own_reply_queue(reply_to, now_ns))}
+        self._own_reply_queue("reply-to", reply_to, now_ns)
+        return {**headers, "reply-to": self._temporaries.remote_name(reply_to)}
 
-    def _own_reply_queue(self, destination: str, now_ns: int) -> Topic:
+    def _own_reply_queue(self, header: str, destination: str, now_ns: int) -> Topic:
         """Whoever names one is subscribed to it. Raises PeerViolation."""
-        topic = self._temporaries.own(destination, now_ns)
+        topic = self._temporaries.own(header, destination, now_ns)
         if not topic.readings:
             self.unread_replies[destination] = topic
         return topic

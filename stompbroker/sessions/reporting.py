@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.changes import Appended, Introduced, Numbered, Unit, ValueChanged
-from stompbroker.delivery import appending
+from stompbroker.delivery import DestinationKind, appending
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId, Offset
 from stompbroker.message import Message, Origin
+from stompbroker.sessions import temporaries
 from stompbroker.sessions.numbering import read_numbers
 from stompbroker.sessions.publishing import read_lifetime
 from stompbroker.stomp import message_tail, render_frame, render_headers, render_receipts, tail_headers
@@ -165,11 +166,14 @@ class Reporting:
 
     def _return(self, messages: Sequence[Message], to: Pattern, to_text: str, then: Callable[[], None]) -> None:
         now_ns = self._context.clock.now_ns()
-        try:
-            topic = self._context.queues.topic(to, now_ns)
-        except PeerViolation as violation:  # there are too many topics
-            self._client.disconnect(violation)
-            return
+        if to.kind is DestinationKind.TEMPORARY:
+            topic = temporaries.find(self._context.registry, to)
+        else:
+            try:
+                topic = self._context.queues.topic(to, now_ns)
+            except PeerViolation as violation:  # there are too many topics
+                self._client.disconnect(violation)
+                return
         said = dict(tail_headers(messages[0].tail))
         headers = {"destination": to_text, "returned": "no-subscriber", "returned-destination": said["destination"]}
         headers |= {name: value for name, value in said.items() if name not in _OWN}

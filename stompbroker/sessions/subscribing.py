@@ -61,7 +61,7 @@ class Subscribing:
         registry, destination = self._context.registry, headers["destination"]
         temporary = None
         if is_own(destination):
-            temporary = self._temporaries.own(destination, self._context.clock.now_ns()).destination
+            temporary = self._temporaries.own("destination", destination, self._context.clock.now_ns()).destination
             self._stop_reading_replies(destination)
         is_browser, settings = read_browser(headers), self._context.settings
         request = read_subscribe(headers, settings, registry.durable, self._client, temporary, is_browser=is_browser)

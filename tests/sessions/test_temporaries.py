@@ -105,6 +105,46 @@ async def test_a_reply_to_a_caller_that_is_gone_is_taken_counted_and_dropped(
     assert broker.registry.nowhere.published == 2
 
 
+async def test_what_nobody_gets_is_dropped_if_its_sender_is_gone_and_makes_nothing(autojump_clock: MockClock) -> None:
+    async with running_broker(max_topics=3) as broker:
+        worker, caller, publisher = await server(broker), await broker.client(), await broker.client()
+        await caller.publish(b"?", destination=SERVICE, reply_to=REPLIES, correlation_id="c")
+        reply_to = (await worker.next_message()).headers["reply-to"]
+        headers = {"destination": "/topic/nobody", "mandatory": "true", "reply_to": reply_to, "receipt": "r"}
+        await publisher.publish(b"1", **headers)
+        await publisher.expect_receipt("r")
+        assert (await caller.next_message()).body == b"1"
+        (replies,) = (key for key in broker.registry.topics if key.startswith("/temporary/"))
+
+        await caller.vanish()
+        await publisher.publish(b"2", **headers)
+        await publisher.expect_receipt("r")
+        assert broker.registry.nowhere.published == 1
+        now_ns = broker.clock.now_ns()
+        broker.registry.collect(broker.registry.topics[replies], now_ns, unused_since_ns=now_ns)
+        await publisher.publish(b"3", **headers)
+        await publisher.expect_receipt("r")
+        late = await broker.client()
+        await late.publish(b"4", **headers)
+        await late.expect_receipt("r")
+
+        assert broker.registry.nowhere.published == 3
+        assert sorted(broker.registry.topics) == ["/queue/service", "nobody"]
+
+
+async def test_whoever_sees_its_name_cannot_send_there(autojump_clock: MockClock, broker: BrokerUnderTest) -> None:
+    """It is in the API, in metrics and in logs."""
+    caller, stranger = await broker.client(), await broker.client()
+    await caller.subscribe(REPLIES)
+    (replies,) = broker.registry.topics.values()
+
+    await stranger.publish(b"forged", destination=f"/reply-queue/{replies.name}", receipt="r")
+
+    await stranger.expect_receipt("r")
+    await caller.expect_nothing()
+    assert broker.registry.nowhere.published == 1
+
+
 async def test_they_end_with_their_connection_whatever_was_in_them(
     autojump_clock: MockClock, broker: BrokerUnderTest
 ) -> None:
@@ -188,12 +228,14 @@ async def test_no_permission_is_needed_for_ones_own_replies_and_the_request_need
     [
         ("SUBSCRIBE", {"destination": "/reply-queue/" + "a" * 32}, ["temporary destination", "one connection"]),
         ("SUBSCRIBE", {"destination": "/remote-temp-queue/" + "a" * 32}, ["temporary destination"]),
-        ("SUBSCRIBE", {"destination": "/temp-queue/"}, ["at least one character"]),
+        ("SUBSCRIBE", {"destination": "/temp-queue/"}, ["'destination'", "at least one character"]),
         ("SUBSCRIBE", {"destination": REPLIES, "group": "g"}, ["contradicts durability", "leave group"]),
         ("SUBSCRIBE", {"destination": REPLIES, "durable": "true"}, ["contradicts durability"]),
         ("SEND", {"destination": REPLIES}, ["unknown temporary destination", "SUBSCRIBE to it"]),
         ("SEND", {"destination": "/reply-queue/guess"}, ["unknown temporary destination", "reply-to of the request"]),
-        ("SEND", {"destination": "/topic/a", "reply_to": "/temp-queue/"}, ["at least one character"]),
+        ("SEND", {"destination": "/topic/a", "reply_to": "/temp-queue/"}, ["'reply-to'", "at least one character"]),
+        ("SEND", {"destination": "/topic/a", "reply_to": "/temp-topic/" + "x" * 256}, ["'reply-to'", "255 bytes"]),
+        ("SEND", {"destination": "/topic/a", "outcome_to": "/temp-queue/"}, ["'outcome-to'", "at least one character"]),
     ],
 )
 async def test_bad_input_is_an_error_that_says_what_to_do(
