@@ -119,7 +119,7 @@ class Commands:
                     plan = self._publishing.plan(frame.head, frame.receipt)
                     self._check_not_held(plan.topic)
                     if plan.sets_value:
-                        self._publishing.check_value_fits(frame, plan.topic)
+                        self._publishing.check_value_fits(frame, plan.topic, frame.receipt)
                     if self._publishing.unread_replies:
                         self._read_replies()
                     if plan.question is None:
@@ -193,7 +193,7 @@ class Commands:
         if plan.question is not None:
             check_number_in_transaction(frame, plan.question)
         if plan.sets_value:
-            self._publishing.check_value_fits(frame, plan.topic)
+            self._publishing.check_value_fits(frame, plan.topic, frame.receipt)
         if self._publishing.unread_replies:
             self._read_replies()
         # The receipt of a frame in a transaction says that it was received, and COMMIT's that it was done.
@@ -256,6 +256,9 @@ class Commands:
         }
         for topic in {plan.topic for plan in plans.values()}:
             self._check_not_held(topic)
+        for each in frames:
+            if each.head in plans and plans[each.head].sets_value:
+                self._publishing.check_value_fits(each, plans[each.head].topic, frame.receipt)
         producers = self._publishing.producers_of(plans, frames, self._applied_at_ns)
         transaction = self.transactions.end(name)
         self.published += len(transaction.frames)

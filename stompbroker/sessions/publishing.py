@@ -277,8 +277,8 @@ class Publishing:
         producer.offer(numbers)
         return Numbered(plan.topic, self.messages_of(plan, bodies, now_ns), producer=producer, numbers=numbers)
 
-    def check_value_fits(self, frame: Frame, topic: Topic) -> None:
-        """Raise PeerViolation if there is no room for another last value."""
+    def check_value_fits(self, frame: Frame, topic: Topic, receipt: str | None) -> None:
+        """Raise PeerViolation, for the frame that asked for `receipt`, if there is no room for another last value."""
         values = self._context.registry.last_values
         before = values.get(topic.destination.key)
         size_bytes = values.size_bytes + len(frame.body) - (0 if before is None else before.message.size_bytes)
@@ -287,7 +287,7 @@ class Publishing:
                 "too many last values",
                 f"with this one they would take {size_bytes} bytes, and may take {values.max_bytes} "
                 "(last_values_bytes); take some away with retain:remove, or send without retain:set",
-                receipt=frame.receipt,
+                receipt=receipt,
             )
 
     def producer(self, numbering: Numbering, now_ns: int) -> Producer:
@@ -333,6 +333,8 @@ def check_number_in_transaction(frame: Frame, question: Question) -> None:
 def _read_retain(headers: Mapping[str, str], topic: Topic) -> bool | None:
     """Whether a SEND sets the last value of its topic, or takes it away (false). Raises PeerViolation."""
     said = headers.get("retain", "")
+    if said not in ("", "set", "remove", "false"):
+        raise malformed("retain", said, "one of set, remove, false")
     if topic.destination.kind is not DestinationKind.TOPIC:
         if said in ("set", "remove"):
             raise PeerViolation(
@@ -342,8 +344,6 @@ def _read_retain(headers: Mapping[str, str], topic: Topic) -> bool | None:
         return None
     if said in ("", "false"):
         return True if topic.policy.last_value and not said else None
-    if said not in ("set", "remove"):
-        raise malformed("retain", said, "one of set, remove, false")
     return said == "set"
 
 

@@ -387,6 +387,7 @@ async def test_the_operator_can_have_it_for_all_messages_of_a_pattern(
         (PRICES, "forever", ("'retain'", "one of set, remove, false")),
         (PRICES, "true", ("'retain'", "one of set, remove, false")),
         ("/queue/jobs", "set", ("'retain' is for topics", "/topic/NAME")),
+        ("/queue/jobs", "forever", ("'retain'", "one of set, remove, false")),
     ],
 )
 async def test_a_wrong_retain_is_an_error(
@@ -410,6 +411,25 @@ async def test_values_have_a_bound_in_bytes(broker: BrokerUnderTest, autojump_cl
 
         await publisher.expect_error("too many last values", "last_values_bytes", "retain:remove")
         assert broker.registry.last_values.size_bytes < 10_000
+
+
+async def test_values_of_open_transactions_do_not_pass_the_bound_together(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    async with running_broker(last_values_bytes=10_000) as broker:
+        publisher = await broker.client()
+        for name in "abc":
+            await publisher.send("BEGIN", transaction=name)
+            headers = {"destination": f"/topic/{name}", "retain": "set", "transaction": name, "receipt": "sent"}
+            await publisher.publish(b"x" * 6_000, **headers)
+            await publisher.expect_receipt("sent")
+        for name in "abc":
+            await publisher.send("COMMIT", transaction=name, receipt=name)
+
+        await publisher.expect_receipt("a")
+        error = await publisher.expect_error("too many last values", "last_values_bytes")
+        assert error.headers["receipt-id"] == "b"
+        assert [value.destination.name for value in broker.registry.last_values] == ["a"]
 
 
 async def test_retained_cannot_be_forged(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:

@@ -390,6 +390,19 @@ async def test_only_so_many_numbers_may_be_left_out(broker: BrokerUnderTest, aut
     assert await told(again, 2 * MAX_RANGES + 2) == {}
 
 
+async def test_as_many_numbers_may_be_left_out_behind_the_first(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    client = await broker.client()
+    numbers = [1 + 2 * number for number in range(MAX_RANGES + 1)]
+    await send(client, *numbers)
+    await expect_receipts(client, *numbers)
+
+    await send(client, numbers[-1] + 2)
+
+    await client.expect_error("too many numbers left out", f"{MAX_RANGES + 1} ranges", f"leave out {MAX_RANGES}")
+
+
 async def test_each_user_has_producers_of_its_own_and_only_so_many(tmp_path: Path) -> None:
     users = tmp_path / "users.toml"
     for name in ("anna", "olga"):
