@@ -122,28 +122,24 @@ class Publishing:
     #: Temporary destinations of the client's own that it has given as reply-to, and does not read yet.
     unread_replies: dict[str, Topic] = field(default_factory=dict)
 
-    def plan(self, head: Head, receipt: str | None) -> SendPlan:
-        """Made once for a head. Raises PeerViolation, for the frame that asked for `receipt`."""
+    def plan(self, head: Head) -> SendPlan:
+        """Made once for a head. Raises PeerViolation."""
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_gone or plan.grant is not self._client.grant:
-            plan = self._make_plan(head, receipt)
+            plan = self._make_plan(head)
             head.plan, head.place = plan, plan.topic.destination.key
         return plan
 
-    def _make_plan(self, head: Head, receipt: str | None) -> SendPlan:
-        try:
-            refuse_unsupported(head.headers, UNSUPPORTED_IN_SEND)
-            is_persistent = truth("persistent", head.headers.get("persistent", "true"))
-            now_ns = self._context.clock.now_ns()
-            headers = self._with_remote_reply_to(head.headers, now_ns)
-            question, group_key = self._read_question(headers), read_group_key(headers)
-            outcome_to = self._read_outcome_to(headers, now_ns)
-            topic = self._find_topic(head.headers["destination"], now_ns)
-            lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
-            sets_value = _read_retain(head.headers, topic)
-        except PeerViolation as violation:
-            violation.receipt = receipt
-            raise
+    def _make_plan(self, head: Head) -> SendPlan:
+        refuse_unsupported(head.headers, UNSUPPORTED_IN_SEND)
+        is_persistent = truth("persistent", head.headers.get("persistent", "true"))
+        now_ns = self._context.clock.now_ns()
+        headers = self._with_remote_reply_to(head.headers, now_ns)
+        question, group_key = self._read_question(headers), read_group_key(headers)
+        outcome_to = self._read_outcome_to(headers, now_ns)
+        topic = self._find_topic(head.headers["destination"], now_ns)
+        lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
+        sets_value = _read_retain(head.headers, topic)
         passed_through = render_passed_through(headers, Version.V1_2)
         origin = Origin(
             self._client.name,
@@ -277,8 +273,8 @@ class Publishing:
         producer.offer(numbers)
         return Numbered(plan.topic, self.messages_of(plan, bodies, now_ns), producer=producer, numbers=numbers)
 
-    def check_value_fits(self, frame: Frame, topic: Topic, receipt: str | None) -> None:
-        """Raise PeerViolation, for the frame that asked for `receipt`, if there is no room for another last value."""
+    def check_value_fits(self, frame: Frame, topic: Topic) -> None:
+        """Raise PeerViolation if there is no room for another last value."""
         values = self._context.registry.last_values
         before = values.get(topic.destination.key)
         size_bytes = values.size_bytes + len(frame.body) - (0 if before is None else before.message.size_bytes)
@@ -287,7 +283,6 @@ class Publishing:
                 "too many last values",
                 f"with this one they would take {size_bytes} bytes, and may take {values.max_bytes} "
                 "(last_values_bytes); take some away with retain:remove, or send without retain:set",
-                receipt=receipt,
             )
 
     def producer(self, numbering: Numbering, now_ns: int) -> Producer:

@@ -118,7 +118,8 @@ async def test_a_full_queue_holds_publishers_back_then_refuses_them_and_drops_no
 
         await publisher.publish(b"too much", destination=JOBS, receipt="r")
 
-        await publisher.expect_error("queue is full", "'jobs' is full", "for 5 s")
+        error = await publisher.expect_error("queue is full", "'jobs' is full", "for 5 s")
+        assert error.headers["receipt-id"] == "r"
         assert await idle.next_bodies(2) == numbered(2)
         assert not idle.session.ending
         worker = await consumer(broker)
@@ -425,8 +426,9 @@ async def test_a_queue_holds_no_more_than_it_may_and_takes_more_when_some_are_ac
         for body in numbered(2):
             await send(broker, body)
         publisher = await broker.client()
-        await publisher.publish(b"too many", destination=JOBS)
-        await publisher.expect_error("queue is full", "holds 2 messages", "queue_max_messages")
+        await publisher.publish(b"too many", destination=JOBS, receipt="r")
+        error = await publisher.expect_error("queue is full", "holds 2 messages", "queue_max_messages")
+        assert error.headers["receipt-id"] == "r"
         one = await consumer(broker)
         await one.acknowledge(*await one.next_messages(2))
         await send(broker, b"again")

@@ -257,6 +257,15 @@ async def test_there_is_a_bound_on_how_many_a_connection_has(autojump_clock: Moc
         await client.expect_error("too many")
 
 
+async def test_a_request_that_cannot_subscribe_to_its_replies_is_named(autojump_clock: MockClock) -> None:
+    async with running_broker(max_subscriptions=1) as broker:
+        client = await broker.subscriber("/topic/a")
+
+        await client.publish(b"?", destination=SERVICE, reply_to=REPLIES, receipt="r")
+
+        assert (await client.expect_error("too many subscriptions")).headers["receipt-id"] == "r"
+
+
 async def test_that_nobody_serves_is_told_in_one_round_trip(autojump_clock: MockClock, broker: BrokerUnderTest) -> None:
     caller = await broker.client()
 
