@@ -163,8 +163,9 @@ async def test_they_end_with_their_connection_whatever_was_in_them(
     await publisher.sync()
 
 
-async def test_nothing_of_them_is_stored(store_directory: Path) -> None:
-    async with running_broker(store_in=store_directory) as broker:
+@pytest.mark.parametrize("settings", [{}, {"retain_messages": 100}])
+async def test_nothing_of_them_is_stored(store_directory: Path, settings: dict[str, Any]) -> None:
+    async with running_broker(store_in=store_directory, **settings) as broker:
         everything = await broker.client(client_id="audit")
         await everything.subscribe("/topic/>", durable_subscription_name="all", ack="client-individual")
         worker, caller = await server(broker), await broker.client()
@@ -173,9 +174,29 @@ async def test_nothing_of_them_is_stored(store_directory: Path) -> None:
         await answer(worker, request, b"answer")
         assert (await caller.next_message()).body == b"answer"
         await worker.acknowledge(request)
+        await caller.vanish()
+        await answer(worker, request, b"too late")
         await broker.settle()
         assert broker.look("SELECT count(*) FROM topics WHERE kind = 'temporary'") == [(0,)]
         await broker.expect_silence(everything)
+
+
+@pytest.mark.parametrize("wish", [{}, {"when_used_up": "dead-letter"}])
+async def test_what_is_refused_for_good_makes_no_dead_letter(store_directory: Path, wish: dict[str, str]) -> None:
+    """Nobody could read it, and it would stay when the connection has ended."""
+    async with running_broker(store_in=store_directory) as broker:
+        caller = await broker.client()
+        await caller.subscribe(REPLIES, ack="client-individual", **wish)
+        await caller.publish(b"1", b"2", destination=REPLIES)
+
+        for message in await caller.next_messages(2):
+            await caller.send("NACK", id=message.headers["ack"], requeue="false")
+        await caller.sync()
+        await broker.settle()
+
+        (topic,) = broker.registry.topics.values()
+        assert [reading.subscription.counters.discarded for reading in topic.readings.values()] == [2]
+        assert broker.look("SELECT count(*) FROM messages") == [(0,)]
 
 
 async def test_one_caller_never_gets_the_answers_of_another(autojump_clock: MockClock, broker: BrokerUnderTest) -> None:
