@@ -71,7 +71,12 @@ class Reporting:
         try:
             while start < stop:
                 if numbering is not None and not numbers[start]:
-                    self._introduce(publishing.producer(numbering, now_ns), run.bodies[start], receipts[start])
+                    if run.bodies[start]:
+                        raise PeerViolation(
+                            "a body with producer-seq:0",
+                            "0 is no message: number messages from 1 on, or leave the body out",
+                        )
+                    self._introduce(publishing.producer(numbering, now_ns), receipts[start])
                     start += 1
                     continue
                 end = numbers.index(0, start, stop) if 0 in numbers[start:stop] else stop
@@ -97,12 +102,8 @@ class Reporting:
                 headers = [("receipt-id", receipt), ("circle", "true")]
                 self._outbox.put(render_frame("RECEIPT", headers, version=version) + after_frame)
 
-    def _introduce(self, producer: Producer, body: bytes, receipt: str | None) -> None:
+    def _introduce(self, producer: Producer, receipt: str | None) -> None:
         """It begins an epoch, and is told which of its numbers was the last once everything before is decided."""
-        if body:
-            raise PeerViolation(
-                "a body with producer-seq:0", "0 is no message: number messages from 1 on, or leave the body out"
-            )
 
         def tell() -> None:
             last = [("producer-epoch", str(producer.epoch)), ("producer-last", str(producer.last))]
