@@ -165,6 +165,35 @@ async def test_an_empty_queue_that_nobody_uses_goes_with_its_group_and_comes_bac
         assert (broker.count("topics"), broker.count("subscriptions"), broker.count("cursors")) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_an_empty_queue_stays_while_somebody_is_attached_or_it_is_paused(
+    store_directory: Path, is_stored: bool
+) -> None:
+    async with running_broker(**({"store_in": store_directory} if is_stored else {})) as broker:
+        one = await consumer(broker)
+        await send(broker, b"first")
+        await one.acknowledge(await one.next_message())
+        (group,) = broker.registry.subscriptions
+
+        async def collect_often() -> None:
+            for _ in range(5):
+                await (broker.settle() if is_stored else wait_all_tasks_blocked())
+                collect(broker)
+
+        await collect_often()
+        await send(broker, b"second")
+        await one.acknowledge(await one.next_message())
+        group.is_paused = True
+        await one.vanish()
+        await collect_often()
+        assert list(broker.registry.subscriptions) == [group]
+
+        group.resume()
+        await collect_often()
+        assert not broker.registry.topics
+        assert not broker.registry.subscriptions
+
+
 async def test_a_send_right_after_the_removal_is_not_lost(store_directory: Path) -> None:
     """The rows of the old queue are still there, and nothing has told the publisher."""
     async with running_broker(store_in=store_directory) as broker:
