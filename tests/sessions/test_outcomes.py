@@ -500,6 +500,22 @@ async def test_nothing_is_told_of_what_a_kill_takes_back(store_directory: Path) 
         assert [each["outcome-of"] for each in found] == [each.headers["message-id"] for each in messages]
 
 
+@pytest.mark.parametrize("ledger", [True, False])
+async def test_a_message_that_is_first_sent_after_a_restart_is_told(store_directory: Path, ledger: bool) -> None:
+    async with running_broker(store_in=store_directory, ledger=ledger) as broker:
+        await ask(await broker.client(), b"1", b"2", correlation_id="c")
+    async with running_broker(store_in=store_directory, ledger=ledger) as broker:
+        worker = await broker.subscriber(JOBS, ack="client-individual")
+        messages = await worker.next_messages(2)
+        await worker.acknowledge(*messages)
+
+        found = await told(broker)
+
+        assert [(each["outcome-of"], each["correlation-id"]) for each in found] == [
+            (each.headers["message-id"], "c") for each in messages
+        ]
+
+
 @pytest.mark.parametrize("policy", ["dead-letter", "discard"])
 @pytest.mark.parametrize("ledger", [True, False])
 async def test_a_used_up_message_is_told_after_a_restart_without_being_sent_again(
