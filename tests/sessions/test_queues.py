@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.clock import NANOSECONDS
@@ -192,6 +193,30 @@ async def test_an_empty_queue_stays_while_somebody_is_attached_or_it_is_paused(
         await collect_often()
         assert not broker.registry.topics
         assert not broker.registry.subscriptions
+
+
+async def test_an_empty_queue_that_an_operator_is_deleting_is_not_removed_twice(store_directory: Path) -> None:
+    async with running_broker(store_in=store_directory) as broker, trio.open_nursery() as nursery:
+        one = await consumer(broker)
+        await send(broker, b"first")
+        await one.acknowledge(await one.next_message())
+        await broker.settle()
+        collect(broker)
+        await one.vanish()
+        await broker.settle()
+
+        with broker.held_store():
+            nursery.start_soon(broker.delete_subscription, JOBS)
+            await wait_all_tasks_blocked()
+            collect(broker)
+            assert broker.registry.topics
+        while broker.registry.topics:
+            await broker.settle()
+            collect(broker)
+        await broker.settle()
+
+        broker.check_invariants()
+        assert (broker.count("topics"), broker.count("subscriptions"), broker.count("cursors")) == (0, 0, 0)
 
 
 async def test_a_send_right_after_the_removal_is_not_lost(store_directory: Path) -> None:
