@@ -121,8 +121,8 @@ class Commands:
                         self._check_not_held(plan.topic)
                         if plan.sets_value:
                             self._publishing.check_value_fits(frame, plan.topic)
-                        if self._publishing.unread_replies:
-                            self._read_replies()
+                        if plan.replies:
+                            self._read_replies(plan.replies)
                         if plan.question is not None:
                             self._check_reply_to_not_held(plan.question)
                     except PeerViolation as violation:
@@ -202,18 +202,18 @@ class Commands:
             check_number_in_transaction(frame, plan.question)
         if plan.sets_value:
             self._publishing.check_value_fits(frame, plan.topic)
-        if self._publishing.unread_replies:
-            self._read_replies()
+        if plan.replies:
+            self._read_replies(plan.replies)
         # The receipt of a frame in a transaction says that it was received, and COMMIT's that it was done.
         self.transactions.add(frame.headers["transaction"], frame)
         self._owe_receipt(frame)
 
-    def _read_replies(self) -> None:
-        """Whoever gives a temporary destination as reply-to is subscribed to it, as with RabbitMQ."""
-        unread, self._publishing.unread_replies = self._publishing.unread_replies, {}
-        for destination, topic in unread.items():
-            request = self._subscribing.to_replies(destination, topic)
-            self._submit(self._subscribing.open(request, lambda: None))
+    def _read_replies(self, destinations: Sequence[str]) -> None:
+        """Whoever names a temporary destination as reply-to is subscribed to it, as with RabbitMQ."""
+        for destination in destinations:
+            if not self.consumers.have(destination):
+                request = self._subscribing.to_replies(destination)
+                self._submit(self._subscribing.open(request, lambda: None))
 
     def _subscribe(self, frame: Frame) -> None:
         request = self._subscribing.read(frame.headers)

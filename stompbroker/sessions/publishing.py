@@ -33,7 +33,7 @@ guard it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.access import Right
@@ -111,6 +111,8 @@ class SendPlan:
     question: Question | None
     #: Whether a message becomes its topic's last value, or takes that away (false); None for neither.
     sets_value: bool | None
+    #: Temporary destinations of the client's own that it names, and so is subscribed to.
+    replies: list[str]
 
 
 @final
@@ -119,8 +121,6 @@ class Publishing:
     _context: SessionContext
     _client: Client
     _temporaries: Temporaries
-    #: Temporary destinations of the client's own that it has given as reply-to, and does not read yet.
-    unread_replies: dict[str, Topic] = field(default_factory=dict)
 
     def plan(self, head: Head) -> SendPlan:
         """Made once for a head. Raises PeerViolation."""
@@ -155,7 +155,8 @@ class Publishing:
         if origin.can_expire:
             topic.is_choosy = True
         template = message_tail_template(self._context.message_ids.prefix, passed_through)
-        return SendPlan(topic, template, origin, self._client.grant, question, sets_value)
+        replies = [text for name in ("reply-to", "outcome-to") if is_own(text := head.headers.get(name, ""))]
+        return SendPlan(topic, template, origin, self._client.grant, question, sets_value, replies)
 
     def _read_question(self, headers: Mapping[str, str]) -> Question | None:
         """None if the SEND asks nothing. Raises PeerViolation."""
@@ -200,7 +201,7 @@ class Publishing:
         if text is None:
             return None
         if is_own(text):
-            return self._own_reply_queue("outcome-to", text, now_ns).destination.key
+            return self._temporaries.own("outcome-to", text, now_ns).destination.key
         if is_remote(text):
             return self._temporaries.to_send_to(text).destination.key
         try:
@@ -231,15 +232,8 @@ class Publishing:
         reply_to = headers.get("reply-to", "")
         if not is_own(reply_to):
             return headers
-        self._own_reply_queue("reply-to", reply_to, now_ns)
+        self._temporaries.own("reply-to", reply_to, now_ns)
         return {**headers, "reply-to": self._temporaries.remote_name(reply_to)}
-
-    def _own_reply_queue(self, header: str, destination: str, now_ns: int) -> Topic:
-        """Whoever names one is subscribed to it. Raises PeerViolation."""
-        topic = self._temporaries.own(header, destination, now_ns)
-        if not topic.readings:
-            self.unread_replies[destination] = topic
-        return topic
 
     def gather(self, plan: SendPlan, run: SendRun, unit: UnitBuilder, now_ns: int) -> None:
         """Make each body a message on its topic's run."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stompbroker.changes import Lane
-    from stompbroker.delivery import Identity, Subscription, Topic
+    from stompbroker.delivery import Identity, Subscription
     from stompbroker.sessions.client import Client, Consumers
     from stompbroker.sessions.outbox import Outbox
     from stompbroker.sessions.session_context import SessionContext
@@ -70,11 +70,12 @@ class Subscribing:
         self._consumers.check_may_open(request.subscription.name, request.subscription.destination)
         return request
 
-    def to_replies(self, destination: str, topic: Topic) -> SubscribeRequest:
+    def to_replies(self, destination: str) -> SubscribeRequest:
         """For a client that gave a temporary destination as reply-to and did not subscribe. Raises PeerViolation."""
         self._consumers.check_may_open(destination, destination)
         headers = {"id": destination, "destination": destination}
-        return read_subscribe(headers, self._context.settings, {}, self._client, topic.destination)
+        temporary = self._temporaries.own("destination", destination, self._context.clock.now_ns()).destination
+        return read_subscribe(headers, self._context.settings, {}, self._client, temporary)
 
     def _stop_reading_replies(self, destination: str) -> None:
         """The client subscribes itself: what was done for it by `to_replies` ends."""

@@ -41,7 +41,8 @@ def is_remote(destination: str) -> bool:
 
 
 class _Own(NamedTuple):
-    topic: Topic
+    #: Of its topic, which may have been removed meanwhile, since nobody used it.
+    name: Pattern
     #: How others know it.
     remote_name: str
 
@@ -67,9 +68,8 @@ class Temporaries:
                     "and tell replies apart by correlation-id",
                 )
             secret = secrets.token_hex(_SECRET_BYTES)
-            own = _Own(self._registry.topic(_name_of(secret), now_ns), _REMOTE[0] + secret)
-            self._own[destination] = own
-        return own.topic
+            own = self._own[destination] = _Own(_name_of(secret), _REMOTE[0] + secret)
+        return self._registry.topic(own.name, now_ns)
 
     def remote_name(self, destination: str) -> str:
         """How others know one that there is."""
@@ -84,7 +84,7 @@ class Temporaries:
                     "unknown temporary destination",
                     f"{shown(destination)} is not there: SUBSCRIBE to it, or give it as reply-to, on this connection",
                 )
-            return own.topic
+            return find(self._registry, own.name)
         secret = destination.split("/", 2)[2]
         if not _SECRET.fullmatch(secret):
             raise PeerViolation(
@@ -96,7 +96,8 @@ class Temporaries:
     def end(self) -> None:
         """The connection has ended: nothing more comes here, and the collector removes them."""
         for own in self._own.values():
-            own.topic.is_orphaned = True
+            if (topic := self._registry.topics.get(own.name.key)) is not None:
+                topic.is_orphaned = True
         self._own.clear()
 
 

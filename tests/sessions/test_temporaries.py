@@ -69,6 +69,65 @@ async def test_to_give_one_as_reply_to_subscribes_by_itself(
     await caller.expect_nothing()
 
 
+@pytest.mark.parametrize("id", [REPLIES, "own"])
+async def test_who_has_unsubscribed_and_asks_again_gets_the_answer(
+    autojump_clock: MockClock, broker: BrokerUnderTest, id: str
+) -> None:
+    """Also if the header block is one that is remembered."""
+    worker, caller = await server(broker), await broker.client()
+
+    async def ask() -> Any:
+        await caller.publish(b"?", destination=SERVICE, reply_to=REPLIES, correlation_id="c")
+        await answer(worker, await worker.next_message(), b"!")
+        return await caller.next_message()
+
+    if id != REPLIES:
+        await caller.subscribe(REPLIES, id=id)
+    for _ in range(5):
+        assert (await ask()).headers["subscription"] == id
+    await caller.send("UNSUBSCRIBE", id=id)
+
+    assert (await ask()).headers["subscription"] == REPLIES
+
+
+async def test_many_requests_may_follow_what_is_being_stored(store_directory: Path) -> None:
+    async with running_broker(store_in=store_directory) as broker:
+        worker, caller = await server(broker), await broker.client()
+        with broker.held_store():
+            await caller.publish(b"first", destination="/queue/other")
+            await wait_all_tasks_blocked()
+            for number in range(3):
+                await caller.publish(b"?", destination=SERVICE, reply_to=REPLIES, correlation_id=str(number))
+            await wait_all_tasks_blocked()
+        await caller.sync()
+
+        for request in await worker.next_messages(3):
+            await answer(worker, request, request.headers["correlation-id"].encode())
+
+        assert await caller.next_bodies(3) == [b"0", b"1", b"2"]
+
+
+async def test_one_that_nobody_has_used_for_long_works_again(
+    autojump_clock: MockClock, broker: BrokerUnderTest
+) -> None:
+    worker, caller = await server(broker), await broker.client()
+    await caller.subscribe(REPLIES)
+    await caller.publish(b"?", destination=SERVICE, reply_to=REPLIES, correlation_id="c")
+    request = await worker.next_message()
+    await caller.send("UNSUBSCRIBE", id="0")
+    await caller.sync()
+    now_ns = broker.clock.now_ns()
+    for topic in list(broker.registry.topics.values()):
+        broker.registry.collect(topic, now_ns, unused_since_ns=now_ns)
+    assert list(broker.registry.topics) == [SERVICE]
+
+    await caller.subscribe(REPLIES)
+    await caller.publish(b"own", destination=REPLIES)
+    assert await caller.next_bodies(1) == [b"own"]
+    await answer(worker, request, b"others")
+    assert await caller.next_bodies(1) == [b"others"]
+
+
 async def test_two_connections_with_the_same_name_have_one_each(
     autojump_clock: MockClock, broker: BrokerUnderTest
 ) -> None:
