@@ -116,6 +116,8 @@ class Registry(TopicContext):
         #: Takes what is sent to a temporary destination that has ended, and drops it. It counts that, too.
         gone = Pattern(("gone",), DestinationKind.TEMPORARY)
         self.nowhere = Topic(gone, policies.find(gone), self, 0)
+        # Looked up anew each time: a destination whose owner lives may have a topic again.
+        self.nowhere.is_orphaned = True
 
     # Topics ----------------------------------------------------------------------------------------------------------
 

@@ -120,6 +120,8 @@ async def test_one_that_nobody_has_used_for_long_works_again(
     for topic in list(broker.registry.topics.values()):
         broker.registry.collect(topic, now_ns, unused_since_ns=now_ns)
     assert list(broker.registry.topics) == [SERVICE]
+    for _ in range(5):
+        await answer(worker, request, b"unread")
 
     await caller.subscribe(REPLIES)
     await caller.publish(b"own", destination=REPLIES)
