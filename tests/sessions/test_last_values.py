@@ -12,6 +12,7 @@ from stompbroker.delivery import sending
 from stompbroker.stomp import Version
 from tests.support.broker_under_test import running_broker
 from tests.support.users import PASSWORD, add_user
+from tests.support.work import operations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -170,6 +171,29 @@ async def test_a_wildcard_newcomer_gets_the_values_of_a_thousand_topics(
     assert sorted(map(int, await values_of(newcomer, 1_000))) == list(range(1_000))
     assert await newcomer.next_bodies(1) == [b"new"]
     await newcomer.sync()
+
+
+async def test_a_newcomer_is_shown_values_in_turns_that_do_not_grow_with_their_number(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    """Neither with those that it gets, nor with those that its pattern does not match."""
+    publisher = await broker.client()
+
+    async def turn_of(values: int, pattern: str) -> int:
+        for number in range(values):
+            publisher.session.receive(
+                publisher.frame("SEND", b"x", destination=f"/topic/prices.{number}", retain="set")
+            )
+        assert len(broker.registry.last_values) == values
+        newcomer = await broker.client()
+        newcomer.session.receive(newcomer.frame("SUBSCRIBE", id="0", destination=pattern))
+        (consumer,) = newcomer.session.commands.consumers
+        return operations(lambda: sending.deliver_slice(consumer, 0))
+
+    few = {pattern: await turn_of(600, pattern) for pattern in ("/topic/prices.*", "/topic/other.*")}
+
+    for pattern, operations_of_few in few.items():
+        assert await turn_of(2_000, pattern) < 1.2 * operations_of_few
 
 
 async def test_values_wait_for_a_client_that_does_not_read(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
