@@ -16,7 +16,7 @@ import structlog
 from stompbroker.changes.effects import Appended, Removed, claim_settled
 from stompbroker.changes.journal import Unit
 from stompbroker.clock import NANOSECONDS, iso_time
-from stompbroker.delivery import Waiting, WhenUsedUp, answering, withdrawing
+from stompbroker.delivery import DestinationKind, Waiting, WhenUsedUp, answering, withdrawing
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome
@@ -85,7 +85,9 @@ class DeadLetters:
             if reading.topic.is_queue and reading.topic.is_of_dead_letters:
                 answering.start_over(reading, offset, self._clock.now_ns())
                 continue
-            is_discarded = reading.topic.is_of_dead_letters or what is WhenUsedUp.DISCARD
+            # A letter of a temporary destination would outlive it, and nobody could read it.
+            is_temporary = reading.topic.destination.kind is DestinationKind.TEMPORARY
+            is_discarded = reading.topic.is_of_dead_letters or is_temporary or what is WhenUsedUp.DISCARD
             if not is_discarded and self._journal.gate.is_blocked:
                 self._try_again(entry, RETRY_NS)
                 continue

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stompbroker.log_throttle import LogThrottle
     from stompbroker.message import MessageIds
 
-#: How a client that knows a temporary destination of another one writes it.
+#: Begins the destination of an outcome in a temporary one. The name behind it lets nobody send there.
 _REPLY_QUEUE: Final = "/reply-queue/"
 #: No connection has this number: what the broker sends is nobody's own.
 _BROKER: Final = ConnectionId(0)
@@ -139,7 +139,7 @@ class Outcomes:
 
     def note_lost(self, to: str, count: int, why: str) -> None:
         self._totals.outcomes_lost += count
-        shown = "/temporary" if to.startswith("/temporary/") else to  # who knows its name may send there
+        shown = "/temporary" if to.startswith("/temporary/") else to  # each has its own
         self._throttle.log(
             "warning", "a publisher is not told what became of its messages", (shown,), destination=shown, reason=why
         )

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from stompbroker.changes.journal import Journal
     from stompbroker.message import Message
 
-#: How many ranges the numbers of a producer may fall into: what an open transaction or a refusal has left out. Each is
-#: 16 bytes of a row that is written with every batch.
+#: How many ranges of numbers a producer may leave out: what an open transaction or a refusal has. Each is 16 bytes of a
+#: row that is written with every batch.
 MAX_RANGES: Final = 256
 #: The owner of all producers that stand for a topic of another broker, whichever bridge their messages come over. No
 #: user has this name.
@@ -44,7 +44,7 @@ class Producer:
     """
     Invariants:
         what is forming is not taken yet; both are among what was offered
-        offered has at most MAX_RANGES ranges
+        offered leaves out at most MAX_RANGES ranges of numbers
     """
 
     owner: str
@@ -78,8 +78,10 @@ class Producer:
                 start, stop = next(iter(self.taken))
                 self.taken.discard(start, stop)
                 self.offered.discard(start, stop)
-        elif len(self.offered) > MAX_RANGES:
-            missing = self.offered.gaps(1, max(stop for _, stop in self.offered))
+        elif (
+            len(self.offered) > MAX_RANGES
+            and len(missing := self.offered.gaps(1, max(stop for _, stop in self.offered))) > MAX_RANGES
+        ):
             for start, stop in added:
                 self.offered.discard(start, stop)
             raise PeerViolation(

@@ -253,7 +253,10 @@ class TopicPolicies:
     queues: Mapping[str, TopicPolicy] = field(default_factory=dict)
 
     def find(self, name: Pattern) -> TopicPolicy:
-        """Nothing in a queue is dropped because its consumers are slow, and no failure deletes it."""
+        """Nothing in a queue is dropped because its consumers are slow, and no failure deletes it. What is temporary
+        ends with its connection, so nothing of it is retained."""
+        if name.kind is DestinationKind.TEMPORARY:
+            return replace(self.default, retention=Retention())
         if name.kind is not DestinationKind.QUEUE:
             return self._find(name)
         found = self.queues.get(name.name) or self._find(name)

@@ -114,7 +114,10 @@ class Registry(TopicContext):
         self._max_topics = max_topics
         self._totals = totals
         #: Takes what is sent to a temporary destination that has ended, and drops it. It counts that, too.
-        self.nowhere = Topic(Pattern(("gone",), DestinationKind.TEMPORARY), policies.default, self, 0)
+        gone = Pattern(("gone",), DestinationKind.TEMPORARY)
+        self.nowhere = Topic(gone, policies.find(gone), self, 0)
+        # Looked up anew each time: a destination whose owner lives may have a topic again.
+        self.nowhere.is_orphaned = True
 
     # Topics ----------------------------------------------------------------------------------------------------------
 

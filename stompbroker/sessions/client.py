@@ -185,6 +185,10 @@ class Consumers:
                 del self._departed[next(iter(self._departed))]
             self._departed[consumer.ordinal] = consumer
 
+    def have(self, destination: str) -> bool:
+        """Whether one of them has this destination, as its SUBSCRIBE spelt it."""
+        return destination in self._destinations.values()
+
     def find(self, name: str | None, destination: str | None) -> Consumer | None:
         """By id, or in 1.0 by destination: even one with an id, if no other has that destination."""
         if name is None:

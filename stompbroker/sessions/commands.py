@@ -116,12 +116,18 @@ class Commands:
         try:
             for frame in frames:
                 if isinstance(frame, SendRun):
-                    plan = self._publishing.plan(frame.head, frame.receipt)
-                    self._check_not_held(plan.topic)
-                    if plan.sets_value:
-                        self._publishing.check_value_fits(frame.bodies[-1], plan.topic, frame.receipt)
-                    if self._publishing.unread_replies:
-                        self._read_replies()
+                    try:
+                        plan = self._publishing.plan(frame.head)
+                        self._check_not_held(plan.topic)
+                        if plan.sets_value:
+                            self._publishing.check_values_fit({plan.topic: len(frame.bodies[-1])})
+                        if plan.replies:
+                            self._read_replies(plan.replies)
+                        if plan.question is not None:
+                            self._check_reply_to_not_held(plan.question)
+                    except PeerViolation as violation:
+                        violation.receipt = frame.receipt
+                        raise
                     if plan.question is None:
                         self._publishing.gather(plan, frame, self._unit, now_ns)
                     else:
@@ -179,33 +185,35 @@ class Commands:
             violation.receipt = violation.receipt or frame.receipt
             raise
 
-    def _send_and_ask(self, run: SendRun, plan: SendPlan, question: Question) -> None:
+    def _check_reply_to_not_held(self, question: Question) -> None:
+        """What nobody gets goes there, and must not fill it either."""
         reply_to = question.reply_to and self._context.registry.topics.get(question.reply_to.key)
         if reply_to is not None:
-            # What nobody gets goes there, and must not fill it either.
             self._check_not_held(reply_to)
+
+    def _send_and_ask(self, run: SendRun, plan: SendPlan, question: Question) -> None:
         self._hand_over()
         self._reporting.send(run, plan, question, self._publishing, self._applied_at_ns)
 
     def _send_in_transaction(self, frame: Frame) -> None:
         # Planned now, so that a wrong destination is an error at once and COMMIT has less to do in its one step.
-        plan = self._publishing.plan(frame.head, frame.receipt)
+        plan = self._publishing.plan(frame.head)
         if plan.question is not None:
             check_number_in_transaction(frame, plan.question)
         if plan.sets_value:
-            self._publishing.check_value_fits(frame.body, plan.topic, frame.receipt)
-        if self._publishing.unread_replies:
-            self._read_replies()
+            self._publishing.check_values_fit({plan.topic: len(frame.body)})
+        if plan.replies:
+            self._read_replies(plan.replies)
         # The receipt of a frame in a transaction says that it was received, and COMMIT's that it was done.
         self.transactions.add(frame.headers["transaction"], frame)
         self._owe_receipt(frame)
 
-    def _read_replies(self) -> None:
-        """Whoever gives a temporary destination as reply-to is subscribed to it, as with RabbitMQ."""
-        unread, self._publishing.unread_replies = self._publishing.unread_replies, {}
-        for destination, topic in unread.items():
-            request = self._subscribing.to_replies(destination, topic)
-            self._submit(self._subscribing.open(request, lambda: None))
+    def _read_replies(self, destinations: Sequence[str]) -> None:
+        """Whoever names a temporary destination as reply-to is subscribed to it, as with RabbitMQ."""
+        for destination in destinations:
+            if not self.consumers.have(destination):
+                request = self._subscribing.to_replies(destination)
+                self._submit(self._subscribing.open(request, lambda: None))
 
     def _subscribe(self, frame: Frame) -> None:
         request = self._subscribing.read(frame.headers)
@@ -251,11 +259,12 @@ class Commands:
         self._hand_over()
         name = frame.headers["transaction"]
         frames = self.transactions.find(name).frames
-        plans = {
-            each.head: self._publishing.plan(each.head, frame.receipt) for each in frames if each.command == "SEND"
-        }
+        plans = {each.head: self._publishing.plan(each.head) for each in frames if each.command == "SEND"}
         for topic in {plan.topic for plan in plans.values()}:
             self._check_not_held(topic)
+        valued = [each for each in frames if each.head in plans and plans[each.head].sets_value]
+        if valued:
+            self._publishing.check_values_fit({plans[each.head].topic: len(each.body) for each in valued})
         producers = self._publishing.producers_of(plans, frames, self._applied_at_ns)
         transaction = self.transactions.end(name)
         self.published += len(transaction.frames)

@@ -33,7 +33,7 @@ guard it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.access import Right
@@ -52,7 +52,7 @@ from stompbroker.sessions.headers import (
     whole_number,
 )
 from stompbroker.sessions.numbering import Numbering, read_done, read_numbering, read_numbers
-from stompbroker.sessions.temporaries import is_own, is_remote, remote_name
+from stompbroker.sessions.temporaries import is_own, is_remote
 from stompbroker.stomp import Version, message_tail_template, render_passed_through
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class SendPlan:
     question: Question | None
     #: Whether a message becomes its topic's last value, or takes that away (false); None for neither.
     sets_value: bool | None
+    #: Temporary destinations of the client's own that it names, and so is subscribed to.
+    replies: list[str]
 
 
 @final
@@ -119,31 +121,25 @@ class Publishing:
     _context: SessionContext
     _client: Client
     _temporaries: Temporaries
-    #: Temporary destinations of the client's own that it has given as reply-to, and does not read yet.
-    unread_replies: dict[str, Topic] = field(default_factory=dict)
 
-    def plan(self, head: Head, receipt: str | None) -> SendPlan:
-        """Made once for a head. Raises PeerViolation, for the frame that asked for `receipt`."""
+    def plan(self, head: Head) -> SendPlan:
+        """Made once for a head. Raises PeerViolation."""
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_gone or plan.grant is not self._client.grant:
-            plan = self._make_plan(head, receipt)
+            plan = self._make_plan(head)
             head.plan, head.place = plan, plan.topic.destination.key
         return plan
 
-    def _make_plan(self, head: Head, receipt: str | None) -> SendPlan:
-        try:
-            refuse_unsupported(head.headers, UNSUPPORTED_IN_SEND)
-            is_persistent = truth("persistent", head.headers.get("persistent", "true"))
-            now_ns = self._context.clock.now_ns()
-            headers = self._with_remote_reply_to(head.headers, now_ns)
-            question, group_key = self._read_question(headers), read_group_key(headers)
-            outcome_to = self._read_outcome_to(headers, now_ns)
-            topic = self._find_topic(head.headers["destination"], now_ns)
-            lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
-            sets_value = _read_retain(head.headers, topic)
-        except PeerViolation as violation:
-            violation.receipt = receipt
-            raise
+    def _make_plan(self, head: Head) -> SendPlan:
+        refuse_unsupported(head.headers, UNSUPPORTED_IN_SEND)
+        is_persistent = truth("persistent", head.headers.get("persistent", "true"))
+        now_ns = self._context.clock.now_ns()
+        headers = self._with_remote_reply_to(head.headers, now_ns)
+        question, group_key = self._read_question(headers), read_group_key(headers)
+        outcome_to = self._read_outcome_to(headers, now_ns)
+        topic = self._find_topic(head.headers["destination"], now_ns)
+        lifetime = read_lifetime(head.headers, now_ns, topic.policy.message_ttl_ms)
+        sets_value = _read_retain(head.headers, topic)
         passed_through = render_passed_through(headers, Version.V1_2)
         origin = Origin(
             self._client.name,
@@ -159,7 +155,8 @@ class Publishing:
         if origin.can_expire:
             topic.is_choosy = True
         template = message_tail_template(self._context.message_ids.prefix, passed_through)
-        return SendPlan(topic, template, origin, self._client.grant, question, sets_value)
+        replies = [text for name in ("reply-to", "outcome-to") if is_own(text := head.headers.get(name, ""))]
+        return SendPlan(topic, template, origin, self._client.grant, question, sets_value, replies)
 
     def _read_question(self, headers: Mapping[str, str]) -> Question | None:
         """None if the SEND asks nothing. Raises PeerViolation."""
@@ -204,7 +201,7 @@ class Publishing:
         if text is None:
             return None
         if is_own(text):
-            return self._own_reply_queue(text, now_ns).destination.key
+            return self._temporaries.own("outcome-to", text, now_ns).destination.key
         if is_remote(text):
             return self._temporaries.to_send_to(text).destination.key
         try:
@@ -235,14 +232,8 @@ class Publishing:
         reply_to = headers.get("reply-to", "")
         if not is_own(reply_to):
             return headers
-        return {**headers, "reply-to": remote_name(self._own_reply_queue(reply_to, now_ns))}
-
-    def _own_reply_queue(self, destination: str, now_ns: int) -> Topic:
-        """Whoever names one is subscribed to it. Raises PeerViolation."""
-        topic = self._temporaries.own(destination, now_ns)
-        if not topic.readings:
-            self.unread_replies[destination] = topic
-        return topic
+        self._temporaries.own("reply-to", reply_to, now_ns)
+        return {**headers, "reply-to": self._temporaries.remote_name(reply_to)}
 
     def gather(self, plan: SendPlan, run: SendRun, unit: UnitBuilder, now_ns: int) -> None:
         """Make each body a message on its topic's run."""
@@ -276,17 +267,17 @@ class Publishing:
         producer.offer(numbers)
         return Numbered(plan.topic, self.messages_of(plan, bodies, now_ns), producer=producer, numbers=numbers)
 
-    def check_value_fits(self, body: bytes, topic: Topic, receipt: str | None) -> None:
-        """Raise PeerViolation if there is no room for this as a last value; its frame asked for `receipt`."""
+    def check_values_fit(self, sizes_bytes: Mapping[Topic, int]) -> None:
+        """Raise PeerViolation if there is no room for last values with bodies of these sizes."""
         values = self._context.registry.last_values
-        before = values.get(topic.destination.key)
-        size_bytes = values.size_bytes + len(body) - (0 if before is None else before.message.size_bytes)
+        before = [values.get(topic.destination.key) for topic in sizes_bytes]
+        size_bytes = values.size_bytes - sum(value.message.size_bytes for value in before if value is not None)
+        size_bytes += sum(sizes_bytes.values())
         if size_bytes > values.max_bytes:
             raise PeerViolation(
                 "too many last values",
-                f"with this one they would take {size_bytes} bytes, and may take {values.max_bytes} "
+                f"with these they would take {size_bytes} bytes, and may take {values.max_bytes} "
                 "(last_values_bytes); take some away with retain:remove, or send without retain:set",
-                receipt=receipt,
             )
 
     def producer(self, numbering: Numbering, now_ns: int) -> Producer:
@@ -332,6 +323,8 @@ def check_number_in_transaction(frame: Frame, question: Question) -> None:
 def _read_retain(headers: Mapping[str, str], topic: Topic) -> bool | None:
     """Whether a SEND sets the last value of its topic, or takes it away (false). Raises PeerViolation."""
     said = headers.get("retain", "")
+    if said not in ("", "set", "remove", "false"):
+        raise malformed("retain", said, "one of set, remove, false")
     if topic.destination.kind is not DestinationKind.TOPIC:
         if said in ("set", "remove"):
             raise PeerViolation(
@@ -341,8 +334,6 @@ def _read_retain(headers: Mapping[str, str], topic: Topic) -> bool | None:
         return None
     if said in ("", "false"):
         return True if topic.policy.last_value and not said else None
-    if said not in ("set", "remove"):
-        raise malformed("retain", said, "one of set, remove, false")
     return said == "set"
 
 

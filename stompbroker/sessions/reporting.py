@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.changes import Appended, Introduced, Numbered, Unit, ValueChanged
-from stompbroker.delivery import appending
+from stompbroker.delivery import DestinationKind, appending
 from stompbroker.errors import PeerViolation
 from stompbroker.ids import ConnectionId, Offset
 from stompbroker.message import Message, Origin
+from stompbroker.sessions import temporaries
 from stompbroker.sessions.numbering import read_numbers
 from stompbroker.sessions.publishing import read_lifetime
 from stompbroker.stomp import message_tail, render_frame, render_headers, render_receipts, tail_headers
@@ -70,7 +71,12 @@ class Reporting:
         try:
             while start < stop:
                 if numbering is not None and not numbers[start]:
-                    self._introduce(publishing.producer(numbering, now_ns), run.bodies[start], receipts[start])
+                    if run.bodies[start]:
+                        raise PeerViolation(
+                            "a body with producer-seq:0",
+                            "0 is no message: number messages from 1 on, or leave the body out",
+                        )
+                    self._introduce(publishing.producer(numbering, now_ns), receipts[start])
                     start += 1
                     continue
                 end = numbers.index(0, start, stop) if 0 in numbers[start:stop] else stop
@@ -96,12 +102,8 @@ class Reporting:
                 headers = [("receipt-id", receipt), ("circle", "true")]
                 self._outbox.put(render_frame("RECEIPT", headers, version=version) + after_frame)
 
-    def _introduce(self, producer: Producer, body: bytes, receipt: str | None) -> None:
+    def _introduce(self, producer: Producer, receipt: str | None) -> None:
         """It begins an epoch, and is told which of its numbers was the last once everything before is decided."""
-        if body:
-            raise PeerViolation(
-                "a body with producer-seq:0", "0 is no message: number messages from 1 on, or leave the body out"
-            )
 
         def tell() -> None:
             last = [("producer-epoch", str(producer.epoch)), ("producer-last", str(producer.last))]
@@ -165,11 +167,14 @@ class Reporting:
 
     def _return(self, messages: Sequence[Message], to: Pattern, to_text: str, then: Callable[[], None]) -> None:
         now_ns = self._context.clock.now_ns()
-        try:
-            topic = self._context.queues.topic(to, now_ns)
-        except PeerViolation as violation:  # there are too many topics
-            self._client.disconnect(violation)
-            return
+        if to.kind is DestinationKind.TEMPORARY:
+            topic = temporaries.find(self._context.registry, to)
+        else:
+            try:
+                topic = self._context.queues.topic(to, now_ns)
+            except PeerViolation as violation:  # there are too many topics
+                self._client.disconnect(violation)
+                return
         said = dict(tail_headers(messages[0].tail))
         headers = {"destination": to_text, "returned": "no-subscriber", "returned-destination": said["destination"]}
         headers |= {name: value for name, value in said.items() if name not in _OWN}

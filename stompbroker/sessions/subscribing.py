@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stompbroker.changes import Lane
-    from stompbroker.delivery import Identity, Subscription, Topic
+    from stompbroker.delivery import Identity, Subscription
     from stompbroker.sessions.client import Client, Consumers
     from stompbroker.sessions.outbox import Outbox
     from stompbroker.sessions.session_context import SessionContext
@@ -61,7 +61,7 @@ class Subscribing:
         registry, destination = self._context.registry, headers["destination"]
         temporary = None
         if is_own(destination):
-            temporary = self._temporaries.own(destination, self._context.clock.now_ns()).destination
+            temporary = self._temporaries.own("destination", destination, self._context.clock.now_ns()).destination
             self._stop_reading_replies(destination)
         is_browser, settings = read_browser(headers), self._context.settings
         request = read_subscribe(headers, settings, registry.durable, self._client, temporary, is_browser=is_browser)
@@ -70,11 +70,12 @@ class Subscribing:
         self._consumers.check_may_open(request.subscription.name, request.subscription.destination)
         return request
 
-    def to_replies(self, destination: str, topic: Topic) -> SubscribeRequest:
+    def to_replies(self, destination: str) -> SubscribeRequest:
         """For a client that gave a temporary destination as reply-to and did not subscribe. Raises PeerViolation."""
         self._consumers.check_may_open(destination, destination)
         headers = {"id": destination, "destination": destination}
-        return read_subscribe(headers, self._context.settings, {}, self._client, topic.destination)
+        temporary = self._temporaries.own("destination", destination, self._context.clock.now_ns()).destination
+        return read_subscribe(headers, self._context.settings, {}, self._client, temporary)
 
     def _stop_reading_replies(self, destination: str) -> None:
         """The client subscribes itself: what was done for it by `to_replies` ends."""

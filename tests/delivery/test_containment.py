@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompbroker.delivery import destination, parse_pattern
-
-if TYPE_CHECKING:
-    from stompbroker.delivery import Pattern
+from stompbroker.delivery import DestinationKind, Pattern, destination, parse_pattern
 
 #: All names of up to four segments over three letters, one of which no pattern below names.
 NAMES = [parse_pattern(".".join(name)) for length in range(1, 5) for name in product("abz", repeat=length)]
@@ -46,6 +42,14 @@ def test_a_pattern_contains_another_exactly_if_it_means_all_its_topics(outer: Pa
 )
 def test_containment(outer: str, inner: str, is_contained: bool) -> None:
     assert parse_pattern(outer).contains(parse_pattern(inner)) is is_contained
+
+
+@given(patterns, patterns)
+def test_what_is_for_queues_contains_no_topics(outer: Pattern, inner: Pattern) -> None:
+    for_queues = Pattern(outer.segments, DestinationKind.QUEUE)
+
+    assert not for_queues.contains(inner)
+    assert not inner.contains(for_queues)
 
 
 def test_a_permission_that_takes_too_long_to_compare_allows_nothing() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import trio
@@ -619,6 +620,62 @@ async def test_what_is_held_up_is_seen(autojump_clock: MockClock, broker: Broker
     assert states == ["in flight", "held up", "held up", "in flight", "held up", "in flight"]
     assert explained["pinned_by"][0]["held_up"] == 3
     assert "3 of them wait behind another of the same key" in explained["why"]
+
+
+# Many ----------------------------------------------------------------------------------------------------------------
+
+KEYS: Final = 1000
+MESSAGES_OF_A_KEY: Final = 3
+MEMBERS: Final = 8
+
+
+@pytest.mark.parametrize("headers", [{"destination": JOBS}, {"destination": "/topic/jobs", "group": "g"}], ids=str)
+async def test_a_thousand_keys_keep_their_order_among_members_that_refuse_and_are_lost(
+    autojump_clock: MockClock, headers: dict[str, str]
+) -> None:
+    """Of each key only the next message may come, and only to one member; what that is follows from the ACKs."""
+    random = Random(18)
+    transient = {"auto_delete": "true"} if "group" in headers else {}
+    async with running_broker(redelivery_first_delay_ms=1000, max_attempts=0) as broker:
+        members = [await consumer(broker, prefetch_count="40", **headers, **transient) for _ in range(MEMBERS)]
+        publisher = await broker.client()
+        for number in range(MESSAGES_OF_A_KEY):
+            for key in random.sample(range(KEYS), KEYS):
+                body = f"{key}:{number}".encode()
+                publisher.session.receive(
+                    publisher.frame("SEND", body, destination=headers["destination"], group_key=str(key))
+                )
+        acknowledged = dict.fromkeys(range(KEYS), 0)
+        held: dict[int, Client] = {}
+        refused = lost = 0
+        while sum(acknowledged.values()) < KEYS * MESSAGES_OF_A_KEY:
+            autojump_clock.jump(0.1)
+            at = random.randrange(MEMBERS)
+            member, answers = members[at], []
+            for message in await messages_of(member):
+                key, number = map(int, message.body.split(b":"))
+                assert key not in held, "it is with two members"
+                assert number == acknowledged[key], "it is not the next one"
+                held[key] = member
+                chance = random.random()
+                if chance < 0.8:
+                    answers.append(member.frame("ACK", id=message.headers["ack"]))
+                    acknowledged[key] += 1
+                    del held[key]
+                elif chance < 0.9:
+                    answers.append(member.frame("NACK", id=message.headers["ack"]))
+                    refused += 1
+                    del held[key]
+            await member.send_raw(b"".join(answers))
+            if random.random() < 0.1:
+                await wait_all_tasks_blocked()
+                await member.vanish()
+                held = {key: holder for key, holder in held.items() if holder is not member}
+                members[at] = await consumer(broker, prefetch_count="40", **headers, **transient)
+                lost += 1
+
+        assert (refused > 100, lost > 10, held) == (True, True, {})
+        broker.check_invariants()
 
 
 # The cost -------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.stomp import Version
 from tests.support.broker_under_test import running_broker
+from tests.support.work import operations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -103,6 +104,24 @@ async def test_a_group_may_read_a_pattern(autojump_clock: MockClock, broker: Bro
     got = [await bodies_of(each) for each in members]
     assert sorted(chain.from_iterable(got), key=int) == numbered(4)
     assert all(got)
+
+
+async def test_joining_costs_the_same_however_many_topics_have_something_to_send(broker: BrokerUnderTest) -> None:
+    await member(broker, "/topic/jobs.>", prefetch_count="1")
+    publisher = await broker.client()
+
+    async def joined_with(topics: int) -> int:
+        for number in range(topics):
+            await publisher.publish(b"x", destination=f"/topic/jobs.{number}")
+        await publisher.sync()
+        newcomer = await broker.client()
+        frame = newcomer.frame("SUBSCRIBE", id="0", destination="/topic/jobs.>", **TRANSIENT)
+        return operations(lambda: newcomer.session.receive(frame))
+
+    with_few = await joined_with(3)
+    await publisher.sync()
+
+    assert await joined_with(500) <= with_few + 50
 
 
 async def test_a_member_holds_no_more_than_its_prefetch_and_others_get_the_rest(

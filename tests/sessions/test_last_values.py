@@ -12,6 +12,7 @@ from stompbroker.delivery import sending
 from stompbroker.stomp import Version
 from tests.support.broker_under_test import running_broker
 from tests.support.users import PASSWORD, add_user
+from tests.support.work import operations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -170,6 +171,29 @@ async def test_a_wildcard_newcomer_gets_the_values_of_a_thousand_topics(
     assert sorted(map(int, await values_of(newcomer, 1_000))) == list(range(1_000))
     assert await newcomer.next_bodies(1) == [b"new"]
     await newcomer.sync()
+
+
+async def test_a_newcomer_is_shown_values_in_turns_that_do_not_grow_with_their_number(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    """Neither with those that it gets, nor with those that its pattern does not match."""
+    publisher = await broker.client()
+
+    async def turn_of(values: int, pattern: str) -> int:
+        for number in range(values):
+            publisher.session.receive(
+                publisher.frame("SEND", b"x", destination=f"/topic/prices.{number}", retain="set")
+            )
+        assert len(broker.registry.last_values) == values
+        newcomer = await broker.client()
+        newcomer.session.receive(newcomer.frame("SUBSCRIBE", id="0", destination=pattern))
+        (consumer,) = newcomer.session.commands.consumers
+        return operations(lambda: sending.deliver_slice(consumer, 0))
+
+    few = {pattern: await turn_of(600, pattern) for pattern in ("/topic/prices.*", "/topic/other.*")}
+
+    for pattern, operations_of_few in few.items():
+        assert await turn_of(2_000, pattern) < 1.2 * operations_of_few
 
 
 async def test_values_wait_for_a_client_that_does_not_read(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:
@@ -387,6 +411,7 @@ async def test_the_operator_can_have_it_for_all_messages_of_a_pattern(
         (PRICES, "forever", ("'retain'", "one of set, remove, false")),
         (PRICES, "true", ("'retain'", "one of set, remove, false")),
         ("/queue/jobs", "set", ("'retain' is for topics", "/topic/NAME")),
+        ("/queue/jobs", "forever", ("'retain'", "one of set, remove, false")),
     ],
 )
 async def test_a_wrong_retain_is_an_error(
@@ -423,6 +448,39 @@ async def test_of_several_in_a_row_the_last_has_to_fit(autojump_clock: MockClock
         await publisher.send_raw(send % b"" + send % (b"x" * 2000))
 
         await publisher.expect_error("too many last values")
+
+
+async def test_values_of_open_transactions_do_not_pass_the_bound_together(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    async with running_broker(last_values_bytes=10_000) as broker:
+        publisher = await broker.client()
+        for name in "abc":
+            await publisher.send("BEGIN", transaction=name)
+            headers = {"destination": f"/topic/{name}", "retain": "set", "transaction": name, "receipt": "sent"}
+            await publisher.publish(b"x" * 6_000, **headers)
+            await publisher.expect_receipt("sent")
+        for name in "abc":
+            await publisher.send("COMMIT", transaction=name, receipt=name)
+
+        await publisher.expect_receipt("a")
+        error = await publisher.expect_error("too many last values", "last_values_bytes")
+        assert error.headers["receipt-id"] == "b"
+        assert [value.destination.name for value in broker.registry.last_values] == ["a"]
+
+
+async def test_values_of_one_transaction_have_to_fit_together(autojump_clock: MockClock) -> None:
+    async with running_broker(last_values_bytes=10_000) as broker:
+        publisher = await broker.client()
+        await publisher.send("BEGIN", transaction="a")
+        for name, size in (("a", 9_000), ("a", 6_000), ("b", 6_000)):
+            headers = {"destination": f"/topic/{name}", "retain": "set", "transaction": "a", "receipt": "sent"}
+            await publisher.publish(b"x" * size, **headers)
+            await publisher.expect_receipt("sent")
+
+        await publisher.send("COMMIT", transaction="a", receipt="a")
+
+        assert (await publisher.expect_error("too many last values")).headers["receipt-id"] == "a"
 
 
 async def test_retained_cannot_be_forged(broker: BrokerUnderTest, autojump_clock: MockClock) -> None:

@@ -404,6 +404,21 @@ async def test_a_full_queue_is_told_what_fits_and_the_rest_is_counted(start: Sta
         assert (broker.parts.totals.outcomes_told, broker.parts.totals.outcomes_lost) == (2, 1)
 
 
+async def test_a_queue_whose_window_is_full_is_told_nothing_and_holds_nobody_up(start: Start) -> None:
+    async with start(window_messages=10) as broker:
+        worker = await broker.subscriber(JOBS, ack="client")
+        publisher = await broker.client()
+        await ask(publisher, b"1", b"2")
+        await publisher.publish(*[b"x"] * 10, destination=TOLD, persistent="false")
+        await publisher.sync()
+        *_, last = await worker.next_messages(2)
+
+        await worker.acknowledge(last)
+
+        await lost(broker, 2)
+        assert broker.registry.topics[TOLD].log.message_count == 10
+
+
 async def test_a_queue_that_was_removed_meanwhile_is_made_again(store_directory: Path) -> None:
     async with running_broker(store_in=store_directory) as broker:
         worker = await broker.subscriber(JOBS, ack="client-individual")
@@ -483,6 +498,22 @@ async def test_nothing_is_told_of_what_a_kill_takes_back(store_directory: Path) 
         found = await told(broker)
 
         assert [each["outcome-of"] for each in found] == [each.headers["message-id"] for each in messages]
+
+
+@pytest.mark.parametrize("ledger", [True, False])
+async def test_a_message_that_is_first_sent_after_a_restart_is_told(store_directory: Path, ledger: bool) -> None:
+    async with running_broker(store_in=store_directory, ledger=ledger) as broker:
+        await ask(await broker.client(), b"1", b"2", correlation_id="c")
+    async with running_broker(store_in=store_directory, ledger=ledger) as broker:
+        worker = await broker.subscriber(JOBS, ack="client-individual")
+        messages = await worker.next_messages(2)
+        await worker.acknowledge(*messages)
+
+        found = await told(broker)
+
+        assert [(each["outcome-of"], each["correlation-id"]) for each in found] == [
+            (each.headers["message-id"], "c") for each in messages
+        ]
 
 
 @pytest.mark.parametrize("policy", ["dead-letter", "discard"])

@@ -56,6 +56,23 @@ async def test_two_users_have_a_subscription_each_under_the_same_name(
         assert len({subscription.key for subscription in broker.registry.durable.values()}) == 2
 
 
+@pytest.mark.parametrize("destination", ["/topic/orders.>", "/dsub/invoices"])
+async def test_whoever_may_not_read_any_more_cannot_resume_it(store_directory: Path, destination: str) -> None:
+    add_users(store_directory)
+    async with running_broker(store_in=store_directory) as broker:
+        alice = await log_in(broker, "alice")
+        await alice.subscribe("/topic/orders.>", **NAMED)
+        await alice.vanish()
+        await store(broker, b"secret")
+    add_user(store_directory / "users.toml", "alice", read=["orders.old"])
+    async with running_broker(store_in=store_directory) as broker:
+        alice = await log_in(broker, "alice")
+
+        await alice.send("SUBSCRIBE", id="0", destination=destination, **({} if "dsub" in destination else NAMED))
+
+        await alice.expect_error("not allowed", f"to read '{destination}'")
+
+
 async def test_nobody_else_can_resume_delete_or_learn_of_it(store_directory: Path) -> None:
     add_users(store_directory)
     async with running_broker(store_in=store_directory) as broker:

@@ -351,6 +351,23 @@ async def test_a_wrong_header_is_named(
     assert said[0] in error.headers["message"]
 
 
+@pytest.mark.parametrize("epoch", [None, 7])
+async def test_a_0_with_a_body_begins_no_epoch(
+    broker: BrokerUnderTest, autojump_clock: MockClock, epoch: int | None
+) -> None:
+    """Whoever numbers from 0 on by mistake does not end the one that does it right."""
+    right, wrong = await broker.client(), await broker.client()
+    await send(right, 1)
+    await expect_receipts(right, 1)
+
+    epochs = {} if epoch is None else {"producer_epoch": str(epoch)}
+    await wrong.publish(b"x", destination=JOBS, producer="shop", producer_seq="0", **epochs)
+    await wrong.expect_error("a body with producer-seq:0")
+
+    await send(right, 2)
+    await expect_receipts(right, 2)
+
+
 async def test_what_was_sent_before_a_wrong_number_is_published(
     broker: BrokerUnderTest, autojump_clock: MockClock
 ) -> None:
@@ -388,6 +405,19 @@ async def test_only_so_many_numbers_may_be_left_out(broker: BrokerUnderTest, aut
     await send(again, 1, 3, 2 * MAX_RANGES + 2)
     await expect_receipts(again, 1, 3)  # what is missing may still be sent, and makes room
     assert await told(again, 2 * MAX_RANGES + 2) == {}
+
+
+async def test_as_many_numbers_may_be_left_out_behind_the_first(
+    broker: BrokerUnderTest, autojump_clock: MockClock
+) -> None:
+    client = await broker.client()
+    numbers = [1 + 2 * number for number in range(MAX_RANGES + 1)]
+    await send(client, *numbers)
+    await expect_receipts(client, *numbers)
+
+    await send(client, numbers[-1] + 2)
+
+    await client.expect_error("too many numbers left out", f"{MAX_RANGES + 1} ranges", f"leave out {MAX_RANGES}")
 
 
 async def test_each_user_has_producers_of_its_own_and_only_so_many(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 from trio.testing import wait_all_tasks_blocked
 
 from stompbroker.clock import NANOSECONDS
@@ -118,7 +119,8 @@ async def test_a_full_queue_holds_publishers_back_then_refuses_them_and_drops_no
 
         await publisher.publish(b"too much", destination=JOBS, receipt="r")
 
-        await publisher.expect_error("queue is full", "'jobs' is full", "for 5 s")
+        error = await publisher.expect_error("queue is full", "'jobs' is full", "for 5 s")
+        assert error.headers["receipt-id"] == "r"
         assert await idle.next_bodies(2) == numbered(2)
         assert not idle.session.ending
         worker = await consumer(broker)
@@ -161,6 +163,59 @@ async def test_an_empty_queue_that_nobody_uses_goes_with_its_group_and_comes_bac
             assert not broker.registry.subscriptions
             assert not broker.registry.durable
             broker.check_invariants()
+        assert (broker.count("topics"), broker.count("subscriptions"), broker.count("cursors")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_an_empty_queue_stays_while_somebody_is_attached_or_it_is_paused(
+    store_directory: Path, is_stored: bool
+) -> None:
+    async with running_broker(**({"store_in": store_directory} if is_stored else {})) as broker:
+        one = await consumer(broker)
+        await send(broker, b"first")
+        await one.acknowledge(await one.next_message())
+        (group,) = broker.registry.subscriptions
+
+        async def collect_often() -> None:
+            for _ in range(5):
+                await (broker.settle() if is_stored else wait_all_tasks_blocked())
+                collect(broker)
+
+        await collect_often()
+        await send(broker, b"second")
+        await one.acknowledge(await one.next_message())
+        group.is_paused = True
+        await one.vanish()
+        await collect_often()
+        assert list(broker.registry.subscriptions) == [group]
+
+        group.resume()
+        await collect_often()
+        assert not broker.registry.topics
+        assert not broker.registry.subscriptions
+
+
+async def test_an_empty_queue_that_an_operator_is_deleting_is_not_removed_twice(store_directory: Path) -> None:
+    async with running_broker(store_in=store_directory) as broker, trio.open_nursery() as nursery:
+        one = await consumer(broker)
+        await send(broker, b"first")
+        await one.acknowledge(await one.next_message())
+        await broker.settle()
+        collect(broker)
+        await one.vanish()
+        await broker.settle()
+
+        with broker.held_store():
+            nursery.start_soon(broker.delete_subscription, JOBS)
+            await wait_all_tasks_blocked()
+            collect(broker)
+            assert broker.registry.topics
+        while broker.registry.topics:
+            await broker.settle()
+            collect(broker)
+        await broker.settle()
+
+        broker.check_invariants()
         assert (broker.count("topics"), broker.count("subscriptions"), broker.count("cursors")) == (0, 0, 0)
 
 
@@ -425,8 +480,9 @@ async def test_a_queue_holds_no_more_than_it_may_and_takes_more_when_some_are_ac
         for body in numbered(2):
             await send(broker, body)
         publisher = await broker.client()
-        await publisher.publish(b"too many", destination=JOBS)
-        await publisher.expect_error("queue is full", "holds 2 messages", "queue_max_messages")
+        await publisher.publish(b"too many", destination=JOBS, receipt="r")
+        error = await publisher.expect_error("queue is full", "holds 2 messages", "queue_max_messages")
+        assert error.headers["receipt-id"] == "r"
         one = await consumer(broker)
         await one.acknowledge(*await one.next_messages(2))
         await send(broker, b"again")

@@ -325,12 +325,14 @@ async def test_what_somebody_gets_is_not_returned(start: Start, destination: str
 async def test_what_is_returned_does_not_fill_a_queue_without_bound(autojump_clock: MockClock) -> None:
     async with running_broker(window_messages=10, block_timeout_s=5.0) as broker:
         publisher = await broker.client()
-        for _ in range(12):
+        for _ in range(10):
             await publisher.publish(b"x", mandatory="true", reply_to=ANSWERS)
+        await publisher.publish(b"too much", mandatory="true", reply_to=ANSWERS, receipt="r")
         await wait_all_tasks_blocked()
         assert publisher.session.is_held_back
 
-        await publisher.expect_error("queue is full", "'answers' is full")
+        error = await publisher.expect_error("queue is full", "'answers' is full")
+        assert error.headers["receipt-id"] == "r"
         assert broker.registry.topics[ANSWERS].log.message_count == 10
 
 
