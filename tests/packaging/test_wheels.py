@@ -114,7 +114,7 @@ def hides_something(tree: ast.Module) -> bool:
     return any(each.orelse or not isinstance(each.test, ast.Name) for each in conditions)
 
 
-def test_only_types_that_are_not_there_at_run_time_are_written_twice() -> None:
+def test_only_types_that_are_not_there_when_a_class_is_made_are_written_twice() -> None:
     text = """
 if TYPE_CHECKING:
     from a import B, C
@@ -126,6 +126,13 @@ class D(NamedTuple):
     e: object
     f: list[B]
 
+class E(NamedTuple):
+    d: D
+    g: F
+
+class F:
+    pass
+
 x: B
 """
 
@@ -133,4 +140,4 @@ x: B
 
     assert changed == text.replace(": B\n    c", ": B | B\n    c").replace("C[int]", "C[int] | C[int]").replace(
         ": object", ": object | object"
-    )
+    ).replace("g: F", "g: F | F")
