@@ -19,7 +19,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: What runs for each message or batch, and the small modules it stands on.
+#: What runs for each message or batch, and the small modules it stands on. Not `ids.py`: mypyc takes what is hidden
+#: from type checkers for unreachable, and importing it would fail there.
 COMPILED: Final = (
     "stompbroker/stomp/*.py",
     "stompbroker/commitlog/*.py",
@@ -86,18 +87,20 @@ def compiled(root: Path, directory: Path, *, patterns: Iterable[str] = COMPILED,
 
 
 def without_import_time_types(source: str) -> str:
-    """The same, but for the types of fields that are imported for type checkers only: `T` becomes `T | T`.
+    """The same, but for the types of fields that are imported for type checkers only, or made further down: `T` becomes
+    `T | T`.
 
     To Python such an annotation is a string. A compiled class looks it up when its module is imported, when the name is
     not there or, worse, its class not made yet; but it leaves unions alone, and this one is the same type.
     """
     tree = ast.parse(source)
     names = {"object", *_imported_for_types(tree)}
+    made_at = {each.name: each.end_lineno or 0 for each in tree.body if isinstance(each, ast.ClassDef)}
     lines = source.splitlines(keepends=True)
     for field in _fields(tree):
         annotation = field.annotation
         head = annotation.value if isinstance(annotation, ast.Subscript) else annotation
-        if isinstance(head, ast.Name) and head.id in names:
+        if isinstance(head, ast.Name) and (head.id in names or made_at.get(head.id, 0) > field.lineno):
             # No annotation of ours goes over several lines, or has anything but ASCII before it in its line.
             line, start, end = annotation.lineno - 1, annotation.col_offset, annotation.end_col_offset
             assert annotation.end_lineno == annotation.lineno

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_BELOW_A_SECOND: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
-SECONDS_BOUNDS: Final = (*_BELOW_A_SECOND, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
+#: Sequences to mypyc, which takes a constant that is a tuple of floats for one that was not set.
+_BELOW_1_S: Final[Sequence[float]] = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
+SECONDS_BOUNDS: Final[Sequence[float]] = (*_BELOW_1_S, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 COUNT_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 

@@ -19,7 +19,8 @@ _SERVE = "serve"
 
 
 def main() -> None:
-    called = sys.argv[1:2]
+    # Behind "--", too; there is no option before a command that does more than show something.
+    called = [argument for argument in sys.argv[1:] if argument != "--"][:1]
     with ExitStack() as until_end:
         forked = None
         if called == [_SERVE]:

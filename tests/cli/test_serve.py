@@ -131,6 +131,13 @@ def test_an_address_that_others_reach_needs_login_or_the_word_that_this_is_meant
             assert "is ready at stomp://0.0.0.0:" in process.stdout.readline()
 
 
+def test_it_is_served_behind_two_dashes_as_well(program: Program) -> None:
+    done = program.run("--", "serve", "--host", "0.0.0.0", "--database", "memory", "--set", "http_enabled=false")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("stompbroker: stomp://0.0.0.0:61613 can be reached from elsewhere")
+
+
 def test_behind_a_proxy_nobody_can_be_anonymous(program: Program) -> None:
     done = program.run("serve", "--listen", "stomp://127.0.0.1:0?proxy=127.0.0.1", "--set", "anonymous=true")
 

@@ -129,7 +129,7 @@ def test_what_was_confirmed_to_a_client_survives_kills(program: Program) -> None
             return len(confirmed) > 3
 
         wait_until(publish_until_lost, "some receipts before a kill")
-        assert not _is_alive(broker)
+        wait_until(lambda: not _is_alive(broker), "the end of the broker, whose connections were closed before")
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(HARD_TIMEOUT_S) == 0
 

@@ -5,6 +5,7 @@ Compiling everything takes minutes, so one package is compiled here; `make test 
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import shutil
@@ -98,7 +99,22 @@ def test_compiled_modules_lie_in_the_temporary_directory_only_and_are_imported(s
     assert printed.split()[-2:] == ["1", "0"]
 
 
-def test_only_types_that_are_not_there_at_run_time_are_written_twice() -> None:
+def test_no_compiled_module_hides_anything_from_type_checkers() -> None:
+    build = hook()
+    found = {path.relative_to(ROOT) for pattern in build.COMPILED for path in ROOT.glob(pattern)} - build.LEFT_OUT
+
+    assert found
+    assert [str(path) for path in sorted(found) if hides_something(ast.parse((ROOT / path).read_text()))] == []
+
+
+def hides_something(tree: ast.Module) -> bool:
+    conditions = [
+        each for each in ast.walk(tree) if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.dump(each.test)
+    ]
+    return any(each.orelse or not isinstance(each.test, ast.Name) for each in conditions)
+
+
+def test_only_types_that_are_not_there_when_a_class_is_made_are_written_twice() -> None:
     text = """
 if TYPE_CHECKING:
     from a import B, C
@@ -110,6 +126,13 @@ class D(NamedTuple):
     e: object
     f: list[B]
 
+class E(NamedTuple):
+    d: D
+    g: F
+
+class F:
+    pass
+
 x: B
 """
 
@@ -117,4 +140,4 @@ x: B
 
     assert changed == text.replace(": B\n    c", ": B | B\n    c").replace("C[int]", "C[int] | C[int]").replace(
         ": object", ": object | object"
-    )
+    ).replace("g: F", "g: F | F")

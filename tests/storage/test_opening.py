@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 import traceback
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -114,6 +115,18 @@ def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
     assert "file is not a database" in refusal("", tmp_path)
 
     assert file.read_bytes() == b"something else " * 1000
+
+
+def test_a_file_with_other_tables_is_refused_and_kept(tmp_path: Path) -> None:
+    file = tmp_path / "stompbroker.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE messages (subject)")
+    before = file.read_bytes()
+
+    with pytest.raises(OperatorError, match="table messages already exists"):
+        open_store("", tmp_path)
+
+    assert file.read_bytes()[100:] == before[100:], "but for its header, which says how it is written to"
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
