@@ -25,6 +25,8 @@ class SparkCounts:
         implements = ("org.apache.spark.scheduler.SparkListenerInterface",)
 
     def __init__(self) -> None:
+        #: Java has another object for it each time it is named, so it cannot be removed.
+        self.is_counting = True
         self.jobs = 0
         self._scans: set[int] = set()
 
@@ -34,11 +36,11 @@ class SparkCounts:
         return len(self._scans)
 
     def onJobStart(self, _: Any) -> None:  # noqa: N802 - Spark's name
-        self.jobs += 1
+        self.jobs += self.is_counting
 
     def onStageSubmitted(self, event: Any) -> None:  # noqa: N802 - likewise
         steps = event.stageInfo().rddInfos()
-        for number in range(steps.size()):
+        for number in range(steps.size() if self.is_counting else 0):
             if steps.apply(number).name() == "FileScanRDD":
                 self._scans.add(steps.apply(number).id())
 
@@ -63,4 +65,4 @@ def counted(spark: SparkSession) -> Iterator[SparkCounts]:
         yield counts
         scala_context.listenerBus().waitUntilEmpty()
     finally:
-        scala_context.removeSparkListener(counts)
+        counts.is_counting = False
