@@ -121,6 +121,9 @@ _STORE: Final[Record[JournalStatistics]] = Record(
     {
         "since": Shown(str | None, lambda _, store: iso_time_if_any(store.since_ns)),
         **{name: shown for name, shown in fields_of(JournalStatistics).items() if name != "since_ns"},
+        # A compiled class says of a union only that it is a type.
+        "reason": Shown(str | None),
+        "stored_bytes": Shown(int | None),
         "engine": Shown(Literal["memory", "sqlite", "postgresql"]),
         "damages": Shown(int, says="Damages that were met since the start."),
         "check": Shown(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 #: Modules, when the writing process is forked and when the broker is ready; and statements of a start on a store that
 #: is current, those that set up connections included. A few more than there are.
-AT_FORK, WHEN_READY, STATEMENTS = 144, 730, 80
+AT_FORK, WHEN_READY, STATEMENTS = 148, 730, 80
 #: Only for the first export, a migration, a server, a client of the management endpoint, a bridge, TLS or a login.
 NEVER: Final = (
     "alembic", "argon2", "cryptography", "hypercorn", "jwt", "mako", "numpy", "prometheus_client", "psycopg", "pyarrow",

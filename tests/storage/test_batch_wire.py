@@ -29,6 +29,7 @@ from stompbroker.storage import (
 )
 from stompbroker.storage.sqlite.batch_wire import decode, encode
 from tests.storage.place import cursor, expiring, export, ledger, publication, redelivery, subscription, topic
+from tests.support.compiled import slots_of
 from tests.support.messages import make_message, make_messages
 
 #: What there is, and what the store will refuse: that is for the store to say, not for the way there.
@@ -92,7 +93,7 @@ def plain(batch: Batch) -> dict[str, Any]:
 
 def _plain(found: Any) -> Any:
     if isinstance(found, Message | Origin):
-        return type(found), {name: _plain(getattr(found, name)) for name in type(found).__slots__}
+        return type(found), {name: _plain(getattr(found, name)) for name in slots_of(type(found))}
     if callable(found):
         return found()
     if isinstance(found, list | tuple):
@@ -143,7 +144,7 @@ def test_every_field_of_an_origin_is_carried() -> None:
         group_key="a key",
         outcome_to="/queue/outcomes",
     )
-    assert set(Origin.__slots__) - derived == {
+    assert set(slots_of(Origin)) - derived == {
         "publisher", "is_plain", "is_persistent", "lifetime_ns", "expires_at_ns", "only_for", "group_key",
         "outcome_to",
     }  # fmt: skip

@@ -38,6 +38,11 @@ def is_compiled(module: str) -> bool:
     return module.startswith("stompbroker.") and not str(sys.modules[module].__file__).endswith(".py")
 
 
+def slots_of(kind: type) -> tuple[str, ...]:
+    slots: tuple[str, ...] = getattr(kind, "__slots__", ()) or getattr(kind, "__mypyc_attrs__", ())
+    return slots
+
+
 def _module_of(target: Any) -> str:
     """The module with that name in it, as pytest writes it, or where that module, class or object comes from."""
     if isinstance(target, str):
