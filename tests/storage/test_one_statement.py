@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 
 from stompbroker.ids import Offset
 from stompbroker.storage import Batch, MessageRun, StoreFailing, StoreRefused, StoreTaken
-from stompbroker.storage.one_statement import MOST, fits
+from stompbroker.storage.one_statement import MOST, MOST_BYTES, fits
 from tests.storage.place import Place, bodies, cursor, ledger, publication, topic
 from tests.support.messages import make_message, make_messages
 
@@ -64,6 +64,15 @@ def test_more_messages_are_a_transaction(talkative_store: Store, postgres_server
     assert said == ["BEGIN", "UPDATE", "INSERT", "COPY", "COMMIT"]
 
 
+def test_large_messages_are_a_transaction(talkative_store: Store, postgres_server: PostgresServer) -> None:
+    """Eight of 128 MiB are no statement that the server takes: the store would fail for ever."""
+    batch = publication(1, make_messages(2, size_bytes=MOST_BYTES // 2))
+
+    said = said_for(batch, talkative_store, postgres_server)
+
+    assert said == ["BEGIN", "UPDATE", "INSERT", "COPY", "COMMIT"]
+
+
 def test_statements_are_prepared_once_whatever_their_numbers_are(
     talkative_store: Store, postgres_server: PostgresServer
 ) -> None:
@@ -87,6 +96,7 @@ def test_statements_are_prepared_once_whatever_their_numbers_are(
         replace(publication(1, make_messages(1)), cursors=[cursor(1, 1)]),
         replace(publication(1, make_messages(1)), ledger=[ledger(1)]),
         publication(1, make_messages(MOST + 1)),
+        publication(1, make_messages(2, size_bytes=MOST_BYTES // 2)),
     ],
 )
 def test_anything_else_does_not_fit(batch: Batch) -> None:
