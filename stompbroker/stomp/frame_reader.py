@@ -278,7 +278,7 @@ class FrameReader:
                 # A publisher to many places seldom sends two in a row to one of them.
                 is_alone = len(run.bodies) == 1 and head.place is not None
                 position, room = (after, room) if is_alone else self._extend_run(data, position, body_at, run, room)
-            elif 0 <= receipt_at < body_at - position and self._finds_runs:
+            elif receipt is not None and receipt_at >= 0 and self._finds_runs:
                 value_at = position + receipt_at + len(RECEIPT)
                 position, room = self._extend_run_with_receipts(data, position, value_at, body_at, run, room)
             else:

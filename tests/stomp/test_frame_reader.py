@@ -25,6 +25,10 @@ class Sample(NamedTuple):
     versions: tuple[Version | None, ...] = (V1_0, V1_1, V1_2)
 
 
+_LIKE_A_RECEIPT: Final = b"receipt:vvvvvvvvvvvvvv\n................."
+
+_WITHOUT_A_RECEIPT: Final = b"SEND\ndestination:/topic/a\ncontent-length:40\n\n%b\0" % _LIKE_A_RECEIPT
+
 SAMPLES: Final = {
     # Every command a client can send.
     "CONNECT": Sample(
@@ -156,6 +160,23 @@ SAMPLES: Final = {
     "repeated frames whose bodies hold a receipt line": Sample(
         b"SEND\r\ndestination:/topic/a\r\n\r\nreceipt:no\n\ny\0" * 4,
         [Seen("SEND", {"destination": "/topic/a"}, b"receipt:no\n\ny")] * 4,
+        (V1_0, V1_2),
+    ),
+    "repeated frames whose bodies begin as a receipt line, after one that has a receipt and other line ends": Sample(
+        _WITHOUT_A_RECEIPT
+        + b"SEND\ndestination:/topic/a\ncontent-length:40\nreceipt:1\n\r\n"
+        + _LIKE_A_RECEIPT
+        + b"\0"
+        # The frames behind these two end where a body behind the supposed receipt would.
+        + _WITHOUT_A_RECEIPT * 2
+        + b"BEGIN\ntransaction:t\n\n\0BEGIN\r\ntransaction:u\r\n\r\n\0",
+        [
+            Seen("SEND", {"destination": "/topic/a", "content-length": "40"}, _LIKE_A_RECEIPT),
+            Seen("SEND", {"destination": "/topic/a", "content-length": "40"}, _LIKE_A_RECEIPT, "1"),
+            *[Seen("SEND", {"destination": "/topic/a", "content-length": "40"}, _LIKE_A_RECEIPT)] * 2,
+            Seen("BEGIN", {"transaction": "t"}),
+            Seen("BEGIN", {"transaction": "u"}),
+        ],
         (V1_0, V1_2),
     ),
     # Receipts, anywhere in the headers.
