@@ -376,10 +376,17 @@ class FrameReader:
             return None, None, None
         rest, receipt, sequence = _cut(block)
         head = self._memo.known.get(rest)
-        return (None, None, None) if head is None else (head, self._parse(receipt), self._parse(sequence))
+        return (None, None, None) if head is None else (head, *self._parse(receipt, sequence))
 
-    def _parse(self, value: bytes | None) -> str | None:
-        return None if value is None else parse_value(value, self._version)
+    def _parse(self, raw_receipt: bytes | None, raw_sequence: bytes | None) -> tuple[str | None, str | None]:
+        receipt = None if raw_receipt is None else parse_value(raw_receipt, self._version)
+        if raw_sequence is None:
+            return receipt, None
+        try:
+            return receipt, parse_value(raw_sequence, self._version)
+        except PeerViolation as violation:
+            violation.receipt = receipt
+            raise
 
     def _read_unknown_head(self, data: bytes, position: int) -> tuple[Head, str | None, str | None, int] | None:
         """Find and parse a head that the memo does not know: (head, receipt, sequence, where its body begins), or None
@@ -393,15 +400,14 @@ class FrameReader:
         if head_end - position > self._limits.max_header_bytes:
             raise self._head_too_large()
         block, raw_receipt, raw_sequence = _cut(data[position:head_end])
-        receipt = self._parse(raw_receipt)
+        receipt, sequence = self._parse(raw_receipt, raw_sequence)
         self._separator = separator
         head = self._memo.known.get(block)
         if head is not None:  # known, but with the other kind of line ends in its last place
-            return head, receipt, self._parse(raw_sequence), head_end + len(separator)
+            return head, receipt, sequence, head_end + len(separator)
         try:
             head = parse_head(block, self._version, self._limits, lines_cut=receipt is not None)
             self.check(head)
-            sequence = self._parse(raw_sequence)
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipt
             raise

@@ -699,6 +699,18 @@ def test_a_violation_knows_the_receipt_wherever_the_frame_is_cut(frame: bytes) -
         assert caught.value.receipt == "r", chunks
 
 
+@pytest.mark.parametrize("times", [0, 3], ids=["unknown", "known"])
+def test_so_does_that_of_a_number_whether_its_headers_are_known_or_not(times: int) -> None:
+    start = b"SEND\ndestination:/topic/a\nreceipt:r\nproducer-seq:"
+    under_test = reader(V1_2)
+    under_test.receive((start + b"1\n\n\0") * times)
+
+    with pytest.raises(PeerViolation) as caught:
+        under_test.receive(start + b"\\t\n\n\0")
+
+    assert caught.value.receipt == "r"
+
+
 def test_numbered_sends_share_a_head_and_keep_their_numbers() -> None:
     numbered = [b"SEND\nproducer-seq:%d\nreceipt:r%d\nd:/topic/a\n\nx\0" % (number, number) for number in range(1, 6)]
     found = reader(Version.V1_2).receive(b"".join(numbered))
