@@ -127,7 +127,8 @@ class Publishing:
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_gone or plan.grant is not self._client.grant:
             plan = self._make_plan(head)
-            head.plan, head.place = plan, plan.topic.destination.key
+            # Where one goes that has no topic now is looked up anew each time, so it has no place.
+            head.plan, head.place = plan, None if plan.topic.is_gone else plan.topic.destination.key
         return plan
 
     def _make_plan(self, head: Head) -> SendPlan:
