@@ -13,8 +13,10 @@ pieces is joined once.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
@@ -312,16 +314,19 @@ class FrameReader:
     def _extend_run_with_receipts(
         self, data: bytes, position: int, value_at: int, body_at: int, run: SendRun, room: int
     ) -> tuple[int, int]:
-        """The same for frames that differ in the value of `receipt` too, which begins at `value_at`. If any of these
-        values is not plain ASCII, or too long, none is taken, and the frames are read one by one."""
+        """The same for frames that differ in the value of `receipt` too, which begins at `value_at`. The first whose
+        value is malformed or too long is left, and what follows it."""
         find, starts_alike = data.find, data.startswith
         prefix, length = data[position:value_at], run.head.content_length
         suffix = data[find(b"\n", value_at) : body_at]
         prefix_bytes, suffix_bytes, end = len(prefix), len(suffix), len(data)
-        first = position = body_at + length + 1
+        position = body_at + length + 1
+        #: Where the frames begin that follow no value, one, two, ….
+        starts = [position]
         values: list[bytes] = []
         bodies: list[bytes] = []
-        while room > len(values):
+        most = 0 if RECEIPT in suffix else room
+        while most > len(values):
             if position < end and data[position] == _LF:
                 position += 1
             if not starts_alike(prefix, position):
@@ -337,15 +342,24 @@ class FrameReader:
             values.append(data[value_at:value_end])
             bodies.append(data[body_at:body_end])
             position = body_end + 1
-        joined = b"\n".join(values)
-        if not values or not joined.isascii() or b"\\" in joined or b"\r" in joined or RECEIPT in suffix:
-            return first, room
+            starts.append(position)
         room_bytes = self._limits.max_header_bytes - prefix_bytes - suffix_bytes + len(self._separator)
-        if len(joined) > room_bytes and max(map(len, values)) > room_bytes:
-            return first, room
-        run.bodies += bodies
-        run.receipts += joined.decode().split("\n")
-        return position, room - len(values)
+        receipts = self._parse_receipts(values, room_bytes)
+        run.bodies += bodies[: len(receipts)]
+        run.receipts += receipts
+        return starts[len(receipts)], room - len(receipts)
+
+    def _parse_receipts(self, values: list[bytes], room_bytes: int) -> list[str]:
+        """All up to the first that is malformed or takes more bytes."""
+        joined = b"\n".join(values)
+        is_plain = joined.isascii() and b"\\" not in joined and b"\r" not in joined
+        if values and is_plain and (len(joined) <= room_bytes or max(map(len, values)) <= room_bytes):
+            return joined.decode().split("\n")
+        receipts: list[str] = []
+        with suppress(PeerViolation):
+            for value in takewhile(lambda value: len(value) <= room_bytes, values):
+                receipts.append(parse_value(value, self._version))
+        return receipts
 
     def _find_body_end(self, data: bytes, position: int, body_at: int, head: Head, receipt: str | None) -> int:
         """Where the NUL after the body is; -1 if it has not come yet. The frame begins at `position`."""

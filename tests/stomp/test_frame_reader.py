@@ -645,6 +645,38 @@ def test_a_mebibyte_of_empty_lines_costs_few_operations(lines: bytes, frame: byt
     assert under_test.pending_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("start", "usual", "last"),
+    [
+        (b"receipt:%b\n", b"m\\c", b"m"),
+        (b"receipt:%b\n", "ä".encode(), b"m"),
+        (b"receipt:%b\r\n", b"m", b"m"),
+        (b"receipt:%b\nreceipt:again\n", b"m", b"m"),
+        (b"receipt:%b\n", b"m", b"\\c"),
+        (b"receipt:%b\n", b"m", b"\\t"),
+        (b"receipt:%b\n", b"m", b"\xff"),
+        (b"receipt:%b\n", b"m", b"m" * 33_000),
+    ],
+    ids=["escaped", "not ASCII", "CR LF", "repeated", "one escaped", "one malformed", "one not UTF-8", "one too long"],
+)
+def test_sends_with_receipts_of_any_kind_cost_few_operations_each(start: bytes, usual: bytes, last: bytes) -> None:
+    def frame(receipt: bytes) -> bytes:
+        return b"SEND\ndestination:/topic/a\ncontent-length:1\n" + start % receipt + b"\nx\0"
+
+    count = MAX_FRAMES_PER_CALL - 1
+    under_test = reader(V1_2)
+    under_test.receive(frame(usual) * 3)
+    received: list[Frame] = []
+    stream = b"".join(frame(b"%b%d" % (usual, number)) for number in range(count)) + frame(last)
+
+    work = operations(lambda: received.extend(under_test.receive(stream)))
+
+    assert work < 40 * MAX_FRAMES_PER_CALL
+    expected = read_stream([frame(b"%b%d" % (usual, number)) for number in range(count)] + [frame(last)], V1_2)
+    assert list(flattened(received)) == expected.frames
+    assert len(expected.frames) == count + (expected.violation is None)
+
+
 def test_equal_header_blocks_share_one_head_whatever_their_receipts() -> None:
     stream = b"".join(b"SEND\ndestination:/topic/a\nreceipt:%d\n\n\0" % number for number in range(4))
 
