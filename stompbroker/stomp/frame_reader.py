@@ -233,6 +233,7 @@ class FrameReader:
                         break  # it begins the next call
                     frames.append(AnswerRun("NACK" if is_nack else "ACK", ids))
                     position, run = answers.end(), None
+                    separator = self._separator = LF_SEPARATOR
                     runs.clear()
                     room -= weight
                     continue
