@@ -35,13 +35,13 @@ _NS_PER_MS: Final = 1_000_000
 
 
 def acknowledged(consumer: Consumer, first: int, last: int) -> list[Part]:
-    """What an ACK of the deliveries numbered first..last means; they count as answered from now on."""
+    """What ACKs of the deliveries numbered first..last mean; they count as answered from now on."""
     counters = consumer.subscription.counters
     if consumer.is_cumulative:
-        parts = _meant_between(consumer, consumer.answered_up_to + 1, last - 1)
-        # The one that is named is meant whatever state it is in.
-        parts += consumer.sent.parts(last, last + 1)
-        parts += _overdue_up_to(consumer, last - 1)
+        parts = _meant_between(consumer, consumer.answered_up_to + 1, first - 1)
+        # What is named is meant whatever state it is in.
+        parts += consumer.sent.parts(first, last + 1)
+        parts += _overdue_up_to(consumer, first - 1)
         consumer.answered_up_to = max(consumer.answered_up_to, last)
         counters.late += not parts
     else:

@@ -127,7 +127,8 @@ class Publishing:
         plan = head.plan
         if not isinstance(plan, SendPlan) or plan.topic.is_gone or plan.grant is not self._client.grant:
             plan = self._make_plan(head)
-            head.plan, head.place = plan, plan.topic.destination.key
+            # Where one goes that has no topic now is looked up anew each time, so it has no place.
+            head.plan, head.place = plan, None if plan.topic.is_gone else plan.topic.destination.key
         return plan
 
     def _make_plan(self, head: Head) -> SendPlan:
@@ -180,7 +181,7 @@ class Publishing:
         is_mandatory = asked.get("mandatory", False)
         reply_to, text = None, headers.get("reply-to", "")
         if is_mandatory and is_remote(text):
-            reply_to = self._temporaries.to_send_to(text).destination
+            reply_to = self._temporaries.name_of(text)
         elif is_mandatory and "reply-to" in headers:
             try:
                 reply_to = self._context.read_destination(text, parse_topic_name)
@@ -203,7 +204,7 @@ class Publishing:
         if is_own(text):
             return self._temporaries.own("outcome-to", text, now_ns).destination.key
         if is_remote(text):
-            return self._temporaries.to_send_to(text).destination.key
+            return self._temporaries.name_of(text).key
         try:
             name = self._context.read_destination(text, parse_topic_name)
         except PeerViolation as violation:

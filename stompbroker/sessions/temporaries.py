@@ -77,6 +77,10 @@ class Temporaries:
 
     def to_send_to(self, destination: str) -> Topic:
         """Where a SEND to it goes. Raises PeerViolation."""
+        return find(self._registry, self.name_of(destination))
+
+    def name_of(self, destination: str) -> Pattern:
+        """The name of its topic, which may not be there just now. Raises PeerViolation."""
         if is_own(destination):
             own = self._own.get(destination)
             if own is None:
@@ -84,14 +88,14 @@ class Temporaries:
                     "unknown temporary destination",
                     f"{shown(destination)} is not there: SUBSCRIBE to it, or give it as reply-to, on this connection",
                 )
-            return find(self._registry, own.name)
+            return own.name
         secret = destination.split("/", 2)[2]
         if not _SECRET.fullmatch(secret):
             raise PeerViolation(
                 "unknown temporary destination",
                 f"{shown(destination)} is none that this broker has given; send replies to the reply-to of the request",
             )
-        return find(self._registry, _name_of(secret))
+        return _name_of(secret)
 
     def end(self) -> None:
         """The connection has ended: nothing more comes here, and the collector removes them."""

@@ -203,8 +203,8 @@ class Connection:
 
     @property
     def awaited_bytes(self) -> int:
-        """How many more bytes complete it; 0 if nobody knows."""
-        return self._reader.awaited_bytes
+        """How many more bytes complete it; 0 if nobody knows. Of a stranger nothing large is awaited."""
+        return self._reader.awaited_bytes if self.state is State.OPEN else 0
 
     @property
     def has_more(self) -> bool:

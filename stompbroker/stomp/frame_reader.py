@@ -13,8 +13,10 @@ pieces is joined once.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
@@ -231,6 +233,7 @@ class FrameReader:
                         break  # it begins the next call
                     frames.append(AnswerRun("NACK" if is_nack else "ACK", ids))
                     position, run = answers.end(), None
+                    separator = self._separator = LF_SEPARATOR
                     runs.clear()
                     room -= weight
                     continue
@@ -278,7 +281,7 @@ class FrameReader:
                 # A publisher to many places seldom sends two in a row to one of them.
                 is_alone = len(run.bodies) == 1 and head.place is not None
                 position, room = (after, room) if is_alone else self._extend_run(data, position, body_at, run, room)
-            elif 0 <= receipt_at < body_at - position and self._finds_runs:
+            elif receipt is not None and receipt_at >= 0 and self._finds_runs:
                 value_at = position + receipt_at + len(RECEIPT)
                 position, room = self._extend_run_with_receipts(data, position, value_at, body_at, run, room)
             else:
@@ -312,16 +315,19 @@ class FrameReader:
     def _extend_run_with_receipts(
         self, data: bytes, position: int, value_at: int, body_at: int, run: SendRun, room: int
     ) -> tuple[int, int]:
-        """The same for frames that differ in the value of `receipt` too, which begins at `value_at`. If any of these
-        values is not plain ASCII, or too long, none is taken, and the frames are read one by one."""
+        """The same for frames that differ in the value of `receipt` too, which begins at `value_at`. The first whose
+        value is malformed or too long is left, and what follows it."""
         find, starts_alike = data.find, data.startswith
         prefix, length = data[position:value_at], run.head.content_length
         suffix = data[find(b"\n", value_at) : body_at]
         prefix_bytes, suffix_bytes, end = len(prefix), len(suffix), len(data)
-        first = position = body_at + length + 1
+        position = body_at + length + 1
+        #: Where the frames begin that follow no value, one, two, ….
+        starts = [position]
         values: list[bytes] = []
         bodies: list[bytes] = []
-        while room > len(values):
+        most = 0 if RECEIPT in suffix else room
+        while most > len(values):
             if position < end and data[position] == _LF:
                 position += 1
             if not starts_alike(prefix, position):
@@ -337,15 +343,24 @@ class FrameReader:
             values.append(data[value_at:value_end])
             bodies.append(data[body_at:body_end])
             position = body_end + 1
-        joined = b"\n".join(values)
-        if not values or not joined.isascii() or b"\\" in joined or b"\r" in joined or RECEIPT in suffix:
-            return first, room
+            starts.append(position)
         room_bytes = self._limits.max_header_bytes - prefix_bytes - suffix_bytes + len(self._separator)
-        if len(joined) > room_bytes and max(map(len, values)) > room_bytes:
-            return first, room
-        run.bodies += bodies
-        run.receipts += joined.decode().split("\n")
-        return position, room - len(values)
+        receipts = self._parse_receipts(values, room_bytes)
+        run.bodies += bodies[: len(receipts)]
+        run.receipts += receipts
+        return starts[len(receipts)], room - len(receipts)
+
+    def _parse_receipts(self, values: list[bytes], room_bytes: int) -> list[str]:
+        """All up to the first that is malformed or takes more bytes."""
+        joined = b"\n".join(values)
+        is_plain = joined.isascii() and b"\\" not in joined and b"\r" not in joined
+        if values and is_plain and (len(joined) <= room_bytes or max(map(len, values)) <= room_bytes):
+            return joined.decode().split("\n")
+        receipts: list[str] = []
+        with suppress(PeerViolation):
+            for value in takewhile(lambda value: len(value) <= room_bytes, values):
+                receipts.append(parse_value(value, self._version))
+        return receipts
 
     def _find_body_end(self, data: bytes, position: int, body_at: int, head: Head, receipt: str | None) -> int:
         """Where the NUL after the body is; -1 if it has not come yet. The frame begins at `position`."""
@@ -376,10 +391,17 @@ class FrameReader:
             return None, None, None
         rest, receipt, sequence = _cut(block)
         head = self._memo.known.get(rest)
-        return (None, None, None) if head is None else (head, self._parse(receipt), self._parse(sequence))
+        return (None, None, None) if head is None else (head, *self._parse(receipt, sequence))
 
-    def _parse(self, value: bytes | None) -> str | None:
-        return None if value is None else parse_value(value, self._version)
+    def _parse(self, raw_receipt: bytes | None, raw_sequence: bytes | None) -> tuple[str | None, str | None]:
+        receipt = None if raw_receipt is None else parse_value(raw_receipt, self._version)
+        if raw_sequence is None:
+            return receipt, None
+        try:
+            return receipt, parse_value(raw_sequence, self._version)
+        except PeerViolation as violation:
+            violation.receipt = receipt
+            raise
 
     def _read_unknown_head(self, data: bytes, position: int) -> tuple[Head, str | None, str | None, int] | None:
         """Find and parse a head that the memo does not know: (head, receipt, sequence, where its body begins), or None
@@ -393,15 +415,14 @@ class FrameReader:
         if head_end - position > self._limits.max_header_bytes:
             raise self._head_too_large()
         block, raw_receipt, raw_sequence = _cut(data[position:head_end])
-        receipt = self._parse(raw_receipt)
+        receipt, sequence = self._parse(raw_receipt, raw_sequence)
         self._separator = separator
         head = self._memo.known.get(block)
         if head is not None:  # known, but with the other kind of line ends in its last place
-            return head, receipt, self._parse(raw_sequence), head_end + len(separator)
+            return head, receipt, sequence, head_end + len(separator)
         try:
             head = parse_head(block, self._version, self._limits, lines_cut=receipt is not None)
             self.check(head)
-            sequence = self._parse(raw_sequence)
         except PeerViolation as violation:
             violation.receipt = violation.receipt or receipt
             raise

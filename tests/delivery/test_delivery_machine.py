@@ -182,8 +182,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         first = choice % len(model.sent) + 1
         last = min(first + width, len(model.sent))
         if model.mode is AckMode.CLIENT:
-            bodies = [body for number, body in model.current_numbers().items() if number < last]
-            bodies.append(model.sent[last - 1])  # what is named is meant, whatever state it is in
+            bodies = [body for number, body in model.current_numbers().items() if number < first]
+            bodies += model.sent[first - 1 : last]  # what is named is meant, whatever state it is in
         else:
             bodies = [model.sent[number - 1] for number in range(first, last + 1)]
         for body in bodies:

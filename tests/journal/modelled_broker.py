@@ -686,15 +686,15 @@ class ModelledBroker:
             return attachment.sent[first - 1 : last]
         expected = self.world.subscriptions.get(attachment.number)
         courses = {} if expected is None else expected.courses
-        # The one that is named is meant whatever state it is in, and those before it also if they are only overdue.
+        # Those that are named are meant whatever state they are in, and those before them also if only overdue.
         overdue = [
             published
-            for published in attachment.sent[: last - 1]
+            for published in attachment.sent[: first - 1]
             if published in courses and courses[published].is_overdue
             if courses[published].fate in (Fate.WAITING, Fate.FREE)
         ]
         cumulated = [published for published, _ in self._cumulated(attachment, last)]
-        return list(dict.fromkeys([*cumulated, *overdue, attachment.sent[last - 1]]))
+        return list(dict.fromkeys([*cumulated, *overdue, *attachment.sent[first - 1 : last]]))
 
     def _cumulated(self, attachment: Attachment, number: int) -> list[tuple[Published, Attempt]]:
         """What was sent under a number up to that one, was not answered, and is in flight; or, if the consumer has

@@ -498,6 +498,25 @@ async def test_an_ack_settles_what_was_refused_and_waits(
     assert (counters.nacked, counters.acked, counters.late) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("is_one_chunk", [True, False])
+async def test_in_client_mode_every_ack_settles_what_was_refused_and_it_names(
+    broker: BrokerUnderTest, autojump_clock: MockClock, is_one_chunk: bool
+) -> None:
+    """However many of them come together."""
+    subscriber, messages = await with_messages(broker, b"1", b"2", b"3", ack="client")
+    await refuse(broker, subscriber, messages[1])
+    acks = [subscriber.frame("ACK", id=message.headers["ack"]) for message in messages[1:]]
+
+    for chunk in [b"".join(acks)] if is_one_chunk else acks:
+        await subscriber.send_raw(chunk)
+        await subscriber.sync()
+
+    await trio.sleep(A_WHILE_S)
+    again = await subscriber.next_message()
+    assert again.body == b"1"
+    await subscriber.expect_nothing()
+
+
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 async def test_an_ack_of_the_first_delivery_settles_what_is_in_flight_again(
     ack: str, broker: BrokerUnderTest, autojump_clock: MockClock

@@ -130,6 +130,64 @@ async def test_one_that_nobody_has_used_for_long_works_again(
     assert await caller.next_bodies(1) == [b"others"]
 
 
+async def test_replies_keep_their_order_after_some_came_while_nobody_used_the_destination(
+    autojump_clock: MockClock, broker: BrokerUnderTest
+) -> None:
+    worker, caller = await server(broker), await broker.client()
+    await caller.publish(b"?", destination=SERVICE, reply_to=REPLIES, correlation_id="c")
+    reply_to = (await worker.next_message()).headers["reply-to"]
+
+    def reply(body: bytes, kind: str) -> bytes:
+        return worker.frame("SEND", body, destination=reply_to, kind=kind)
+
+    async def have_remembered(kind: str) -> None:
+        for _ in range(3):
+            await worker.send_raw(reply(b"0", kind))
+            await worker.sync()
+
+    await have_remembered("one")
+    await caller.next_messages(3)
+    await caller.send("UNSUBSCRIBE", id=REPLIES)
+    await caller.sync()
+    now_ns = broker.clock.now_ns()
+    for topic in list(broker.registry.topics.values()):
+        broker.registry.collect(topic, now_ns, unused_since_ns=now_ns)
+    await have_remembered("other")
+    await caller.subscribe(REPLIES)
+
+    await worker.send_raw(reply(b"1", "one") + reply(b"2", "other") + reply(b"3", "one"))
+
+    assert await caller.next_bodies(3) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("asks", [{"mandatory": "true", "reply_to": ""}, {"outcome_to": ""}], ids=["returned", "told"])
+async def test_what_is_returned_or_told_comes_again_after_nobody_used_the_destination(
+    autojump_clock: MockClock, broker: BrokerUnderTest, asks: dict[str, str]
+) -> None:
+    """Although the header block is one that is remembered."""
+    worker, caller = await server(broker), await broker.client()
+    await caller.publish(b"?", destination=SERVICE, reply_to=REPLIES, correlation_id="c")
+    reply_to = (await worker.next_message()).headers["reply-to"]
+    headers = {name: value or reply_to for name, value in asks.items()}
+    headers["destination"] = "/topic/nobody" if "mandatory" in asks else "/queue/work"
+    await caller.send("UNSUBSCRIBE", id=REPLIES)
+    await caller.sync()
+    now_ns = broker.clock.now_ns()
+    for topic in list(broker.registry.topics.values()):
+        broker.registry.collect(topic, now_ns, unused_since_ns=now_ns)
+    for _ in range(3):
+        await worker.publish(b"1", **headers)
+        await worker.sync()
+
+    await caller.subscribe(REPLIES, id="replies")
+    await worker.publish(b"2", **headers)
+    if "mandatory" not in asks:
+        await caller.subscribe(headers["destination"], id="work", ack="auto")
+        assert await caller.next_bodies(4) == [b"1"] * 3 + [b"2"]
+
+    assert (await caller.next_message()).headers["subscription"] == "replies"
+
+
 async def test_two_connections_with_the_same_name_have_one_each(
     autojump_clock: MockClock, broker: BrokerUnderTest
 ) -> None:

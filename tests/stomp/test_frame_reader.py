@@ -8,6 +8,7 @@ import pytest
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import MAX_FRAMES_PER_CALL, AnswerRun, FrameReader, Limits, SendRun, Version
+from stompbroker.stomp.heads import LF_SEPARATOR
 from tests.stomp.reading import Outcome, Seen, connection, cuts, flattened, one_by_one, outcome, read_stream, reader
 from tests.support.work import operations
 
@@ -24,6 +25,10 @@ class Sample(NamedTuple):
     frames: list[Seen]
     versions: tuple[Version | None, ...] = (V1_0, V1_1, V1_2)
 
+
+_LIKE_A_RECEIPT: Final = b"receipt:vvvvvvvvvvvvvv\n................."
+
+_WITHOUT_A_RECEIPT: Final = b"SEND\ndestination:/topic/a\ncontent-length:40\n\n%b\0" % _LIKE_A_RECEIPT
 
 SAMPLES: Final = {
     # Every command a client can send.
@@ -156,6 +161,23 @@ SAMPLES: Final = {
     "repeated frames whose bodies hold a receipt line": Sample(
         b"SEND\r\ndestination:/topic/a\r\n\r\nreceipt:no\n\ny\0" * 4,
         [Seen("SEND", {"destination": "/topic/a"}, b"receipt:no\n\ny")] * 4,
+        (V1_0, V1_2),
+    ),
+    "repeated frames whose bodies begin as a receipt line, after one that has a receipt and other line ends": Sample(
+        _WITHOUT_A_RECEIPT
+        + b"SEND\ndestination:/topic/a\ncontent-length:40\nreceipt:1\n\r\n"
+        + _LIKE_A_RECEIPT
+        + b"\0"
+        # The frames behind these two end where a body behind the supposed receipt would.
+        + _WITHOUT_A_RECEIPT * 2
+        + b"BEGIN\ntransaction:t\n\n\0BEGIN\r\ntransaction:u\r\n\r\n\0",
+        [
+            Seen("SEND", {"destination": "/topic/a", "content-length": "40"}, _LIKE_A_RECEIPT),
+            Seen("SEND", {"destination": "/topic/a", "content-length": "40"}, _LIKE_A_RECEIPT, "1"),
+            *[Seen("SEND", {"destination": "/topic/a", "content-length": "40"}, _LIKE_A_RECEIPT)] * 2,
+            Seen("BEGIN", {"transaction": "t"}),
+            Seen("BEGIN", {"transaction": "u"}),
+        ],
         (V1_0, V1_2),
     ),
     # Receipts, anywhere in the headers.
@@ -492,6 +514,16 @@ def test_bare_answers_of_1_2_come_as_one_object(command: bytes) -> None:
     assert len(list(flattened(frames))) == 40
 
 
+def test_after_bare_answers_their_line_ends_are_searched_for_first() -> None:
+    """Otherwise the rest of the chunk would be searched for other ones at each: 5 s for 256 KiB of ACKs and NACKs in
+    turn."""
+    under_test = reader(V1_2)
+
+    outcome(under_test, [b"BEGIN\r\ntransaction:t\r\n\r\n\0" + b"ACK\nid:1-1\n\n\0NACK\nid:1-1\n\n\0" * 2])
+
+    assert under_test._separator == LF_SEPARATOR
+
+
 def test_answers_in_turn_come_in_few_calls() -> None:
     """A client that refuses every tenth in its place."""
     in_turn = b"ACK\nid:1-1\n\n\0" * 9 + b"NACK\nid:1-1\n\n\0"
@@ -624,6 +656,38 @@ def test_a_mebibyte_of_empty_lines_costs_few_operations(lines: bytes, frame: byt
     assert under_test.pending_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("start", "usual", "last"),
+    [
+        (b"receipt:%b\n", b"m\\c", b"m"),
+        (b"receipt:%b\n", "ä".encode(), b"m"),
+        (b"receipt:%b\r\n", b"m", b"m"),
+        (b"receipt:%b\nreceipt:again\n", b"m", b"m"),
+        (b"receipt:%b\n", b"m", b"\\c"),
+        (b"receipt:%b\n", b"m", b"\\t"),
+        (b"receipt:%b\n", b"m", b"\xff"),
+        (b"receipt:%b\n", b"m", b"m" * 33_000),
+    ],
+    ids=["escaped", "not ASCII", "CR LF", "repeated", "one escaped", "one malformed", "one not UTF-8", "one too long"],
+)
+def test_sends_with_receipts_of_any_kind_cost_few_operations_each(start: bytes, usual: bytes, last: bytes) -> None:
+    def frame(receipt: bytes) -> bytes:
+        return b"SEND\ndestination:/topic/a\ncontent-length:1\n" + start % receipt + b"\nx\0"
+
+    count = MAX_FRAMES_PER_CALL - 1
+    under_test = reader(V1_2)
+    under_test.receive(frame(usual) * 3)
+    received: list[Frame] = []
+    stream = b"".join(frame(b"%b%d" % (usual, number)) for number in range(count)) + frame(last)
+
+    work = operations(lambda: received.extend(under_test.receive(stream)))
+
+    assert work < 40 * MAX_FRAMES_PER_CALL
+    expected = read_stream([frame(b"%b%d" % (usual, number)) for number in range(count)] + [frame(last)], V1_2)
+    assert list(flattened(received)) == expected.frames
+    assert len(expected.frames) == count + (expected.violation is None)
+
+
 def test_equal_header_blocks_share_one_head_whatever_their_receipts() -> None:
     stream = b"".join(b"SEND\ndestination:/topic/a\nreceipt:%d\n\n\0" % number for number in range(4))
 
@@ -676,6 +740,18 @@ def test_a_violation_knows_the_receipt_wherever_the_frame_is_cut(frame: bytes) -
             receive_all(under_test, chunks)
 
         assert caught.value.receipt == "r", chunks
+
+
+@pytest.mark.parametrize("times", [0, 3], ids=["unknown", "known"])
+def test_so_does_that_of_a_number_whether_its_headers_are_known_or_not(times: int) -> None:
+    start = b"SEND\ndestination:/topic/a\nreceipt:r\nproducer-seq:"
+    under_test = reader(V1_2)
+    under_test.receive((start + b"1\n\n\0") * times)
+
+    with pytest.raises(PeerViolation) as caught:
+        under_test.receive(start + b"\\t\n\n\0")
+
+    assert caught.value.receipt == "r"
 
 
 def test_numbered_sends_share_a_head_and_keep_their_numbers() -> None:

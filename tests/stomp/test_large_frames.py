@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from stompbroker.stomp import Version, pieces
-from tests.stomp.reading import cuts, read_stream, reader
+from tests.stomp.reading import connection, cuts, read_stream, reader
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -68,6 +68,14 @@ def test_it_is_known_how_much_of_a_body_is_to_come() -> None:
     ours.receive(bytes(MIB - 1))
     assert ours.awaited_bytes == 1
     ours.receive(b"\0SEND\ndestination:/topic/a\n\nno length")
+    assert ours.awaited_bytes == 0
+
+
+def test_nothing_large_is_received_from_a_stranger() -> None:
+    ours = connection()
+
+    ours.receive(b"CONNECT\naccept-version:1.2\ncontent-length:%d\n\nx" % MIB)
+
     assert ours.awaited_bytes == 0
 
 
