@@ -319,6 +319,23 @@ async def test_a_member_that_stands_by_takes_over_also_if_the_active_one_had_not
 # Durable groups -------------------------------------------------------------------------------------------------------
 
 
+async def test_what_waits_goes_to_a_member_that_overtakes_one_whose_subscribe_waits_for_the_store(
+    store_directory: Path,
+) -> None:
+    async with running_broker(store_in=store_directory) as broker:
+        await (await member(broker, **DURABLE)).vanish()
+        await broker.store_messages(b"waits", destination="/topic/jobs")
+        late, quick = await broker.client(), await broker.client()
+
+        with broker.held_store():
+            await late.publish(b"stored", destination="/topic/jobs")
+            await late.send("SUBSCRIBE", id="0", destination="/topic/jobs", ack="client-individual", **DURABLE)
+            await wait_all_tasks_blocked()
+            await quick.subscribe("/topic/jobs", ack="client-individual", **DURABLE)
+
+            assert await bodies_of(quick) == [b"waits"]
+
+
 async def test_a_group_is_kept_without_members_and_over_a_restart(store_directory: Path) -> None:
     async with running_broker(store_in=store_directory) as broker:
         one = await member(broker, **DURABLE, exclusive="true")
