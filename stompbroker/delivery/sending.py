@@ -32,13 +32,16 @@ SLICE_AGAIN: Final = 128
 
 
 def deliver_slice(consumer: Consumer, now_ns: int) -> None:
-    """Hand one slice to the sink, if there is credit, room and something to send; then queue up for the next."""
+    """Hand one slice to the sink, if there is credit, room and something to send; then queue up for the next. What it
+    cannot take is passed on."""
     subscription = consumer.subscription
     limit = min(consumer.free_credit, SLICE_MESSAGES if consumer.credit.max_bytes is None else 1)
     if limit <= 0 or not consumer.is_open:
+        subscription.pass_on()
         return
     if not consumer.sink.outlet.has_room:
         consumer.sink.outlet.call_when_room(consumer.wake)
+        subscription.pass_on()
         return
     if subscription.browser is not None:
         subscription.browser.deliver_slice(consumer, now_ns)
@@ -67,6 +70,8 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
     if reading.topic.gate.is_blocked:
         consumer.queue.note_moved(reading.topic)
     consumer.wake()
+    if not consumer.is_queued:
+        subscription.pass_on()
 
 
 def _next_reading(consumer: Consumer) -> Reading | None:

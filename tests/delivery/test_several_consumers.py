@@ -50,7 +50,7 @@ TOPIC: Final = parse_topic_name("a")
 class Scene:
     """A durable subscription with as many consumers as one likes; nothing is stored."""
 
-    def __init__(self, ack_mode: AckMode = AckMode.INDIVIDUAL) -> None:
+    def __init__(self, ack_mode: AckMode = AckMode.INDIVIDUAL, *, is_shared: bool = False) -> None:
         policy = TopicPolicy(delivery=DeliveryPolicy(first_delay_ms=1000, max_attempts=0))
         self.registry = Registry(TopicPolicies(policy), MemoryBudget(1 << 30), Totals(), max_topics=10, can_store=False)
         self.subscription = Subscription(
@@ -59,6 +59,7 @@ class Scene:
             pattern=parse_pattern("a"),
             ack_mode=ack_mode,
             is_no_local=False,
+            is_shared=is_shared,
             durability=Durability(
                 Identity("", IdentityKind.NAMED, "client", "s"), 1, created_at_ns=0, last_seen_at_ns=0
             ),
@@ -75,10 +76,13 @@ class Scene:
         return consumer, sink
 
     def publish(self, count: int) -> None:
+        self.append(count)
+        self.deliver()
+
+    def append(self, count: int) -> None:
         topic = self.registry.topic(TOPIC, self.now_ns)
         first = topic.log.end_offset
         appending.append(topic, [make_message(b"%d" % (first + index)) for index in range(count)], self.now_ns)
-        self.deliver()
 
     def deliver(self) -> None:
         while len(self.registry.ready):
@@ -110,6 +114,29 @@ def test_each_gets_what_the_other_did_not() -> None:
 
     assert sorted(first_sink.bodies + second_sink.bodies) == [b"%d" % number for number in range(6)]
     assert (first.in_flight, second.in_flight) == (3, 3)
+
+
+def test_one_that_has_no_room_by_its_turn_leaves_the_message_to_another() -> None:
+    """A lone message wakes one, and meanwhile another subscription of its connection has filled the outbox."""
+    scene = Scene(is_shared=True)
+    (_, full), (_, worker) = scene.attach(), scene.attach()
+    scene.append(1)
+    full.take_room()
+
+    scene.deliver()
+
+    assert (full.bodies, worker.bodies) == ([], [b"0"])
+
+
+def test_one_that_has_no_credit_by_its_turn_leaves_the_message_to_another() -> None:
+    scene = Scene(is_shared=True)
+    (busy, busy_sink), (_, worker_sink) = scene.attach(), scene.attach()
+    scene.append(1)
+    busy.credit.max_messages = 0
+
+    scene.deliver()
+
+    assert (busy_sink.bodies, worker_sink.bodies) == ([], [b"0"])
 
 
 def test_one_that_leaves_frees_its_own_and_nothing_else() -> None:

@@ -283,6 +283,22 @@ async def test_one_connection_may_be_several_members(autojump_clock: MockClock, 
     assert sorted(each.body for each in messages) == numbered(4)
 
 
+# Nobody is forgotten --------------------------------------------------------------------------------------------------
+
+
+async def test_two_messages_of_two_topics_go_to_two_members_that_take_one_each(
+    autojump_clock: MockClock, broker: BrokerUnderTest
+) -> None:
+    """Both are there before anybody is sent anything."""
+    members = [await member(broker, "/topic/jobs.>", prefetch_count="1") for _ in range(2)]
+    publisher = await broker.client()
+
+    both = [publisher.frame("SEND", body, destination=f"/topic/jobs.{body.decode()}") for body in numbered(2)]
+    await publisher.send_raw(b"".join(both))
+
+    assert sorted([*await bodies_of(members[0]), *await bodies_of(members[1])]) == numbered(2)
+
+
 # One active member ----------------------------------------------------------------------------------------------------
 
 
