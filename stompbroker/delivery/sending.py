@@ -54,7 +54,8 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
         return
     if subscription.is_shared:
         if not _deliver_share(consumer, reading, limit, now_ns):
-            # Only what this one has failed with is left, and others can take it.
+            # Only what this one has failed with is left, and others can take it: it is what they look at next.
+            subscription.to_read.put_back(reading)
             subscription.wake_others(consumer)
             return
     elif reading.again_count:
@@ -93,7 +94,8 @@ def _deliver_share(consumer: Consumer, reading: Reading, limit: int, now_ns: int
     others = others_that_can_take(consumer)
     if again_count := reading.again_count:
         limit_again = min(limit, SLICE_AGAIN, fair_share(again_count, consumer, others))
-        offsets = not_failed_with(consumer, reading, limit_again) if others else cursor.lowest_free(limit_again)
+        is_left = any(other.sink.outlet.has_room for other in others)
+        offsets = not_failed_with(consumer, reading, limit_again) if is_left else cursor.lowest_free(limit_again)
         if reading.lines is not None:
             offsets = _with_passed_over(consumer, reading.lines, offsets)[:limit_again]
         if offsets:

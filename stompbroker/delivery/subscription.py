@@ -86,6 +86,11 @@ class ReadingQueue:
                 return reading
         return None
 
+    def put_back(self, reading: Reading) -> None:
+        """It was next, and is so again. Nothing to do if it is not in the queue."""
+        if self._readings and self._readings[-1] is reading:
+            self._readings.rotate(1)
+
     def check_invariants(self, readings: Iterable[Reading]) -> None:
         listed = [reading for reading in readings if reading.listed_in is self._token]
         assert len(listed) == len(self._readings)

@@ -139,6 +139,18 @@ def test_one_that_has_no_credit_by_its_turn_leaves_the_message_to_another() -> N
     assert (busy_sink.bodies, worker_sink.bodies) == ([], [b"0"])
 
 
+def test_what_one_has_failed_with_is_not_left_to_another_without_room() -> None:
+    scene = Scene(is_shared=True)
+    (_, full), (worker, worker_sink) = scene.attach(), scene.attach()
+    full.take_room()
+    scene.publish(1)
+    refuse(worker, 1, Refusal(0))
+
+    scene.become_due()
+
+    assert (full.bodies, worker_sink.bodies) == ([], [b"0", b"0"])
+
+
 def test_one_that_leaves_frees_its_own_and_nothing_else() -> None:
     scene = Scene()
     first, first_sink = scene.attach()

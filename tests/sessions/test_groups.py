@@ -299,6 +299,22 @@ async def test_two_messages_of_two_topics_go_to_two_members_that_take_one_each(
     assert sorted([*await bodies_of(members[0]), *await bodies_of(members[1])]) == numbered(2)
 
 
+async def test_two_members_take_what_the_other_has_failed_with_in_two_topics(
+    autojump_clock: MockClock, broker: BrokerUnderTest
+) -> None:
+    """Both become due at once: each member is offered its own first, and leaves it to the other."""
+    members = [await member(broker, "/topic/jobs.>") for _ in range(2)]
+    for number in range(2):
+        await publish(broker, b"%d" % number, destination=f"/topic/jobs.{number}")
+    failed = [await each.next_message() for each in members]
+
+    for each, message in zip(members, failed, strict=True):
+        await each.send("NACK", id=message.headers["ack"])
+
+    again = [await each.next_message() for each in members]
+    assert [each.body for each in again] == [each.body for each in reversed(failed)]
+
+
 # One active member ----------------------------------------------------------------------------------------------------
 
 
