@@ -22,6 +22,7 @@ from stompbroker.delivery import (
     Durability,
     Identity,
     IdentityKind,
+    Leaving,
     Refusal,
     Registry,
     Subscription,
@@ -184,6 +185,35 @@ def test_a_stale_refusal_does_not_touch_what_another_has_in_flight() -> None:
     assert scene.subscription.waiting == 0
     assert scene.reading.cursor.is_in_flight(0)
     scene.registry.check_invariants()
+
+
+def test_messages_refused_at_once_are_due_in_the_order_of_their_refusals_whatever_the_reasons() -> None:
+    scene = Scene()
+    consumer, _ = scene.attach(prefetch=4)
+    scene.publish(4)
+
+    answers = [Answer(consumer, Verdict.NACK, number, number, Refusal(0, "ab"[number % 2])) for number in (2, 1, 4, 3)]
+    Unit([], answers).complete(0)
+
+    due = scene.registry.redeliveries.take_due(10**12, 10)
+    assert [entry.offset for entry in due] == [1, 0, 3, 2]
+
+
+def test_of_two_that_acknowledge_a_message_at_once_the_first_settles_it() -> None:
+    """One left it, another got it later, and both are consumers of one connection."""
+    scene = Scene()
+    first, _ = scene.attach(prefetch=2)
+    scene.publish(2)
+    scene.registry.leave([first], 0, leaving=Leaving.UNSUBSCRIBED)
+    scene.now_ns = 1_000_000_000
+    second, _ = scene.attach(prefetch=2)
+    scene.deliver()
+
+    answers = [Answer(first, Verdict.ACK, 2, 2), Answer(second, Verdict.ACK, 1, 1), Answer(first, Verdict.ACK, 1, 1)]
+    Unit([], answers).complete(scene.now_ns)
+
+    # Since it was sent: a second for what the first one had, nothing for what the second one has.
+    assert scene.registry.times.to_acknowledgement.total == 1.0
 
 
 def test_a_cumulative_answer_covers_what_this_consumer_was_sent() -> None:
