@@ -33,6 +33,7 @@ from stompbroker.delivery import (
     parse_pattern,
     parse_topic_name,
     sending,
+    withdrawing,
 )
 from stompbroker.delivery.reading_notes import Owners
 from stompbroker.ids import FIRST_OFFSET, Offset
@@ -185,6 +186,25 @@ def test_a_stale_refusal_does_not_touch_what_another_has_in_flight() -> None:
     assert scene.subscription.waiting == 0
     assert scene.reading.cursor.is_in_flight(0)
     scene.registry.check_invariants()
+
+
+def test_the_row_of_a_failure_goes_although_its_message_fails_again_after_a_move() -> None:
+    """That it goes is still to be written when an operator has moved the subscription back."""
+    scene = Scene()
+    consumer, _ = scene.attach()
+    scene.publish(1)
+    refuse(consumer, 1, Refusal(0))
+    scene.reading.failures[FIRST_OFFSET].is_stored = True
+    scene.reading.changed_failures.clear()
+    scene.leave(consumer)
+
+    withdrawing.move_to(scene.reading, FIRST_OFFSET, 0)
+    consumer, _ = scene.attach()
+    scene.deliver()
+    refuse(consumer, 1, Refusal(0))
+    acknowledge(consumer, 1, 1)
+
+    assert FIRST_OFFSET in scene.reading.changed_failures
 
 
 def test_messages_refused_at_once_are_due_in_the_order_of_their_refusals_whatever_the_reasons() -> None:
