@@ -59,14 +59,15 @@ class Decision(NamedTuple):
 
 
 def _gathered(decisions: list[Decision]) -> Iterable[list[Decision]]:
-    """Those that can be applied as one. Their order does not matter, unless two mean the same message: a client that
-    refuses now and then says ACK, ACK, NACK, ACK."""
-    if len(decisions) <= 1 or not _mean_different_messages(decisions):
-        return [list(alike) for _, alike in groupby(decisions, _alike)]
-    gathered: dict[tuple[object, ...], list[Decision]] = {}
-    for decision in decisions:
-        gathered.setdefault(_alike(decision), []).append(decision)
-    return gathered.values()
+    """Those that can be applied as one. What is refused may wait until everything is acknowledged, unless two mean the
+    same message: a client that refuses now and then says ACK, ACK, NACK, ACK."""
+    if len(decisions) > 1 and _mean_different_messages(decisions):
+        decisions = sorted(decisions, key=_is_refusal)
+    return [list(alike) for _, alike in groupby(decisions, _alike)]
+
+
+def _is_refusal(decision: Decision) -> bool:
+    return decision.answer.verdict is Verdict.NACK
 
 
 def _alike(decision: Decision) -> tuple[object, ...]:

@@ -347,7 +347,10 @@ def failures_after(
         first_sent_ns = before.first_attempt_ns if before is not None else 0
         if not first_sent_ns and is_noted:
             first_sent_ns = reading.remembered.first_sent_ns(offset) or 0
-        found[offset] = failing.failure_after(before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns)
+        failure = failing.failure_after(before, first_sent_ns=first_sent_ns or sent_at_ns, sent_at_ns=sent_at_ns)
+        if before is None and offset in reading.changed_failures:
+            failure.is_stored = True  # a row from before the subscription was moved is still to go
+        found[offset] = failure
     if reading.subscription.is_shared:
         member = ref(failed_with)
         for failure in found.values():

@@ -294,8 +294,9 @@ class Consumer:
         return self.credit.max_waiting - subscription.waiting - subscription.pending - subscription.in_flight
 
     def open(self) -> None:
+        is_first = not any(each.is_open for each in self.subscription.consumers)
         self.is_open = True
-        if len(self.subscription.consumers) == 1:  # the first; others know what there is to read
+        if is_first:  # others know what there is to read
             for reading in self.subscription.readings.values():
                 if reading.has_more:
                     self.subscription.offer(reading)

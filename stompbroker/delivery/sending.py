@@ -32,13 +32,16 @@ SLICE_AGAIN: Final = 128
 
 
 def deliver_slice(consumer: Consumer, now_ns: int) -> None:
-    """Hand one slice to the sink, if there is credit, room and something to send; then queue up for the next."""
+    """Hand one slice to the sink, if there is credit, room and something to send; then queue up for the next. What it
+    cannot take is passed on."""
     subscription = consumer.subscription
     limit = min(consumer.free_credit, SLICE_MESSAGES if consumer.credit.max_bytes is None else 1)
     if limit <= 0 or not consumer.is_open:
+        subscription.pass_on()
         return
     if not consumer.sink.outlet.has_room:
         consumer.sink.outlet.call_when_room(consumer.wake)
+        subscription.pass_on()
         return
     if subscription.browser is not None:
         subscription.browser.deliver_slice(consumer, now_ns)
@@ -51,7 +54,8 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
         return
     if subscription.is_shared:
         if not _deliver_share(consumer, reading, limit, now_ns):
-            # Only what this one has failed with is left, and others can take it.
+            # Only what this one has failed with is left, and others can take it: it is what they look at next.
+            subscription.to_read.put_back(reading)
             subscription.wake_others(consumer)
             return
     elif reading.again_count:
@@ -67,6 +71,8 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
     if reading.topic.gate.is_blocked:
         consumer.queue.note_moved(reading.topic)
     consumer.wake()
+    if not consumer.is_queued:
+        subscription.pass_on()
 
 
 def _next_reading(consumer: Consumer) -> Reading | None:
@@ -88,7 +94,8 @@ def _deliver_share(consumer: Consumer, reading: Reading, limit: int, now_ns: int
     others = others_that_can_take(consumer)
     if again_count := reading.again_count:
         limit_again = min(limit, SLICE_AGAIN, fair_share(again_count, consumer, others))
-        offsets = not_failed_with(consumer, reading, limit_again) if others else cursor.lowest_free(limit_again)
+        is_left = any(other.sink.outlet.has_room for other in others)
+        offsets = not_failed_with(consumer, reading, limit_again) if is_left else cursor.lowest_free(limit_again)
         if reading.lines is not None:
             offsets = _with_passed_over(consumer, reading.lines, offsets)[:limit_again]
         if offsets:

@@ -60,6 +60,15 @@ class ReadingQueue:
             else:
                 self._readings.remove(reading)
 
+    def count_up_to(self, limit: int) -> int:
+        """How many messages they have to send; beyond `limit`, perhaps not all of them."""
+        count = 0
+        for reading in self._readings:
+            count += reading.new_count + reading.again_count
+            if count >= limit:
+                break
+        return count
+
     def clear(self) -> None:
         if self._readings:
             self._readings.clear()
@@ -76,6 +85,11 @@ class ReadingQueue:
             if not only_again or reading.cursor.free_count:
                 return reading
         return None
+
+    def put_back(self, reading: Reading) -> None:
+        """It was next, and is so again. Nothing to do if it is not in the queue."""
+        if self._readings and self._readings[-1] is reading:
+            self._readings.rotate(1)
 
     def check_invariants(self, readings: Iterable[Reading]) -> None:
         listed = [reading for reading in readings if reading.listed_in is self._token]
@@ -357,6 +371,11 @@ class Subscription:
         for consumer in self.consumers:
             if not consumer.is_queued:
                 consumer.wake()
+
+    def pass_on(self) -> None:
+        """One that was woken for a message cannot take it, or no more of them: others of its group are."""
+        if self.is_shared and self.to_read and len(self.consumers) > 1:
+            self._wake_some(self.to_read.count_up_to(len(self.consumers)))
 
     def wake_others(self, consumer: Consumer) -> None:
         for each in self.consumers:

@@ -22,6 +22,7 @@ from stompbroker.delivery import (
     Durability,
     Identity,
     IdentityKind,
+    Leaving,
     Refusal,
     Registry,
     Subscription,
@@ -32,6 +33,7 @@ from stompbroker.delivery import (
     parse_pattern,
     parse_topic_name,
     sending,
+    withdrawing,
 )
 from stompbroker.delivery.reading_notes import Owners
 from stompbroker.ids import FIRST_OFFSET, Offset
@@ -50,7 +52,7 @@ TOPIC: Final = parse_topic_name("a")
 class Scene:
     """A durable subscription with as many consumers as one likes; nothing is stored."""
 
-    def __init__(self, ack_mode: AckMode = AckMode.INDIVIDUAL) -> None:
+    def __init__(self, ack_mode: AckMode = AckMode.INDIVIDUAL, *, is_shared: bool = False) -> None:
         policy = TopicPolicy(delivery=DeliveryPolicy(first_delay_ms=1000, max_attempts=0))
         self.registry = Registry(TopicPolicies(policy), MemoryBudget(1 << 30), Totals(), max_topics=10, can_store=False)
         self.subscription = Subscription(
@@ -59,6 +61,7 @@ class Scene:
             pattern=parse_pattern("a"),
             ack_mode=ack_mode,
             is_no_local=False,
+            is_shared=is_shared,
             durability=Durability(
                 Identity("", IdentityKind.NAMED, "client", "s"), 1, created_at_ns=0, last_seen_at_ns=0
             ),
@@ -75,10 +78,13 @@ class Scene:
         return consumer, sink
 
     def publish(self, count: int) -> None:
+        self.append(count)
+        self.deliver()
+
+    def append(self, count: int) -> None:
         topic = self.registry.topic(TOPIC, self.now_ns)
         first = topic.log.end_offset
         appending.append(topic, [make_message(b"%d" % (first + index)) for index in range(count)], self.now_ns)
-        self.deliver()
 
     def deliver(self) -> None:
         while len(self.registry.ready):
@@ -110,6 +116,41 @@ def test_each_gets_what_the_other_did_not() -> None:
 
     assert sorted(first_sink.bodies + second_sink.bodies) == [b"%d" % number for number in range(6)]
     assert (first.in_flight, second.in_flight) == (3, 3)
+
+
+def test_one_that_has_no_room_by_its_turn_leaves_the_message_to_another() -> None:
+    """A lone message wakes one, and meanwhile another subscription of its connection has filled the outbox."""
+    scene = Scene(is_shared=True)
+    (_, full), (_, worker) = scene.attach(), scene.attach()
+    scene.append(1)
+    full.take_room()
+
+    scene.deliver()
+
+    assert (full.bodies, worker.bodies) == ([], [b"0"])
+
+
+def test_one_that_has_no_credit_by_its_turn_leaves_the_message_to_another() -> None:
+    scene = Scene(is_shared=True)
+    (busy, busy_sink), (_, worker_sink) = scene.attach(), scene.attach()
+    scene.append(1)
+    busy.credit.max_messages = 0
+
+    scene.deliver()
+
+    assert (busy_sink.bodies, worker_sink.bodies) == ([], [b"0"])
+
+
+def test_what_one_has_failed_with_is_not_left_to_another_without_room() -> None:
+    scene = Scene(is_shared=True)
+    (_, full), (worker, worker_sink) = scene.attach(), scene.attach()
+    full.take_room()
+    scene.publish(1)
+    refuse(worker, 1, Refusal(0))
+
+    scene.become_due()
+
+    assert (full.bodies, worker_sink.bodies) == ([], [b"0", b"0"])
 
 
 def test_one_that_leaves_frees_its_own_and_nothing_else() -> None:
@@ -145,6 +186,54 @@ def test_a_stale_refusal_does_not_touch_what_another_has_in_flight() -> None:
     assert scene.subscription.waiting == 0
     assert scene.reading.cursor.is_in_flight(0)
     scene.registry.check_invariants()
+
+
+def test_the_row_of_a_failure_goes_although_its_message_fails_again_after_a_move() -> None:
+    """That it goes is still to be written when an operator has moved the subscription back."""
+    scene = Scene()
+    consumer, _ = scene.attach()
+    scene.publish(1)
+    refuse(consumer, 1, Refusal(0))
+    scene.reading.failures[FIRST_OFFSET].is_stored = True
+    scene.reading.changed_failures.clear()
+    scene.leave(consumer)
+
+    withdrawing.move_to(scene.reading, FIRST_OFFSET, 0)
+    consumer, _ = scene.attach()
+    scene.deliver()
+    refuse(consumer, 1, Refusal(0))
+    acknowledge(consumer, 1, 1)
+
+    assert FIRST_OFFSET in scene.reading.changed_failures
+
+
+def test_messages_refused_at_once_are_due_in_the_order_of_their_refusals_whatever_the_reasons() -> None:
+    scene = Scene()
+    consumer, _ = scene.attach(prefetch=4)
+    scene.publish(4)
+
+    answers = [Answer(consumer, Verdict.NACK, number, number, Refusal(0, "ab"[number % 2])) for number in (2, 1, 4, 3)]
+    Unit([], answers).complete(0)
+
+    due = scene.registry.redeliveries.take_due(10**12, 10)
+    assert [entry.offset for entry in due] == [1, 0, 3, 2]
+
+
+def test_of_two_that_acknowledge_a_message_at_once_the_first_settles_it() -> None:
+    """One left it, another got it later, and both are consumers of one connection."""
+    scene = Scene()
+    first, _ = scene.attach(prefetch=2)
+    scene.publish(2)
+    scene.registry.leave([first], 0, leaving=Leaving.UNSUBSCRIBED)
+    scene.now_ns = 1_000_000_000
+    second, _ = scene.attach(prefetch=2)
+    scene.deliver()
+
+    answers = [Answer(first, Verdict.ACK, 2, 2), Answer(second, Verdict.ACK, 1, 1), Answer(first, Verdict.ACK, 1, 1)]
+    Unit([], answers).complete(scene.now_ns)
+
+    # Since it was sent: a second for what the first one had, nothing for what the second one has.
+    assert scene.registry.times.to_acknowledgement.total == 1.0
 
 
 def test_a_cumulative_answer_covers_what_this_consumer_was_sent() -> None:

@@ -283,6 +283,38 @@ async def test_one_connection_may_be_several_members(autojump_clock: MockClock, 
     assert sorted(each.body for each in messages) == numbered(4)
 
 
+# Nobody is forgotten --------------------------------------------------------------------------------------------------
+
+
+async def test_two_messages_of_two_topics_go_to_two_members_that_take_one_each(
+    autojump_clock: MockClock, broker: BrokerUnderTest
+) -> None:
+    """Both are there before anybody is sent anything."""
+    members = [await member(broker, "/topic/jobs.>", prefetch_count="1") for _ in range(2)]
+    publisher = await broker.client()
+
+    both = [publisher.frame("SEND", body, destination=f"/topic/jobs.{body.decode()}") for body in numbered(2)]
+    await publisher.send_raw(b"".join(both))
+
+    assert sorted([*await bodies_of(members[0]), *await bodies_of(members[1])]) == numbered(2)
+
+
+async def test_two_members_take_what_the_other_has_failed_with_in_two_topics(
+    autojump_clock: MockClock, broker: BrokerUnderTest
+) -> None:
+    """Both become due at once: each member is offered its own first, and leaves it to the other."""
+    members = [await member(broker, "/topic/jobs.>") for _ in range(2)]
+    for number in range(2):
+        await publish(broker, b"%d" % number, destination=f"/topic/jobs.{number}")
+    failed = [await each.next_message() for each in members]
+
+    for each, message in zip(members, failed, strict=True):
+        await each.send("NACK", id=message.headers["ack"])
+
+    again = [await each.next_message() for each in members]
+    assert [each.body for each in again] == [each.body for each in reversed(failed)]
+
+
 # One active member ----------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +349,23 @@ async def test_a_member_that_stands_by_takes_over_also_if_the_active_one_had_not
 
 
 # Durable groups -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_waits_goes_to_a_member_that_overtakes_one_whose_subscribe_waits_for_the_store(
+    store_directory: Path,
+) -> None:
+    async with running_broker(store_in=store_directory) as broker:
+        await (await member(broker, **DURABLE)).vanish()
+        await broker.store_messages(b"waits", destination="/topic/jobs")
+        late, quick = await broker.client(), await broker.client()
+
+        with broker.held_store():
+            await late.publish(b"stored", destination="/topic/jobs")
+            await late.send("SUBSCRIBE", id="0", destination="/topic/jobs", ack="client-individual", **DURABLE)
+            await wait_all_tasks_blocked()
+            await quick.subscribe("/topic/jobs", ack="client-individual", **DURABLE)
+
+            assert await bodies_of(quick) == [b"waits"]
 
 
 async def test_a_group_is_kept_without_members_and_over_a_restart(store_directory: Path) -> None:
