@@ -240,7 +240,7 @@ def test_a_publisher_to_many_destinations_has_most_of_its_blocks_known_soon(dest
     memo = HeadMemo()
     head = Head("SEND", {}, -1)
 
-    for _ in range(6):
+    for _ in range(8):  # with 6, some hash seeds leave an eighth of them unknown
         for number in range(destinations):
             block = b"SEND\ndestination:/topic/a.%d" % number
             if block not in memo.known:
