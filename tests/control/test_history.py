@@ -79,7 +79,8 @@ async def test_it_holds_an_hour_and_no_more(broker: BrokerUnderTest, autojump_cl
         assert points[0]["at"] < now_s - 3590
         assert now_s - 5.1 <= points[-1]["at"] <= now_s
         assert sum(point["published"] * STEP_S for point in points) == pytest.approx(360, abs=1.1)
-    assert len(await points_of(broker, seconds=58)) == 12
+    # Whether the last one is there already is a matter of which task runs first.
+    assert len(await points_of(broker, seconds=58)) in (11, 12)
 
 
 async def test_a_time_without_samples_is_a_gap_and_not_a_zero(
