@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from stompbroker_report.durations import DURATION_SUMS, duration_aggregates, duration_columns
+from stompbroker_report.durations import DURATION_SUMS, counted, duration_aggregates, duration_columns
 from stompbroker_report.lake_schema import OUTCOMES
 from stompbroker_report.levels import KEYS, Level, aggregated
 from stompbroker_report.schemas import ATTEMPTS_BUCKETS, MARTS, attempts_column
@@ -57,8 +57,12 @@ def sums(records: DataFrame) -> DataFrame:
 
 
 def durations(records: DataFrame, levels: Collection[Level] = _MEASURED) -> DataFrame:
-    """One row per level and combination of keys: percentiles and maxima."""
-    return aggregated(records, levels, *duration_aggregates())
+    """One row per level and combination of keys: percentiles and maxima.
+
+    Levels that have no keys in common are better asked for apart: values are counted once for all of their keys.
+    """
+    keys = [key for key in KEYS if any(key in level.keys for level in levels)]
+    return aggregated(counted(records, keys), levels, *duration_aggregates())
 
 
 def figures(hourly: DataFrame, measured_durations: DataFrame) -> DataFrame:

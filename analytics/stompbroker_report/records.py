@@ -32,9 +32,9 @@ def measured(deliveries: DataFrame) -> DataFrame:
     )
 
 
-def to_compare(records: DataFrame) -> DataFrame:
-    """Records of earlier days: without the duration that is not compared, which saves computing its percentiles."""
-    return records.withColumn("time_to_first_delivery_us", F.lit(None).cast("bigint"))
+def to_compare(records: DataFrame, is_reported: Column) -> DataFrame:
+    """Records of earlier days without the duration that is not compared, which saves computing its percentiles."""
+    return records.withColumn("time_to_first_delivery_us", F.when(is_reported, F.col("time_to_first_delivery_us")))
 
 
 def duplicates(deliveries: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ Lazy frames in, lazy frames out: nothing is computed here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-_COMPARED = (Level.DAY, Level.TOPIC, Level.SUBSCRIPTION)
+#: Whose durations are made from those of readings.
+_OF_READINGS: Final = (Level.DAY, Level.TOPIC, Level.SUBSCRIPTION, Level.READING)
 
 
 def tables_of(
@@ -35,8 +36,8 @@ def tables_of(
     """
     is_reported = F.col("dt").isin(*calendar.reported)
     reported = deliveries.where(is_reported)
-    earlier = to_compare(measured(deliveries.where(~is_reported)))
-    all_durations = durations(measured(reported)).unionByName(durations(earlier, _COMPARED))
+    of_readings = durations(to_compare(measured(deliveries), is_reported), _OF_READINGS)
+    all_durations = of_readings.unionByName(durations(measured(reported), (Level.HOUR,)))
     all_figures = keep(figures(sums(measured(deliveries)), all_durations))
     # Spark knows that `duplicate_records` is never null, except behind a cache; in the files of all releases it may be.
     yield "days", keep(_with_duplicates(figures_of(Level.DAY, all_figures), duplicates(reported)))
