@@ -16,7 +16,6 @@ import re
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
-from itertools import takewhile
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
@@ -214,11 +213,10 @@ class FrameReader:
                 return position
             head_end = find(separator, position)
             block = data[position:head_end] if head_end >= 0 else b""
-            receipt_at, receipt, sequence = -1, None, None
+            receipt, sequence = None, None
             head = known.get(block)
             if head is None:
-                receipt_at = block.find(RECEIPT)
-                if receipt_at >= 0 or SEQUENCE in block:
+                if RECEIPT in block or SEQUENCE in block:
                     head, receipt, sequence = self._look_up_without_values(block)
             elif head.is_numbered:
                 sequence = ""  # blocks are known without their numbers
@@ -275,15 +273,14 @@ class FrameReader:
             else:
                 run.bodies.append(body)
             after = body_end + 1
-            if after == end or sequence is not None or head.content_length < 0:
+            if after == end or head.content_length < 0:
                 position = after
-            elif receipt is None and not run.receipts:
+            elif receipt is None and sequence is None and not run.receipts:
                 # A publisher to many places seldom sends two in a row to one of them.
                 is_alone = len(run.bodies) == 1 and head.place is not None
                 position, room = (after, room) if is_alone else self._extend_run(data, position, body_at, run, room)
-            elif receipt is not None and receipt_at >= 0 and self._finds_runs:
-                value_at = position + receipt_at + len(RECEIPT)
-                position, room = self._extend_run_with_receipts(data, position, value_at, body_at, run, room)
+            elif self._finds_runs and (receipt is not None or not run.receipts):
+                position, room = self._extend_run_with_values(data, position, body_at, run, room)
             else:
                 position = after
         self.has_more = position < end
@@ -312,55 +309,67 @@ class FrameReader:
             room -= 1
         return position, room
 
-    def _extend_run_with_receipts(
-        self, data: bytes, position: int, value_at: int, body_at: int, run: SendRun, room: int
+    def _extend_run_with_values(
+        self, data: bytes, position: int, body_at: int, run: SendRun, room: int
     ) -> tuple[int, int]:
-        """The same for frames that differ in the value of `receipt` too, which begins at `value_at`. The first whose
-        value is malformed or too long is left, and what follows it."""
+        """The same for frames that differ in the values of `receipt` and `producer-seq` too. The first with a malformed
+        value, or too large a head, is left, and what follows it."""
+        head_block = data[position:body_at]
+        spots = sorted((at + len(name), name) for name in (RECEIPT, SEQUENCE) if (at := head_block.find(name)) >= 0)
+        if any(head_block.count(name) > 1 for _, name in spots):
+            return body_at + run.head.content_length + 1, room
+        prefix, middle, suffix = _around(head_block, [at for at, _ in spots])
         find, starts_alike = data.find, data.startswith
-        prefix, length = data[position:value_at], run.head.content_length
-        suffix = data[find(b"\n", value_at) : body_at]
-        prefix_bytes, suffix_bytes, end = len(prefix), len(suffix), len(data)
+        prefix_bytes, middle_bytes, suffix_bytes, end = len(prefix), len(middle), len(suffix), len(data)
+        largest = self._limits.max_header_bytes + len(self._separator)
+        length = run.head.content_length
         position = body_at + length + 1
-        #: Where the frames begin that follow no value, one, two, ….
+        #: Where the frames begin that follow none, one, two, … of them.
         starts = [position]
         values: list[bytes] = []
+        others: list[bytes] = []
         bodies: list[bytes] = []
-        most = 0 if RECEIPT in suffix else room
-        while most > len(values):
+        while room > len(bodies):
             if position < end and data[position] == _LF:
                 position += 1
             if not starts_alike(prefix, position):
                 break
             value_at = position + prefix_bytes
-            value_end = find(b"\n", value_at)
-            if value_end < 0 or not starts_alike(suffix, value_end):
+            value_end = last_end = find(b"\n", value_at)
+            if middle:
+                if value_end < 0 or not starts_alike(middle, value_end):
+                    break
+                last_at = value_end + middle_bytes
+                last_end = find(b"\n", last_at)
+            if last_end < 0 or not starts_alike(suffix, last_end):
                 break
-            body_at = value_end + suffix_bytes
+            body_at = last_end + suffix_bytes
             body_end = body_at + length
-            if body_end >= end or data[body_end] != 0:
+            if body_end >= end or data[body_end] != 0 or body_at - position > largest:
                 break
             values.append(data[value_at:value_end])
+            if middle:
+                others.append(data[last_at:last_end])
             bodies.append(data[body_at:body_end])
             position = body_end + 1
             starts.append(position)
-        room_bytes = self._limits.max_header_bytes - prefix_bytes - suffix_bytes + len(self._separator)
-        receipts = self._parse_receipts(values, room_bytes)
-        run.bodies += bodies[: len(receipts)]
-        run.receipts += receipts
-        return starts[len(receipts)], room - len(receipts)
+        found = {name: self._parse_values(raw) for (_, name), raw in zip(spots, (values, others), strict=False)}
+        taken = min(map(len, found.values()))
+        run.bodies += bodies[:taken]
+        run.receipts += found.get(RECEIPT, [])[:taken]
+        run.sequences += found.get(SEQUENCE, [])[:taken]
+        return starts[taken], room - taken
 
-    def _parse_receipts(self, values: list[bytes], room_bytes: int) -> list[str]:
-        """All up to the first that is malformed or takes more bytes."""
-        joined = b"\n".join(values)
-        is_plain = joined.isascii() and b"\\" not in joined and b"\r" not in joined
-        if values and is_plain and (len(joined) <= room_bytes or max(map(len, values)) <= room_bytes):
+    def _parse_values(self, raw: list[bytes]) -> list[str]:
+        """All up to the first that is malformed."""
+        joined = b"\n".join(raw)
+        if raw and joined.isascii() and b"\\" not in joined and b"\r" not in joined:
             return joined.decode().split("\n")
-        receipts: list[str] = []
+        values: list[str] = []
         with suppress(PeerViolation):
-            for value in takewhile(lambda value: len(value) <= room_bytes, values):
-                receipts.append(parse_value(value, self._version))
-        return receipts
+            for each in raw:
+                values.append(parse_value(each, self._version))
+        return values
 
     def _find_body_end(self, data: bytes, position: int, body_at: int, head: Head, receipt: str | None) -> int:
         """Where the NUL after the body is; -1 if it has not come yet. The frame begins at `position`."""
@@ -457,6 +466,13 @@ class FrameReader:
         return PeerViolation(
             "body too large", f"at most {self._limits.max_body_bytes} bytes are allowed", receipt=receipt
         )
+
+
+def _around(head_block: bytes, values_at: list[int]) -> tuple[bytes, bytes, bytes]:
+    """What comes before the first of one or two values, between them (nothing if there is one), and after the last."""
+    first_end, last_end = (head_block.index(b"\n", at) for at in (values_at[0], values_at[-1]))
+    middle = head_block[first_end : values_at[-1]] if len(values_at) > 1 else b""
+    return head_block[: values_at[0]], middle, head_block[last_end:]
 
 
 def _cut(block: bytes) -> tuple[bytes, bytes | None, bytes | None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stompbroker.errors import PeerViolation
 from stompbroker.stomp import MAX_FRAMES_PER_CALL, AnswerRun, FrameReader, Limits, SendRun, Version
@@ -769,3 +771,55 @@ def test_numbered_sends_that_repeat_byte_for_byte_keep_one_number_each() -> None
 
     assert isinstance(last, SendRun)
     assert last.sequences == ["7"] * len(last.bodies)
+
+
+_RECEIPTS = st.sampled_from([b"r1", b"r22", b"", b" r ", b"m\\c", b"m\\t", "ä".encode(), b"\xff", b"x" * 150])
+_NUMBERS = st.sampled_from([b"1", b"2", b"10", b"", b"9" * 30, b"a\\c", b"\\t", b"\xfe"])
+_LINES = st.one_of(
+    _RECEIPTS.map(lambda value: b"receipt:" + value),
+    _NUMBERS.map(lambda value: b"producer-seq:" + value),
+    st.sampled_from([b"producer:p", b"a:1", b"receipt", b"producer-seq-not:1"]),
+)
+_LIKE_HEADERS: Final = b"receipt:x\nproducer-seq:3\n\ny"
+
+
+@st.composite
+def _numbered_sends(draw: st.DrawFn) -> list[bytes]:
+    """Frames alike but for some values, and now and then another among them."""
+    shape = draw(st.lists(st.sampled_from([b"receipt", b"producer-seq", b"a"]), max_size=3))
+    length = draw(st.sampled_from([0, 1, len(_LIKE_HEADERS)]))
+    line_end = draw(st.sampled_from([b"\n", b"\n", b"\r\n"]))
+    frames = []
+    for _ in range(draw(st.integers(1, 8))):
+        values = {b"receipt": draw(_RECEIPTS), b"producer-seq": draw(_NUMBERS), b"a": b"1"}
+        lines = [name + b":" + values[name] for name in shape]
+        if draw(st.integers(0, 9)) == 0:
+            lines.insert(draw(st.integers(0, len(lines))), draw(_LINES))
+        lines += [b"destination:/topic/a", b"content-length:%d" % length]
+        body = draw(st.sampled_from([_LIKE_HEADERS[:length], _LIKE_HEADERS[:length][::-1]]))
+        between = draw(st.sampled_from([b"", b"", b"\n"]))
+        frames.append(
+            b"SEND" + line_end + b"".join(line + line_end for line in lines) + line_end + body + b"\0" + between
+        )
+    return frames
+
+
+@given(frames=_numbered_sends(), head_bytes=st.sampled_from([100, 200, 1000]))
+def test_receipts_and_numbers_of_frames_that_come_together_are_those_of_each(
+    frames: list[bytes], head_bytes: int
+) -> None:
+    limits = Limits(max_header_bytes=head_bytes)
+
+    assert read_stream([b"".join(frames)], V1_2, limits) == read_stream(frames, V1_2, limits)
+
+
+def test_numbered_sends_with_receipts_cost_few_operations_each() -> None:
+    frame = b"SEND\nproducer-seq:%d\nproducer:p\nreceipt:r%d\nd:/topic/a\ncontent-length:1\n\nx\0"
+    under_test = reader(V1_2)
+    count = MAX_FRAMES_PER_CALL
+    stream = b"".join(frame % (number, number) for number in range(count))
+    under_test.receive(stream)
+
+    work = operations(lambda: under_test.receive(stream))
+
+    assert work < 2 * count
