@@ -56,6 +56,7 @@ async def test_what_was_published_meanwhile_follows_when_the_other_is_back(tmp_p
             assert await bodies_in(reader, EVENTS, 250) == in_order
             assert await bodies_in(reader, "/queue/jobs", 250) == in_order
             await quiet(broker)
+            await until(lambda: not any(one.unsettled for one in broker.registry.durable.values()))  # the queue, too
             (one,) = await shown(broker)
             assert (one["state"], one["backlog"], one["sent"], one["lag_s"]) == ("connected", 0, 500, 0.0)
 
