@@ -2,9 +2,8 @@
 
 Spark's `percentile` interpolates between the two nearest deliveries, counts a value by its weight, and keeps every
 distinct value. So durations are rounded down first, to four digits: an error of less than a thousandth, and nine
-thousand values for a power of ten. Then they are counted: a day of ten million deliveries has half a million rows of
-readings and values, which percentiles of all levels are made from (three times as fast as from the records). The
-maximum is not rounded.
+thousand values for a power of ten. Then they are counted, and percentiles are made from the counts: in a day of ten
+million deliveries there are half a million of readings. The maximum is not rounded.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _SECOND_US: Final = 1_000_000
 #: What is left of values.
 _DIGITS: Final = 4
-#: As many of the digits after those are cut off at most: what lasts longer than a day keeps more.
+#: As many of the digits after those are cut off at most: what lasts longer than eleven days keeps more.
 _MOST_CUT: Final = 8
 
 _PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

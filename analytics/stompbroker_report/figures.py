@@ -59,7 +59,8 @@ def sums(records: DataFrame) -> DataFrame:
 def durations(records: DataFrame, levels: Collection[Level] = _MEASURED) -> DataFrame:
     """One row per level and combination of keys: percentiles and maxima.
 
-    Levels that have no keys in common are better asked for apart: values are counted once for all of their keys.
+    Values are counted once, for the keys of all these levels together; so levels with different keys, such as readings
+    and hours, are better asked for apart.
     """
     keys = [key for key in KEYS if any(key in level.keys for level in levels)]
     return aggregated(counted(records, keys), levels, *duration_aggregates())

@@ -33,7 +33,7 @@ def measured(deliveries: DataFrame) -> DataFrame:
 
 
 def to_compare(records: DataFrame, is_reported: Column) -> DataFrame:
-    """Records of earlier days without the duration that is not compared, which saves computing its percentiles."""
+    """The same records, but earlier days have no duration that is not compared: that saves computing percentiles."""
     return records.withColumn("time_to_first_delivery_us", F.when(is_reported, F.col("time_to_first_delivery_us")))
 
 

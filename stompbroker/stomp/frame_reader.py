@@ -316,8 +316,6 @@ class FrameReader:
         value, or too large a head, is left, and what follows it."""
         head_block = data[position:body_at]
         spots = sorted((at + len(name), name) for name in (RECEIPT, SEQUENCE) if (at := head_block.find(name)) >= 0)
-        if any(head_block.count(name) > 1 for _, name in spots):
-            return body_at + run.head.content_length + 1, room
         prefix, middle, suffix = _around(head_block, [at for at, _ in spots])
         find, starts_alike = data.find, data.startswith
         prefix_bytes, middle_bytes, suffix_bytes, end = len(prefix), len(middle), len(suffix), len(data)
