@@ -41,6 +41,8 @@ _LOAN_BYTES: Final = 64 * 1024
 #: Places for traces of blocks seen once: as many bytes. A publisher that fills the first has many destinations.
 FEW_TRACES: Final = 256
 MANY_TRACES: Final = 16 * 1024
+#: Multiples of it (the golden ratio) have a bit 31 that keeps time with nothing.
+_NO_RHYTHM: Final = 0x9E3779B1
 
 
 @final
@@ -99,7 +101,7 @@ class HeadMemo:
     def _was_seen(self, fingerprint: int) -> bool:
         """Whether it has left a trace that none has covered since. If not, it leaves one now.
 
-        It covers that of another only every other time: of two that take turns, one would never be known.
+        It covers that of another half of the time, in no rhythm: of two that take turns, one would never be known.
         """
         traces = self._traces
         if len(traces) < MANY_TRACES and self._traced >= len(traces):
@@ -108,7 +110,7 @@ class HeadMemo:
         place, trace = (fingerprint >> 8) % len(traces), fingerprint % 255 + 1
         if traces[place] == trace:
             return True
-        if not traces[place] or self._traced & 1:
+        if not traces[place] or self._traced * _NO_RHYTHM & 1 << 31:
             traces[place] = trace
         return False
 

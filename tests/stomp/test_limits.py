@@ -250,6 +250,27 @@ def test_a_publisher_to_many_destinations_has_most_of_its_blocks_known_soon(dest
     assert len(memo.known) >= 0.9 * destinations
 
 
+class Placed(bytes):
+    """A block whose trace is left where and as the test wants it."""
+
+    def __hash__(self) -> int:
+        return int(self[:1]) << 8 | int(self[1:])
+
+
+def test_blocks_that_cover_the_traces_of_each_other_are_known_in_the_end() -> None:
+    """Also if they come in a rhythm: the first and third cover each other, the others find traces of known ones."""
+    memo = HeadMemo()
+    covering = [b"11", b"22", b"12", b"32"]
+
+    assert all(offered_twice(memo, Placed(block)) for block in (b"21", b"31"))
+    for _ in range(64):
+        for block in map(Placed, covering):
+            if block not in memo.known:
+                memo.offer(block, Head("SEND", {}, -1))
+
+    assert len(memo.known) == 2 + len(covering)
+
+
 # Transactions ---------------------------------------------------------------------------------------------------------
 
 
