@@ -9,8 +9,10 @@ forked from what is there when `serve` is called.
 """
 
 import gc as cycles  # `gc` is a command here
+import os
 import sys
 from contextlib import ExitStack
+from io import FileIO, TextIOWrapper
 
 __all__ = ["main"]
 
@@ -19,6 +21,7 @@ _SERVE = "serve"
 
 
 def main() -> None:
+    _open_closed_streams()
     # Behind "--", too; there is no option before a command that does more than show something.
     called = [argument for argument in sys.argv[1:] if argument != "--"][:1]
     with ExitStack() as until_end:
@@ -43,3 +46,14 @@ def main() -> None:
         except OperatorError as error:
             complain(str(error))
             sys.exit(2)
+
+
+def _open_closed_streams() -> None:
+    """Without this, what is opened next, a client's socket or a file of the store, would get the number of a standard
+    stream that was closed (`2>&-`), and the lines that libraries in C write there."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, TextIOWrapper(FileIO(number, "w" if number else "r")))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ import pytest
 from stompbroker.cli.serve import announce
 from stompbroker.config import Settings
 from stompbroker.transport import Endpoint, Scheme
-from tests.cli.conftest import running_broker
+from tests.cli.conftest import PROGRAM, running_broker
 from tests.support.patience import HARD_TIMEOUT_S
 from tests.support.users import add_user
 
@@ -245,6 +247,20 @@ def test_it_serves_on_when_nobody_reads_what_it_prints(program: Program) -> None
 
         process.send_signal(signal.SIGTERM)
         assert process.wait(HARD_TIMEOUT_S) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see the streams of a process")
+def test_no_socket_or_file_takes_the_place_of_a_closed_stream(program: Program) -> None:
+    """`stompbroker serve <&- >&- 2>&-`, as some who start services do."""
+    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *PROGRAM, "serve", "--port", "0", "--http-port", "0"]
+    with subprocess.Popen(closing, cwd=program.directory, env=program.environment) as process:
+        try:
+            while program.run("stats", "--json").returncode:
+                assert process.poll() is None
+            for number in range(3):
+                assert os.path.samefile(f"/proc/{process.pid}/fd/{number}", os.devnull)
+        finally:
+            process.kill()
 
 
 def test_the_examples_name_the_program_as_it_was_called(
