@@ -112,14 +112,11 @@ class Outbox:
             return
         if when_sent is not None:
             self._when_sent.append(when_sent)
-        is_first = not self._parts
         self._parts += parts
         size_bytes = sum(map(len, parts))
         self.size_bytes += size_bytes
         self._budget.adjust(size_bytes)
-        if not is_first:
-            pass  # it is in the flush queue, or the writer was woken
-        elif self._flush_queue.is_attended and self.send_now is not None and not self._is_with_writer:
+        if self._flush_queue.is_attended and self.send_now is not None and not self._is_with_writer:
             self._flush_queue.put(self)
         else:
             self.filled.wake()
