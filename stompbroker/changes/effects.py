@@ -85,7 +85,8 @@ class Appended(Effect):
 
     @property
     def is_stored(self) -> bool:
-        return self.topic.is_stored or self.topic.log.has_reserved
+        topic = self.topic
+        return topic.is_stored or topic.log.reserved_end > topic.log.end_offset
 
     @property
     def size_bytes(self) -> int:

@@ -65,7 +65,7 @@ class Cursor:
     #: Each mostly None, which means that there is nothing pending, held up, or given up.
     _pending: OffsetRanges | None = None
     _held_up: OffsetRanges | None = None
-    _given_up: OffsetRanges | None = None
+    given_up: OffsetRanges | None = None
 
     def __post_init__(self) -> None:
         self.next_offset = self.ack_floor
@@ -123,24 +123,20 @@ class Cursor:
     @property
     def settled_ranges(self) -> list[tuple[int, int]]:
         """Above the ack floor, with what is given up."""
-        return [*self._settled, *(self._given_up or ())]
-
-    @property
-    def has_given_up(self) -> bool:
-        return self._given_up is not None
+        return [*self._settled, *(self.given_up or ())]
 
     def unsent_count(self, end: int) -> int:
         """How many offsets below the end of the log are still to be sent for the first time."""
-        return end - self.next_offset - (0 if self._given_up is None else self._given_up.count)
+        return end - self.next_offset - (0 if self.given_up is None else self.given_up.count)
 
     def unsent(self, end: int) -> list[tuple[int, int]]:
         """The ranges of them."""
-        if self._given_up is not None:
-            return self._given_up.gaps(self.next_offset, end)
+        if self.given_up is not None:
+            return self.given_up.gaps(self.next_offset, end)
         return [(self.next_offset, end)] if self.next_offset < end else []
 
     def is_unsent(self, offset: int) -> bool:
-        return offset >= self.next_offset and (self._given_up is None or offset not in self._given_up)
+        return offset >= self.next_offset and (self.given_up is None or offset not in self.given_up)
 
     def is_settled(self, start: int, stop: int) -> bool:
         """Whether every offset o with start <= o < stop is settled."""
@@ -168,8 +164,8 @@ class Cursor:
         offset = max(offset, self.ack_floor)
         if offset < self.next_offset:
             offset = self._settled.first_outside_from(offset)
-        if offset >= self.next_offset and self._given_up is not None:
-            offset = self._given_up.first_outside_from(offset)
+        if offset >= self.next_offset and self.given_up is not None:
+            offset = self.given_up.first_outside_from(offset)
         return Offset(offset)
 
     def unsettled(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -191,7 +187,7 @@ class Cursor:
         """Everything from next_offset up to `stop` was sent and is now in flight."""
         assert stop >= self.next_offset
         self.next_offset = stop
-        if self._given_up is not None:
+        if self.given_up is not None:
             self._step_over_given_up(stop)
 
     def hold_up(self, stop: Offset) -> None:
@@ -208,23 +204,26 @@ class Cursor:
         """Everything unsent below `stop` will never be sent: it is settled in one go."""
         if stop > self.next_offset:
             start, self.next_offset = self.next_offset, Offset(stop)
-            self._settle_range(start, stop)
-            if self._given_up is not None:
-                self._given_up.forget_below(stop)
+            if start == self.ack_floor:  # as it is where nothing is ever in flight
+                self.ack_floor = self.next_offset
+            else:
+                self._settle_range(start, stop)
+            if self.given_up is not None:
+                self.given_up.forget_below(stop)
                 self._step_over_given_up(stop)
 
     def give_up(self, start: int, stop: int) -> int:
         """What is unsent within [start, stop) will never be sent. Returns how many offsets that are."""
-        self._given_up = self._given_up or OffsetRanges()
-        added = self._given_up.add(max(start, self.next_offset), stop)
+        self.given_up = self.given_up or OffsetRanges()
+        added = self.given_up.add(max(start, self.next_offset), stop)
         self._step_over_given_up(self.next_offset)
         return added
 
     def _step_over_given_up(self, start: int) -> None:
-        assert self._given_up is not None
-        self.next_offset = Offset(self._given_up.pop_first_if_starting_at(start))
+        assert self.given_up is not None
+        self.next_offset = Offset(self.given_up.pop_first_if_starting_at(start))
         self._settle_range(start, self.next_offset)
-        self._given_up = self._given_up or None
+        self.given_up = self.given_up or None
 
     def settle(self, start: int, stop: int) -> Settlement:
         """What was sent or held up of [start, stop) and is not pending is done with, whatever state it was in."""
@@ -365,7 +364,7 @@ class Cursor:
     def _settle_range(self, start: int, stop: int) -> int:
         if start >= stop:
             return 0
-        if start == self.ack_floor and not self._settled:
+        if start == self.ack_floor and not self._settled.count:
             self.ack_floor = Offset(stop)
             return stop - start
         added = self._settled.add(start, stop)
@@ -411,6 +410,6 @@ class Cursor:
                 assert self._settled.gaps(start, stop) == [(start, stop)]
                 assert not any(start <= offset < stop for offset in (*self._waiting, *self._free))
         assert not any(self.pending(start, stop) for start, stop in self.held_up_ranges)
-        assert self._given_up is None or self._given_up
-        assert all(start > self.next_offset for start, _ in self._given_up or ())
+        assert self.given_up is None or self.given_up
+        assert all(start > self.next_offset for start, _ in self.given_up or ())
         assert self.in_flight == sum(stop - start for start, stop in self.in_flight_ranges())

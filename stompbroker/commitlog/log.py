@@ -68,10 +68,6 @@ class Log:
         """The lowest offset that is held; end_offset when none is."""
         return Offset(self._bases[0]) if self._bases else self.end_offset
 
-    @property
-    def has_reserved(self) -> bool:
-        return self.reserved_end > self.end_offset
-
     def reserve(self, count: int) -> Offset:
         """Reserve the next offsets for messages on their way to the store; returns the first."""
         first = self.reserved_end

@@ -37,7 +37,7 @@ from stompbroker.delivery.policy import (
 from stompbroker.delivery.reading import Reading, Waiting
 from stompbroker.delivery.registry import Leaving, Registry
 from stompbroker.delivery.retained import Mark, Replay
-from stompbroker.delivery.sink import Deliveries
+from stompbroker.delivery.sink import Particulars
 from stompbroker.delivery.subscription import (
     COUNTER_NAMES,
     AckMode,
@@ -57,7 +57,6 @@ __all__ = [
     "Consumer",
     "Counters",
     "Credit",
-    "Deliveries",
     "DeliveryPolicy",
     "DeliveryWishes",
     "DestinationKind",
@@ -75,6 +74,7 @@ __all__ = [
     "PageRequest",
     "Pages",
     "Part",
+    "Particulars",
     "Pattern",
     "PatternTree",
     "Reading",

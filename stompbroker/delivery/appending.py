@@ -33,9 +33,10 @@ def append(topic: Topic, messages: Sequence[Message], now_ns: int, *, reserved: 
     `reserved`: their first offset if the journal has written the persistent ones.
     """
     log, window, is_stored = topic.log, topic.window, reserved is not None
-    assert reserved == log.end_offset or not (is_stored or log.has_reserved), "out of turn"
+    assert reserved == log.end_offset or not (is_stored or log.reserved_end > log.end_offset), "out of turn"
     topic.last_used_at_ns = now_ns
-    topic.refresh_readings()
+    if topic.matched_version != topic.context.patterns.version:
+        topic.refresh_readings()
     topic.published += len(messages)
     topic.published_bytes += sum(map(_body_bytes_of, messages))
     if not topic.readings:
@@ -46,7 +47,7 @@ def append(topic: Topic, messages: Sequence[Message], now_ns: int, *, reserved: 
             window.trim()
         return
     # Before the append: a message larger than the window must reach everybody.
-    laggards = _make_room(topic) if window.is_full else []
+    laggards = _make_room(topic) if window.was_large and window.is_full else []
     before_bytes = log.size_bytes
     first = log.append(messages)
     topic.budget.adjust(log.size_bytes - before_bytes)
@@ -59,6 +60,8 @@ def append(topic: Topic, messages: Sequence[Message], now_ns: int, *, reserved: 
         reading.subscription.counters.dropped += reading.cursor.give_up(first, log.end_offset)
     for reading in topic.readings.values():
         reading.subscription.offer(reading)
+    if not window.look_whether_large():
+        return
     if window.is_overgrown:
         window.trim()
     if topic.policy.slow_subscriber is SlowSubscriber.BLOCK and window.is_full:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from stompbroker.delivery.consumer import SLICE_MESSAGES
-from stompbroker.delivery.sink import Deliveries
+from stompbroker.delivery.sink import Particulars
 from stompbroker.delivery.taking import SLICE_BYTES
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ class Browsing:
         if group is None or group.subscription.is_closed or group.cursor.unsettled_from(self._next) >= self._end:
             self._is_under_way = False
             self._group = None
-            consumer.sink.deliver(Deliveries([self._end_marker(self._is_cut_short)], 0))
+            consumer.sink.deliver([self._end_marker(self._is_cut_short)], 0)
             return
         for failure, messages in self._next_runs(group, consumer, now_ns):
             consumer.delivered += len(messages)
             consumer.subscription.counters.delivered += len(messages)
-            consumer.sink.deliver(Deliveries(messages, 0, is_again=failure is not None, failure=failure))
+            consumer.sink.deliver(messages, 0, Particulars(is_again=failure is not None, failure=failure))
         consumer.wake()
 
     def _next_runs(self, group: Reading, consumer: Consumer, now_ns: int) -> list[tuple[Failure | None, list[Message]]]:

@@ -241,6 +241,8 @@ class Consumer:
     member: str | None = None
     expects_acks: bool = field(init=False)
     is_cumulative: bool = field(init=False)
+    #: Whether what it is handed is settled by that: nobody would be sent it again, whatever becomes of its connection.
+    settles_at_once: bool = field(init=False)
     sent: SentRuns = field(init=False)
     in_flight: int = 0
     #: Deliveries, redeliveries among them.
@@ -266,6 +268,8 @@ class Consumer:
         self.name = self.subscription.name if self.name is None else self.name
         self.expects_acks = ack_mode is not AckMode.AUTO
         self.is_cumulative = ack_mode is AckMode.CLIENT
+        subscription = self.subscription
+        self.settles_at_once = not (self.expects_acks or subscription.is_durable or subscription.is_shared)
         self.sent = SentRuns(self.expects_acks and finds_by_message_id)
 
     # Readiness -------------------------------------------------------------------------------------------------------
@@ -328,15 +332,15 @@ class Consumer:
 
     def wake(self) -> None:
         """Queue up if it may receive something now; called at times when it may."""
-        if self.is_queued or not self.is_open:
-            return
         subscription = self.subscription
-        has_more = subscription.to_read or subscription.browser or subscription.greeting
-        if has_more and self.free_credit > 0:
-            if self.sink.outlet.has_room:
-                self.queue.put(self)
-            else:
-                self.sink.outlet.call_when_room(self.wake)
+        has_more = subscription.to_read.readings or subscription.browser or subscription.greeting
+        if not has_more or self.is_queued or not self.is_open or self.free_credit <= 0:
+            return
+        outlet = self.sink.outlet
+        if outlet.has_room:
+            self.queue.put(self)
+        else:
+            outlet.call_when_room(self.wake)
 
     # In flight --------------------------------------------------------------------------------------------------------
 

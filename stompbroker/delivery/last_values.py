@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from stompbroker.delivery.consumer import SLICE_MESSAGES
-from stompbroker.delivery.sink import Deliveries
+from stompbroker.delivery.sink import Particulars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +126,8 @@ class Greeting:
         if shown:
             consumer.delivered += len(shown)
             subscription.counters.delivered += len(shown)
-            consumer.sink.deliver(Deliveries(shown, consumer.sent.take_numbers(len(shown)), is_last_value=True))
+            first_number = consumer.sent.take_numbers(len(shown))
+            consumer.sink.deliver(shown, first_number, Particulars(is_last_value=True))
         if not left:
             subscription.greeting = None
         consumer.wake()

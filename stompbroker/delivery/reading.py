@@ -143,7 +143,7 @@ class Reading:
         """Whether there is anything to send, for the first time or again."""
         if self.lines is not None:
             return self.again_count > 0 or self.new_count > 0
-        return self.cursor.free_count > 0 or self.cursor.next_offset < self.topic.log.end_offset
+        return self.cursor.next_offset < self.topic.log.end_offset or self.cursor.free_count > 0
 
     @property
     def room_to_hold_up(self) -> int:
@@ -341,7 +341,8 @@ class Reading:
         """What is unsent below `stop` will never be sent: it is settled."""
         if stop > self.cursor.next_offset:
             self.cursor.step_over(stop)
-            self.note_moved(1)
+            if self.topic.store_id is not None:
+                self.note_moved(1)
 
     def note_moved(self, deliveries: int) -> None:
         """So many deliveries changed: tell the store, if it knows this topic. Perhaps something can be collected."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 from stompbroker.delivery.answering import defer_settling, split_pending
 from stompbroker.delivery.consumer import SLICE_MESSAGES, Part, Unanswered
 from stompbroker.delivery.sharing import fair_share, not_failed_with, others_that_can_take
-from stompbroker.delivery.sink import Deliveries
+from stompbroker.delivery.sink import Particulars
 from stompbroker.delivery.taking import take_again, take_new
 from stompbroker.ids import Offset
 from stompbroker.ledger.records import Outcome
@@ -58,11 +58,12 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
             subscription.to_read.put_back(reading)
             subscription.wake_others(consumer)
             return
-    elif reading.again_count:
+    elif not consumer.settles_at_once and reading.again_count:
         _deliver_again(consumer, reading, min(limit, SLICE_AGAIN), now_ns)
     else:
         _deliver_new(consumer, reading, limit, now_ns)
-    consumer.note_served(reading)
+    if not consumer.settles_at_once:
+        consumer.note_served(reading)
     if reading.missing is not None:
         subscription.to_read.remove(reading)
         reading.ask_for(reading.missing)
@@ -70,8 +71,9 @@ def deliver_slice(consumer: Consumer, now_ns: int) -> None:
         subscription.to_read.remove(reading)
     if reading.topic.gate.is_blocked:
         consumer.queue.note_moved(reading.topic)
-    consumer.wake()
-    if not consumer.is_queued:
+    if subscription.to_read.readings:
+        consumer.wake()
+    if subscription.is_shared and not consumer.is_queued:
         subscription.pass_on()
 
 
@@ -128,26 +130,31 @@ def _deliver_new(
     """`others`: the members of its group that take a share."""
     if consumer.expects_acks:
         limit = min(limit, consumer.room_to_wait)
-    topic = reading.topic
-    for run in take_new(reading, consumer, limit, now_ns, others):
-        first, messages = run
+    topic, counters = reading.topic, consumer.subscription.counters
+    for first, messages in take_new(reading, consumer, limit, now_ns, others):
         count = len(messages)
-        consumer.in_flight += count
+        if consumer.settles_at_once:
+            counters.acked += count
+        else:
+            consumer.in_flight += count
         consumer.delivered += count
-        consumer.subscription.counters.delivered += count
+        counters.delivered += count
         topic.context.times.note_delivered(messages[0].published_at_ns, now_ns, count)
         first_number = consumer.sent.next_number
-        deliveries = Deliveries(messages, first_number)
+        particulars: Particulars | None = None
         if topic.retained is not None:
             missing_before, reading.replay = _missing_before(reading), None
             if missing_before is not None:
                 reading.told_missing = first, missing_before
-            deliveries = Deliveries(messages, first_number, first, missing_before)
+            particulars = Particulars(first, missing_before)
         if consumer.is_of_bridge:
-            deliveries = deliveries._replace(first_offset=first, topic_number=topic.store_id)
-        if not consumer.expects_acks:
+            particulars = (particulars or Particulars())._replace(first_offset=first, topic_number=topic.store_id)
+        if not consumer.expects_acks and topic.context.records is not None:
             _sample_sent(consumer, reading, first, messages, now_ns)
-        _hand_over(consumer, reading, (run,), deliveries, now_ns)
+        if consumer.settles_at_once:
+            consumer.sink.deliver(messages, first_number, particulars)
+            continue
+        _hand_over(consumer, reading, ((first, messages),), messages, particulars, now_ns)
         if consumer.expects_acks:
             _set_deadline(consumer, reading, first_number, now_ns)
 
@@ -184,9 +191,7 @@ def _deliver_again(
         runs, is_again, failure, first_sent_ns = again
         offset, messages, number = runs[0].offset, again.messages, consumer.sent.next_number
         told_with, missing_before = reading.told_missing or (None, None)
-        deliveries = Deliveries(
-            messages,
-            number,
+        particulars = Particulars(
             offset if reading.topic.retained is not None else None,
             missing_before if told_with == offset else None,
             is_again=is_again,
@@ -194,7 +199,7 @@ def _deliver_again(
             first_sent_ns=first_sent_ns,
         )
         if consumer.is_of_bridge:
-            deliveries = deliveries._replace(first_offset=offset, topic_number=reading.topic.store_id)
+            particulars = particulars._replace(first_offset=offset, topic_number=reading.topic.store_id)
         if is_again:
             _note_numbers(reading, runs, number)
             redelivered += len(messages)
@@ -206,7 +211,7 @@ def _deliver_again(
                     _sample_sent(consumer, reading, run.offset, run.messages, now_ns)
         count += len(messages)
         consumer.in_flight += len(messages)
-        _hand_over(consumer, reading, runs, deliveries, now_ns)
+        _hand_over(consumer, reading, runs, messages, particulars, now_ns)
     consumer.delivered += count
     consumer.subscription.counters.delivered += count
     consumer.subscription.counters.redelivered += redelivered
@@ -225,20 +230,28 @@ def _note_numbers(reading: Reading, runs: list[Run], first_number: int) -> None:
 # Handing over --------------------------------------------------------------------------------------------------------
 
 
-def _hand_over(consumer: Consumer, reading: Reading, runs: Sequence[Run], deliveries: Deliveries, now_ns: int) -> None:
+def _hand_over(
+    consumer: Consumer,
+    reading: Reading,
+    runs: Sequence[tuple[Offset, list[Message]]],
+    messages: Sequence[Message],
+    particulars: Particulars | None,
+    now_ns: int,
+) -> None:
     """In flight from now on, until it is answered, or in `auto` mode, where it is one run, until it has left our
     hands."""
-    sink = consumer.sink
+    sink, first_number = consumer.sink, consumer.sent.next_number
     if not consumer.expects_acks:
-        (run,) = runs
-        sink.deliver(deliveries, partial(_note_sent, consumer, reading, run.offset, run.stop))
+        ((first, _),) = runs
+        stop = Offset(first + len(messages))
+        sink.deliver(messages, first_number, particulars, partial(_note_sent, consumer, reading, first, stop))
         return
     put_at_bytes = sink.outlet.put_bytes
-    for first, messages in runs:
-        consumer.sent.add(reading, first, messages, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
-    sink.deliver(deliveries)
+    for first, run in runs:
+        consumer.sent.add(reading, first, run, sent_at_ns=now_ns, put_at_bytes=put_at_bytes)
+    sink.deliver(messages, first_number, particulars)
     if consumer.credit.max_bytes is not None:
-        consumer.count_bytes(reading, runs[0].offset, sink.outlet.put_bytes - put_at_bytes)
+        consumer.count_bytes(reading, runs[0][0], sink.outlet.put_bytes - put_at_bytes)
 
 
 def _set_deadline(consumer: Consumer, reading: Reading, first_number: int, now_ns: int) -> None:

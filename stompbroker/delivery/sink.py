@@ -17,12 +17,9 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
 
 
-class Deliveries(NamedTuple):
-    """Messages of one topic in a row, or last values, to be delivered under the numbers from `first_number` on. If they
-    go again, others may lie between them."""
+class Particulars(NamedTuple):
+    """What a receiver is told beside the messages; most have none."""
 
-    messages: Sequence[Message]
-    first_number: int
     #: The offset of the first of them, if the receiver is told offsets.
     first_offset: Offset | None = None
     #: Told with the first one: what the receiver asked for below this offset is gone.
@@ -68,8 +65,15 @@ class Sink(Protocol):
     @property
     def outlet(self) -> Outlet: ...
 
-    def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
-        """`when_sent` is called when the kernel has all of these, if ever."""
+    def deliver(
+        self,
+        messages: Sequence[Message],
+        first_number: int,
+        particulars: Particulars | None = None,
+        when_sent: Callable[[], None] | None = None,
+    ) -> None:
+        """Messages of one topic in a row, or last values, go under the numbers from `first_number` on. If they go
+        again, others may lie between them. `when_sent` is called when the kernel has all of these, if ever."""
 
     def disconnect(self, violation: PeerViolation) -> None:
         """End the receiver's connection, for this reason."""
@@ -88,7 +92,13 @@ class _Nowhere:
     def outlet(self) -> Outlet:
         return self
 
-    def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
+    def deliver(
+        self,
+        messages: Sequence[Message],
+        first_number: int,
+        particulars: Particulars | None = None,
+        when_sent: Callable[[], None] | None = None,
+    ) -> None:
         raise AssertionError("nothing is delivered to a consumer that has left")
 
     def call_when_room(self, wake: Callable[[], None]) -> None:

@@ -39,62 +39,60 @@ class ReadingQueue:
         reading.listed_in is _token exactly if the reading is in the queue
     """
 
-    _readings: deque[Reading] = field(default_factory=deque)
+    #: Written here only; whoever asks whether there are any looks at it.
+    readings: deque[Reading] = field(default_factory=deque)
     #: Stands for the queue in its readings, until it is cleared: then none of them has to be touched.
     _token: object = field(default_factory=object)
-
-    def __bool__(self) -> bool:
-        return bool(self._readings)
 
     def put(self, reading: Reading) -> None:
         if reading.listed_in is not self._token:
             reading.listed_in = self._token
-            self._readings.append(reading)
+            self.readings.append(reading)
 
     def remove(self, reading: Reading) -> None:
         """Nothing to do if it is not in it."""
         if reading.listed_in is self._token:
             reading.listed_in = None
-            if self._readings[-1] is reading:  # as it is when it was just served
-                self._readings.pop()
+            if self.readings[-1] is reading:  # as it is when it was just served
+                self.readings.pop()
             else:
-                self._readings.remove(reading)
+                self.readings.remove(reading)
 
     def count_up_to(self, limit: int) -> int:
         """How many messages they have to send; beyond `limit`, perhaps not all of them."""
         count = 0
-        for reading in self._readings:
+        for reading in self.readings:
             count += reading.new_count + reading.again_count
             if count >= limit:
                 break
         return count
 
     def clear(self) -> None:
-        if self._readings:
-            self._readings.clear()
+        if self.readings:
+            self.readings.clear()
             self._token = object()
 
     def next(self, *, only_again: bool) -> Reading | None:
         """The one whose turn it is; if `only_again`, of those that have something to send once more."""
-        for _ in range(len(self._readings)):
-            reading = self._readings.popleft()
+        for _ in range(len(self.readings)):
+            reading = self.readings.popleft()
             if not reading.has_more:
                 reading.listed_in = None
                 continue
-            self._readings.append(reading)
+            self.readings.append(reading)
             if not only_again or reading.cursor.free_count:
                 return reading
         return None
 
     def put_back(self, reading: Reading) -> None:
         """It was next, and is so again. Nothing to do if it is not in the queue."""
-        if self._readings and self._readings[-1] is reading:
-            self._readings.rotate(1)
+        if self.readings and self.readings[-1] is reading:
+            self.readings.rotate(1)
 
     def check_invariants(self, readings: Iterable[Reading]) -> None:
         listed = [reading for reading in readings if reading.listed_in is self._token]
-        assert len(listed) == len(self._readings)
-        assert set(map(id, listed)) == set(map(id, self._readings))
+        assert len(listed) == len(self.readings)
+        assert set(map(id, listed)) == set(map(id, self.readings))
 
 
 @final
@@ -107,7 +105,8 @@ class ReadyQueue:
         consumer.is_queued == (consumer is in the queue)
     """
 
-    _consumers: deque[Consumer] = field(default_factory=deque)
+    #: Written here only; who takes turns looks at it.
+    consumers: deque[Consumer] = field(default_factory=deque)
     _filled: Signal = field(default_factory=Signal)
     _moved: dict[Topic, None] = field(default_factory=dict)
     is_attended: bool = False
@@ -115,24 +114,24 @@ class ReadyQueue:
     wake_ups: int = 0
 
     def __len__(self) -> int:
-        return len(self._consumers)
+        return len(self.consumers)
 
     def put(self, consumer: Consumer) -> None:
         if not consumer.is_queued:
             consumer.is_queued = True
-            self._consumers.append(consumer)
+            self.consumers.append(consumer)
             if not self.is_attended:
                 self._filled.wake()
 
     def take(self) -> Consumer:
-        consumer = self._consumers.popleft()
+        consumer = self.consumers.popleft()
         consumer.is_queued = False
         return consumer
 
     def leave(self) -> None:
         """Nobody attends any more; who is still ready is left to the distributor."""
         self.is_attended = False
-        if self._consumers:
+        if self.consumers:
             self._filled.wake()
 
     def note_moved(self, topic: Topic) -> None:
@@ -146,7 +145,7 @@ class ReadyQueue:
 
     async def wait(self) -> None:
         """Until a consumer is ready."""
-        while not self._consumers:
+        while not self.consumers:
             await self._filled.wait()
         self.wake_ups += 1
 
@@ -166,7 +165,7 @@ class AckMode(Enum):
 class Counters:
     """Written on the hot path once per run, and read for statistics."""
 
-    #: Settled by ACK, or by having been sent in `auto` mode.
+    #: Settled by ACK, or by having been sent in `auto` mode: of a transient subscription, put into the outbox.
     acked: int = 0
     #: Failed as often as they may, or refused for good: put with the dead letters, or not (`discarded`).
     dead: int = 0
@@ -364,7 +363,8 @@ class Subscription:
             if self.is_shared and len(self.consumers) > 1:
                 self._wake_some(reading.new_count + reading.again_count)
             else:
-                self.wake()
+                for consumer in self.consumers:
+                    consumer.wake()
 
     def wake(self) -> None:
         """Its consumers may be able to receive now."""
@@ -374,7 +374,7 @@ class Subscription:
 
     def pass_on(self) -> None:
         """One that was woken for a message cannot take it, or no more of them: others of its group are."""
-        if self.is_shared and self.to_read and len(self.consumers) > 1:
+        if self.is_shared and self.to_read.readings and len(self.consumers) > 1:
             self._wake_some(self.to_read.count_up_to(len(self.consumers)))
 
     def wake_others(self, consumer: Consumer) -> None:

@@ -50,29 +50,29 @@ class Run(NamedTuple):
 
 def take_new(
     reading: Reading, taker: Consumer, limit: int, now_ns: int, others: list[Consumer] | None
-) -> Sequence[Run]:
+) -> Sequence[tuple[Offset, list[Message]]]:
     """The next messages to be sent for the first time, one run of them unless some are passed over; from now on in
-    flight to `taker`.
+    flight to `taker`, or settled if that is all there is to its deliveries.
 
     At least one if there is one, however large. None although there are more if some were stepped or passed over, and
     the next call goes on behind them; or if what comes next is `missing`.
     """
-    cursor, topic = reading.cursor, reading.topic
-    source = topic.log if topic.store_id is None else _source(topic, cursor.next_offset)
+    cursor, topic, next_offset = reading.cursor, reading.topic, reading.cursor.next_offset
+    source = topic.log if topic.store_id is None else _source(topic, next_offset)
     if source is None:
-        reading.missing = cursor.next_offset
+        reading.missing = next_offset
         return ()
     is_page = source is not topic.log
     # Of messages with keys perhaps most are passed over.
-    first, messages = source.read(cursor.next_offset, limit if reading.lines is None else SLICE_MESSAGES)
+    first, messages = source.read(next_offset, limit if reading.lines is None else SLICE_MESSAGES)
     if is_page:
         # A page knows nothing of what only the log has: from the log's start on, the log is read.
         start = topic.log.start_offset
         first, messages = min(first, start), messages[: max(0, start - first)]
-    if cursor.has_given_up:
+    if cursor.given_up is not None:
         stop = next((stop for _, stop in cursor.unsent(topic.log.end_offset)), cursor.next_offset)
         messages = messages[: max(0, stop - first)]
-    if first > cursor.next_offset:
+    if first > next_offset:
         reading.step_over(first)
     if topic.is_choosy or reading.subscription.is_no_local or is_page or reading.replay:
         messages = _selected(reading, messages, now_ns)
@@ -81,17 +81,18 @@ def take_new(
         messages = _within_bytes(messages, SLICE_BYTES)
     if not messages:
         return ()
+    if taker.settles_at_once:
+        reading.step_over(first + len(messages))
+        return ((first, messages),)
     if reading.subscription.is_ordered_by_key and (reading.lines is not None or has_keys(messages)):
         return _take_by_key(reading, taker, Run(first, messages), limit, others or [])
     reading.owners.expect(taker, cursor)
-    run = Run(first, messages)
-    _put_in_flight(reading, taker, run)
-    return (run,)
+    _put_in_flight(reading, taker, first, messages)
+    return ((first, messages),)
 
 
-def _put_in_flight(reading: Reading, taker: Consumer, run: Run) -> None:
+def _put_in_flight(reading: Reading, taker: Consumer, first: Offset, messages: list[Message]) -> None:
     """The next messages in a row; that `taker` gets some is expected."""
-    first, messages = run
     stop = Offset(first + len(messages))
     topic = reading.topic
     is_of_page = topic.store_id is not None and topic.log.start_offset > first
@@ -129,7 +130,7 @@ def _take_by_key(reading: Reading, taker: Consumer, run: Run, limit: int, others
         reading.owners.expect(taker, reading.cursor)
     for may_go, found in stretches:
         if may_go:
-            _put_in_flight(reading, taker, found)
+            _put_in_flight(reading, taker, found.offset, found.messages)
         else:
             reading.cursor.hold_up(Offset(found.offset + len(found.messages)))
     return runs

@@ -231,7 +231,7 @@ class Topic:
     #: Units on their way through the journal that publish here.
     pending_units: int = 0
     #: The version of the patterns at the last look for new ones, and for closed ones.
-    _matched_version: int = -1
+    matched_version: int = -1
     _forgotten_version: int = -1
     #: The answer of `is_stored`, and the version of the durable subscriptions it is for.
     _is_stored: bool = False
@@ -313,11 +313,9 @@ class Topic:
         self.note_collectable()
 
     def refresh_readings(self) -> None:
-        """Add readings of wildcard subscriptions that are new, and drop those that have gone. Runs before every append,
-        so a new wildcard subscription costs nothing in topics where nothing is published."""
-        if self._matched_version == self.context.patterns.version:
-            return
-        self._matched_version = self.context.patterns.version
+        """Add readings of wildcard subscriptions that are new, and drop those that have gone. Runs before the first
+        append after a change, so a new wildcard subscription costs nothing in topics where nothing is published."""
+        self.matched_version = self.context.patterns.version
         self.forget_closed_readings()
         for subscription in self.context.patterns.match(self.destination):
             if subscription not in self.readings:

@@ -170,7 +170,7 @@ class Commands:
             raise _HeldBack
         if topic.policy.queue_max_messages:
             _check_length(topic)
-        if topic.is_stored and self._context.journal.gate.is_blocked:
+        if self._context.journal.gate.is_blocked and topic.is_stored:
             self.held_by = self._context.journal.gate
             raise _HeldBack
 

@@ -82,8 +82,9 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether more deliveries may be put."""
-        size_bytes = self.size_bytes
-        return (size_bytes < MAX_TIGHT_OUTBOX_BYTES or size_bytes < self._bound_bytes) and not self.is_closed
+        if self.size_bytes < MAX_TIGHT_OUTBOX_BYTES:
+            return not self.is_closed
+        return self.size_bytes < MAX_OUTBOX_BYTES and not self._budget.is_tight and not self.is_closed
 
     @property
     def _bound_bytes(self) -> int:
@@ -103,16 +104,14 @@ class Outbox:
         """Put an answer: a receipt, an error, a heart-beat. Nothing happens once the outbox is closed."""
         if not self.is_closed:
             self._answers_bytes += len(data)
-            self._put([data])
+            self.put_deliveries([data])
 
     def put_deliveries(self, parts: Sequence[bytes], when_sent: Callable[[], None] | None = None) -> None:
         """Put a run of messages; `when_sent` is called when the kernel has them."""
-        if not self.is_closed:
-            if when_sent is not None:
-                self._when_sent.append(when_sent)
-            self._put(parts)
-
-    def _put(self, parts: Sequence[bytes]) -> None:
+        if self.is_closed:
+            return
+        if when_sent is not None:
+            self._when_sent.append(when_sent)
         self._parts += parts
         size_bytes = sum(map(len, parts))
         self.size_bytes += size_bytes
@@ -298,13 +297,13 @@ class Dispatch:
             now_ns = self._clock.now_ns()
             ends_at_s = perf_counter() + TURN_S
             while True:
-                while len(ready):
+                while ready.consumers:
                     sending.deliver_slice(ready.take(), now_ns)
                     if perf_counter() > ends_at_s:
                         break
                 # This settles what was sent in `auto` mode, and may make room for more.
                 flush_queue.send()
-                if not len(ready) or perf_counter() > ends_at_s:
+                if not ready.consumers or perf_counter() > ends_at_s:
                     break
             for topic in ready.take_moved():
                 appending.try_to_unblock(topic, now_ns)

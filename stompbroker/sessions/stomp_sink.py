@@ -18,7 +18,7 @@ from stompbroker.stomp import Version, delivery_prefix, translate_tail
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stompbroker.delivery import Deliveries
+    from stompbroker.delivery import Particulars
     from stompbroker.errors import PeerViolation
     from stompbroker.message import Message
     from stompbroker.sessions.outbox import Outbox
@@ -53,25 +53,38 @@ class StompSink:
         self._prefix = delivery_prefix(self.subscription_name, self.version)
         self._ack_prefix = b"ack:%d-" % ordinal if expects_acks and self.version is Version.V1_2 else None
 
-    def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
-        if deliveries.topic_number is not None and deliveries.first_offset is not None:
-            parts = self._for_bridge(deliveries, deliveries.topic_number, deliveries.first_offset)
-        elif deliveries.is_again:
-            parts = self._again(deliveries)
-        elif deliveries.is_last_value:
-            parts = self._rendered(self._prefix + b"retained:true\n", deliveries.messages, deliveries.first_number)
-        elif deliveries.first_offset is not None:
-            parts = self._with_offsets(deliveries, deliveries.first_offset)
+    def deliver(
+        self,
+        messages: Sequence[Message],
+        first_number: int,
+        particulars: Particulars | None = None,
+        when_sent: Callable[[], None] | None = None,
+    ) -> None:
+        if particulars is None:
+            parts = self._rendered(self._prefix, messages, first_number)
         else:
-            parts = self._rendered(self._prefix, deliveries.messages, deliveries.first_number)
+            parts = self._with_particulars(messages, first_number, particulars)
         self.outlet.put_deliveries(parts, when_sent)
 
-    def _with_offsets(self, deliveries: Deliveries, first_offset: int) -> list[bytes]:
+    def _with_particulars(
+        self, messages: Sequence[Message], first_number: int, particulars: Particulars
+    ) -> list[bytes]:
+        first_offset = particulars.first_offset
+        if particulars.topic_number is not None and first_offset is not None:
+            return self._for_bridge(messages, first_number, particulars, particulars.topic_number, first_offset)
+        if particulars.is_again:
+            return self._rendered(self._prefix_again(particulars), messages, first_number)
+        if particulars.is_last_value:
+            return self._rendered(self._prefix + b"retained:true\n", messages, first_number)
+        if first_offset is not None:
+            return self._with_offsets(messages, first_number, first_offset, particulars.missing_before)
+        return self._rendered(self._prefix, messages, first_number)
+
+    def _with_offsets(
+        self, messages: Sequence[Message], first_number: int, first_offset: int, missing_before: int | None
+    ) -> list[bytes]:
         """From a topic that retains messages: each has its offset, and the first of a replay says what is missing."""
-        messages, first_number = deliveries.messages, deliveries.first_number
-        missing = b""
-        if deliveries.missing_before is not None:
-            missing = b"missing-before:%d\n" % deliveries.missing_before
+        missing = b"" if missing_before is None else b"missing-before:%d\n" % missing_before
         parts: list[bytes] = []
         for index, message in enumerate(messages):
             prefix = self._prefix + b"offset:%d\n" % (first_offset + index) + missing
@@ -79,28 +92,32 @@ class StompSink:
             missing = b""
         return parts
 
-    def _for_bridge(self, deliveries: Deliveries, topic_number: int, first_offset: int) -> list[bytes]:
-        prefix = self._prefix_again(deliveries) if deliveries.is_again else self._prefix
+    def _for_bridge(
+        self,
+        messages: Sequence[Message],
+        first_number: int,
+        particulars: Particulars,
+        topic_number: int,
+        first_offset: int,
+    ) -> list[bytes]:
+        prefix = self._prefix_again(particulars) if particulars.is_again else self._prefix
         parts: list[bytes] = []
-        for index, message in enumerate(deliveries.messages):
+        for index, message in enumerate(messages):
             told = told_of(message, self.store_id, topic_number, first_offset + index)
-            parts += self._rendered(prefix + told, [message], deliveries.first_number + index)
+            parts += self._rendered(prefix + told, [message], first_number + index)
         return parts
 
-    def _again(self, deliveries: Deliveries) -> list[bytes]:
-        return self._rendered(self._prefix_again(deliveries), deliveries.messages, deliveries.first_number)
-
-    def _prefix_again(self, deliveries: Deliveries) -> bytes:
-        failure = deliveries.failure
+    def _prefix_again(self, particulars: Particulars) -> bytes:
+        failure = particulars.failure
         history = []
         if failure is not None and failure.reason:
             history.append(("redelivery-reason", failure.reason))
-        if deliveries.first_sent_ns is not None:
-            history.append(("first-delivered-at", iso_time(deliveries.first_sent_ns)))
-        if deliveries.first_offset is not None:
-            history.append(("offset", str(deliveries.first_offset)))
-        if deliveries.missing_before is not None:
-            history.append(("missing-before", str(deliveries.missing_before)))
+        if particulars.first_sent_ns is not None:
+            history.append(("first-delivered-at", iso_time(particulars.first_sent_ns)))
+        if particulars.first_offset is not None:
+            history.append(("offset", str(particulars.first_offset)))
+        if particulars.missing_before is not None:
+            history.append(("missing-before", str(particulars.missing_before)))
         delivery_count = 1 if failure is None else failure.count + 1
         return delivery_prefix(
             self.subscription_name, self.version, delivery_count=delivery_count, is_redelivery=True, history=history

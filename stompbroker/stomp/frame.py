@@ -194,7 +194,8 @@ class SendRun(Frame):
     __slots__ = ("bodies", "receipts", "sequences")
 
     def __init__(self, head: Head, body: bytes, receipt: str | None, sequence: str | None = None) -> None:
-        super().__init__(head, body, receipt, sequence)
+        # What Frame sets, without a call of its constructor.
+        self.head, self.body, self.receipt, self.sequence = head, body, receipt, sequence
         self.bodies = [body]
         #: As many as bodies, or empty if no frame has one.
         self.receipts: list[str | None] = [] if receipt is None else [receipt]

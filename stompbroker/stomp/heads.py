@@ -41,6 +41,8 @@ _LOAN_BYTES: Final = 64 * 1024
 #: Places for traces of blocks seen once: as many bytes. A publisher that fills the first has many destinations.
 FEW_TRACES: Final = 256
 MANY_TRACES: Final = 16 * 1024
+#: A message with no other headers has nothing of its own, and so its block comes again.
+_OF_ANY_MESSAGE: Final = frozenset({"destination", "content-length", "content-type"})
 #: Multiples of it (the golden ratio) have a bit 31 that keeps time with nothing.
 _NO_RHYTHM: Final = 0x9E3779B1
 
@@ -68,8 +70,8 @@ class HeadAllowance:
 @final
 @dataclass(slots=True, eq=False)
 class HeadMemo:
-    """Blocks of one connection that were seen twice. Frames that never repeat, such as ACKs or messages with an id of
-    their own in the headers, cost a hash and push nothing out.
+    """Blocks of one connection that were seen twice, or say nothing but where a message goes. Frames that never repeat,
+    such as ACKs or messages with an id of their own in the headers, cost a hash and push nothing out.
 
     Invariants:
         _size_bytes == what the blocks in `known` weigh <= SMALL_MEMO_BYTES + _borrowed_bytes
@@ -86,9 +88,10 @@ class HeadMemo:
     _traced: int = 0
 
     def offer(self, block: bytes, head: Head) -> None:
-        """Remember a block that was not known, if it comes for the second time."""
+        """Remember a block that was not known, if it comes for the second time, or says nothing but where it goes."""
         weight_bytes = _weight_bytes(block, head)
-        if weight_bytes > SMALL_MEMO_BYTES or not self._was_seen(hash(block)):
+        says_only_where = "destination" in head.headers and head.headers.keys() <= _OF_ANY_MESSAGE
+        if weight_bytes > SMALL_MEMO_BYTES or not (says_only_where or self._was_seen(hash(block))):
             return
         if self._size_bytes + weight_bytes > SMALL_MEMO_BYTES + self._borrowed_bytes:
             self._borrowed_bytes += self._allowance.borrow()

@@ -81,7 +81,7 @@ class Scene:
     @property
     def shown(self) -> list[bytes]:
         """The ids of what the browser has got."""
-        return [message.message_id for run in self.sink.delivered for message in run.messages]
+        return [message.message_id for messages, _, _ in self.sink.delivered for message in messages]
 
 
 def ids(count: int) -> list[bytes]:

@@ -64,7 +64,7 @@ async def test_a_refused_subscription_leaves_its_topic_out_of_the_store_which_lo
         assert (under_test.completed, under_test.refused) == (["other", "behind it"], ["poison"])
         assert under_test.query("SELECT name FROM topics WHERE name = 'a'") == []
         assert under_test.topic("a").store_id is None
-        assert not any(topic.log.has_reserved for topic in under_test.registry.topics.values())
+        assert not any(topic.log.reserved_end > topic.log.end_offset for topic in under_test.registry.topics.values())
 
         await under_test.durable(">", name="wildcard")
         under_test.publish("stored", under_test.topic("a"), make_messages(1))
@@ -91,7 +91,7 @@ async def test_no_unit_counts_as_formed_after_a_refusal(data: Path, poisonous: s
 
         assert set(under_test.refused) == poisonous
         for topic in under_test.registry.topics.values():
-            assert (topic.log.has_reserved, topic.pending_units) == (False, 0), topic.name
+            assert (topic.log.reserved_end, topic.pending_units) == (topic.log.end_offset, 0), topic.name
 
     loadable(data)
 
@@ -259,7 +259,7 @@ async def test_readings_do_not_keep_a_consumer_that_has_left(data: Path) -> None
         subscription = consumer.subscription
         readings = list(subscription.readings.values())
         assert len(readings) == 2
-        assert subscription.to_read, "some of them are listed"
+        assert subscription.to_read.readings, "some of them are listed"
 
         under_test.registry.leave([consumer], under_test.clock.now_ns())
 

@@ -193,13 +193,13 @@ class KeyMachine(RuleBasedStateMachine):
             self._read(member)
 
     def _read(self, member: Member) -> None:
-        for deliveries in member.sink.delivered:
-            for number, message in enumerate(deliveries.messages, deliveries.first_number):
+        for messages, first_number, particulars in member.sink.delivered:
+            for number, message in enumerate(messages, first_number):
                 key = message.origin.group_key
                 if key is not None:
                     others = [body for each in self.members for body in each.held.values()]
                     assert not any(body.startswith(key.encode()) for body in others), "two of a key are in flight"
-                if deliveries.is_again:
+                if particulars is not None and particulars.is_again:
                     assert message.body in self.was_sent, "what was only held up is not redelivered"
                 self.was_sent.add(message.body)
                 member.held[number] = message.body

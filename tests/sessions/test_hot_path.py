@@ -109,9 +109,7 @@ async def test_a_message_to_each_of_many_topics_costs_no_more_than_its_way_throu
         while len(broker.registry.ready):
             broker.parts.dispatch.take_turn()
 
-    # Where the traces of heads cover each other is up to chance.
-    for _ in range(32):
-        publish()
+    publish()
     # How many turns it takes would be up to the machine.
     monkeypatch.setattr("stompbroker.sessions.outbox.perf_counter", repeat(0.0).__next__)
     before = subscriber.session.outbox.sent_bytes
@@ -119,7 +117,7 @@ async def test_a_message_to_each_of_many_topics_costs_no_more_than_its_way_throu
     work = operations(publish)
 
     assert subscriber.session.outbox.sent_bytes - before > FRAMES * len("MESSAGE")
-    assert work / FRAMES < 100
+    assert work / FRAMES < 53
     subscriber.session.outbox.send_now = None
 
 
@@ -288,6 +286,7 @@ async def test_last_values_cost_nothing_where_none_is_set_and_little_where_each_
     publisher = await broker.client()
     single, chunk = sends(publisher, 1), sends(publisher, retain="set")
     publisher.session.receive(single)
+    await publisher.sync()  # it is delivered, as those before the next one are
     without = operations(lambda: publisher.session.receive(single))
 
     for number in range(1_000):

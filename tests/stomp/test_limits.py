@@ -271,6 +271,22 @@ def test_blocks_that_cover_the_traces_of_each_other_are_known_in_the_end() -> No
     assert len(memo.known) == 2 + len(covering)
 
 
+@pytest.mark.parametrize(
+    ("headers", "is_known"),
+    [
+        ({"destination": "/topic/a", "content-length": "3", "content-type": "text/plain"}, True),
+        ({"destination": "/topic/a", "correlation-id": "17"}, False),
+        ({"id": "1-17"}, False),
+    ],
+)
+def test_a_block_that_says_only_where_a_message_goes_is_known_at_once(headers: dict[str, str], is_known: bool) -> None:
+    memo = HeadMemo()
+
+    memo.offer(b"block", Head("SEND", headers, -1))
+
+    assert (b"block" in memo.known) is is_known
+
+
 # Transactions ---------------------------------------------------------------------------------------------------------
 
 

@@ -10,11 +10,12 @@ from stompbroker.signals import Signal
 from stompbroker.stomp import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from stompbroker.delivery import Deliveries, Subscription
+    from stompbroker.delivery import Particulars, Subscription
     from stompbroker.errors import PeerViolation
     from stompbroker.memory_budget import MemoryBudget
+    from stompbroker.message import Message
 
 
 @final
@@ -25,7 +26,8 @@ class ListSink:
     is_deserted = False
 
     def __init__(self, *, has_room: bool = True) -> None:
-        self.delivered: list[Deliveries] = []
+        #: Messages in a row, the number of the first, and what was told beside them.
+        self.delivered: list[tuple[Sequence[Message], int, Particulars | None]] = []
         self.violations: list[PeerViolation] = []
         self._when_sent: list[Callable[[], None]] = []
         self._wanting_room: dict[Callable[[], None], None] = {}
@@ -51,11 +53,17 @@ class ListSink:
     @property
     def bodies(self) -> list[bytes]:
         """Of all messages delivered so far."""
-        return [message.body for run in self.delivered for message in run.messages]
+        return [message.body for messages, _, _ in self.delivered for message in messages]
 
-    def deliver(self, deliveries: Deliveries, when_sent: Callable[[], None] | None = None) -> None:
-        self.delivered.append(deliveries)
-        self._put_bytes += sum(message.size_bytes for message in deliveries.messages)
+    def deliver(
+        self,
+        messages: Sequence[Message],
+        first_number: int,
+        particulars: Particulars | None = None,
+        when_sent: Callable[[], None] | None = None,
+    ) -> None:
+        self.delivered.append((messages, first_number, particulars))
+        self._put_bytes += sum(message.size_bytes for message in messages)
         if when_sent is not None:
             self._when_sent.append(when_sent)
 
