@@ -23,6 +23,7 @@ class ListSink:
 
     is_memory_tight = False
     is_deserted = False
+    room_bytes = 512 * 1024
 
     def __init__(self, *, has_room: bool = True) -> None:
         self.delivered: list[Deliveries] = []
