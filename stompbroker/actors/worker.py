@@ -55,7 +55,7 @@ async def run(transport: Transport, session: Session, context: WorkerContext) ->
     session.probe, transport.on_sign_of_life = transport.probe, session.note_life
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_write, transport, session)
+            nursery.start_soon(_write, transport, session, context.dispatch)
             with trio.CancelScope() as reading:
                 session.interrupt = reading.cancel
                 await _read(transport, session, context, nursery)
@@ -223,9 +223,9 @@ async def _forget(transport: Transport) -> None:
         pass
 
 
-async def _write(transport: Transport, session: Session) -> None:
-    """Send the outbox, all that is in it at a time. What was begun is finished, or the connection ends: half a frame
-    must never be followed by anything else."""
+async def _write(transport: Transport, session: Session, dispatch: Dispatch) -> None:
+    """Send the outbox, all that is in it at a time, and deliver to those who have waited for that. What was begun is
+    finished, or the connection ends: half a frame must never be followed by anything else."""
     outbox: Outbox = session.outbox
     try:
         while True:
@@ -234,7 +234,8 @@ async def _write(transport: Transport, session: Session) -> None:
                 return
             parts, when_sent = outbox.take()
             await transport.send_all(*parts)
-            outbox.mark_sent(sum(map(len, parts)), when_sent)
+            with dispatch:
+                outbox.mark_sent(sum(map(len, parts)), when_sent)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         # Reading goes on: frames that the client sent before it left may still arrive, and count.
         outbox.close()

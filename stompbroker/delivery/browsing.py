@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, final
 
 from stompbroker.delivery.consumer import SLICE_MESSAGES
 from stompbroker.delivery.sink import Particulars
-from stompbroker.delivery.taking import SLICE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,9 +72,9 @@ class Browsing:
         """Messages in order, those together that have failed alike. None if there are none at the offsets looked at,
         or if the page they are on has to be read first."""
         runs: list[tuple[Failure | None, list[Message]]] = []
-        looked_at = size_bytes = 0
+        looked_at, size_bytes, room_bytes = 0, 0, consumer.sink.outlet.room_bytes
         offset = group.cursor.unsettled_from(self._next)
-        while offset < self._end and looked_at < SLICE_MESSAGES and size_bytes < SLICE_BYTES:
+        while offset < self._end and looked_at < SLICE_MESSAGES and size_bytes < room_bytes:
             message, is_known = group.get(offset)
             if not is_known:
                 self._await_page(group, consumer, offset)

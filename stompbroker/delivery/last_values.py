@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from stompbroker.delivery.consumer import SLICE_MESSAGES
 from stompbroker.delivery.sink import Particulars
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.destination import Pattern
     from stompbroker.memory_budget import MemoryBudget
     from stompbroker.message import Message
-
-#: The most bytes of values that are shown at once.
-SLICE_BYTES: Final = 256 * 1024
 
 
 class LastValue(NamedTuple):
@@ -111,7 +108,7 @@ class Greeting:
         subscription, left = consumer.subscription, self._left
         own = subscription.connection_name if subscription.is_no_local else None
         shown: list[Message] = []
-        size_bytes = 0
+        size_bytes, room_bytes = 0, consumer.sink.outlet.room_bytes
         for _ in range(min(len(left), SLICE_MESSAGES)):
             value = self._values.get(left.popleft())
             if value is None or value.number >= self._before or not self._pattern.matches(value.destination):
@@ -121,7 +118,7 @@ class Greeting:
                 continue
             shown.append(message)
             size_bytes += len(message.tail)
-            if size_bytes >= SLICE_BYTES:
+            if size_bytes >= room_bytes:
                 break
         if shown:
             consumer.delivered += len(shown)

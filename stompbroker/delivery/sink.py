@@ -42,6 +42,10 @@ class Outlet(Protocol):
         """Whether more may be delivered."""
 
     @property
+    def room_bytes(self) -> int:
+        """How much may be delivered at once, if there is room: one message more is no harm."""
+
+    @property
     def is_memory_tight(self) -> bool:
         """Whether nothing more should be delivered before everything is answered."""
 
@@ -83,6 +87,7 @@ class _Nowhere:
     """The sink of a consumer that has left: references to the consumer must not keep its connection in memory."""
 
     has_room = False
+    room_bytes = 0
     is_memory_tight = False
     is_deserted = True
     put_bytes = 0

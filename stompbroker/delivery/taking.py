@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from stompbroker.delivery.topic import Topic
     from stompbroker.message import Message
 
-#: The most bytes that are handed to a sink at once, beside SLICE_MESSAGES.
-SLICE_BYTES: Final = 256 * 1024
 _messages_of: Final = attrgetter("messages")
 
 # For the first time --------------------------------------------------------------------------------------------------
@@ -77,8 +75,8 @@ def take_new(
     if topic.is_choosy or reading.subscription.is_no_local or is_page or reading.replay:
         messages = _selected(reading, messages, now_ns)
         first = cursor.next_offset
-    if len(messages) > 1 and tails_bytes(messages) > SLICE_BYTES:
-        messages = _within_bytes(messages, SLICE_BYTES)
+    if len(messages) > 1 and tails_bytes(messages) > (room_bytes := taker.sink.outlet.room_bytes):
+        messages = _within_bytes(messages, room_bytes)
     if not messages:
         return ()
     if taker.settles_at_once:
@@ -224,7 +222,7 @@ def take_again(reading: Reading, taker: Consumer, limit: int, now_ns: int, offse
     while not again and reading.missing is None and reading.again_count and limit > 0:
         reading.owners.expect(taker, reading.cursor)
         found = _lowest_again(reading, limit) if offsets is None else offsets
-        _gather_again(reading, again, found, now_ns, takes_gaps=taker.expects_acks and not taker.is_of_bridge)
+        _gather_again(reading, again, found, taker, now_ns)
         if offsets is not None:
             break
     for each in again:
@@ -243,17 +241,16 @@ def _lowest_again(reading: Reading, limit: int) -> list[Offset]:
     return sorted({*offsets, *map(Offset, reading.lines.ready[:limit])})[:limit]
 
 
-def _gather_again(
-    reading: Reading, again: list[Again], offsets: list[Offset], now_ns: int, *, takes_gaps: bool
-) -> None:
-    """`takes_gaps`: messages with one history may be delivered together although there are others between them, as it
-    is when every tenth was refused."""
+def _gather_again(reading: Reading, again: list[Again], offsets: list[Offset], taker: Consumer, now_ns: int) -> None:
+    #: Messages with one history may be delivered together although there are others between them, as it is when every
+    #: tenth was refused.
+    takes_gaps = taker.expects_acks and not taker.is_of_bridge
     is_each_its_own = reading.topic.retained is not None or reading.told_missing is not None
     cursor, lines, log, is_recorded = reading.cursor, reading.lines, reading.log, reading.is_recorded
     gone: list[tuple[Offset, Message | None]] = []
     free: list[Offset] = []
     held_up: list[Offset] = []
-    limit_bytes = SLICE_BYTES
+    limit_bytes = taker.sink.outlet.room_bytes
     for offset in offsets:
         message = log.get(offset)
         is_in_log = message is not None

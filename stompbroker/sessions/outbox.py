@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stompbroker.delivery import ReadyQueue
     from stompbroker.memory_budget import MemoryBudget
 
-#: Bytes after which no more deliveries are made. Twice a slice keeps the writer busy while the next one is rendered.
+#: Bytes after which no more deliveries are made. What the writer has not sent leaves room to render the next slice.
 MAX_OUTBOX_BYTES: Final = 512 * 1024
 #: The same while the memory budget is tight.
 MAX_TIGHT_OUTBOX_BYTES: Final = 32 * 1024
@@ -85,6 +85,10 @@ class Outbox:
         if self.size_bytes < MAX_TIGHT_OUTBOX_BYTES:
             return not self.is_closed
         return self.size_bytes < MAX_OUTBOX_BYTES and not self._budget.is_tight and not self.is_closed
+
+    @property
+    def room_bytes(self) -> int:
+        return self._bound_bytes - self.size_bytes
 
     @property
     def _bound_bytes(self) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stompbroker.message import Message
     from stompbroker.sessions.outbox import Outbox
 
-#: More messages than these are small: a slice has 256 KiB. Nobody looks for a large one among them.
+#: More messages than these are small: an outbox has room for 512 KiB. Nobody looks for a large one among them.
 MOST_BESIDE_LARGE: Final = 32
 
 

@@ -34,7 +34,7 @@ from stompbroker.stomp.heads import (
     parse_head,
     parse_value,
 )
-from stompbroker.stomp.pieces import Pieces
+from stompbroker.stomp.pieces import LARGE_FRAME_BYTES, Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,13 +136,12 @@ class FrameReader:
         if chunk:
             self.keep(chunk)
         if self._is_worth_a_look(chunk):
-            frames = self._read_large()
+            frames, consumed = self._read_large()
             data = self._pieces.joined()
-            consumed = 0
             self._awaits = _Awaits.ANYTHING
             self.has_more = False
             try:
-                consumed = self._read_frames(data, frames)
+                consumed = self._read_frames(data, consumed, frames)
             except PeerViolation as violation:
                 self._failure = violation
             self._pieces.keep(data[consumed:])
@@ -161,23 +160,25 @@ class FrameReader:
 
     @property
     def awaited_bytes(self) -> int:
-        """How many more bytes complete the frame that has begun; 0 if nobody knows."""
-        return self._frame_bound - self.pending_bytes if self._awaits is _Awaits.LENGTH else 0
+        """How many more bytes complete the large frame that has begun; 0 if there is none, or nobody knows."""
+        is_large = self._awaits is _Awaits.LENGTH and self._frame_bound >= LARGE_FRAME_BYTES
+        return self._frame_bound - self.pending_bytes if is_large else 0
 
     def keep(self, chunk: bytes) -> None:
         """Append a chunk to what is pending, without looking at it."""
         self._pieces.append(chunk)
 
-    def _read_large(self) -> list[Frame]:
-        """The large frame that has come in pieces, if that is what is pending and it is plain."""
+    def _read_large(self) -> tuple[list[Frame], int]:
+        """The large frame that has come in pieces, if that is what is pending and it is plain; and where in what is
+        left the next frame begins."""
         if self._awaits is not _Awaits.LENGTH or not self._pieces.has_frame_in_pieces(self._frame_bound):
-            return []
+            return [], 0
         found = self._read_unknown_head(self._pieces.first, 0)
         if found is None or found[0].is_turning_point:
-            return []
+            return [], 0
         head, receipt, sequence, body_at = found
-        body = self._pieces.take_body(body_at, self._frame_bound)
-        return [(SendRun if head.is_plain_send else Frame)(head, body, receipt, sequence)]
+        body, next_at = self._pieces.take_body(body_at, self._frame_bound)
+        return [(SendRun if head.is_plain_send else Frame)(head, body, receipt, sequence)], next_at
 
     def _take_failure(self) -> PeerViolation:
         """Forget it when it is raised: its traceback refers to this reader, which would be a reference cycle."""
@@ -196,15 +197,15 @@ class FrameReader:
             case _Awaits.ANYTHING:
                 return self.pending_bytes > 0
 
-    def _read_frames(self, data: bytes, frames: list[Frame]) -> int:
-        """The hot loop: append the frames in `data` to `frames` and return how many bytes they took."""
+    def _read_frames(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        """The hot loop: append the frames from `position` on to `frames`, and return where they end."""
         find = data.find
         known = self._memo.known
         separator = self._separator
         end = len(data)
-        position, room = 0, MAX_FRAMES_PER_CALL
+        room = MAX_FRAMES_PER_CALL
         #: The last run; and by place, the last of each that others may pass.
-        run: SendRun | None = None
+        run = frames[-1] if frames and isinstance(frames[-1], SendRun) else None
         runs: dict[object, SendRun] = {}
         while room > 0:
             if position < end and data[position] <= _CR:

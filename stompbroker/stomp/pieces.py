@@ -52,10 +52,11 @@ class Pieces:
         is_large = frame_bytes >= LARGE_FRAME_BYTES and len(self._pieces) > 1
         return is_large and in_last > 0 and self._pieces[-1][in_last - 1] == _NUL
 
-    def take_body(self, body_at: int, frame_bytes: int) -> bytes:
-        """Remove the frame that begins here, and return its body, joined once; `body_at` is in the first piece."""
+    def take_body(self, body_at: int, frame_bytes: int) -> tuple[bytes, int]:
+        """The body of the frame that begins here, joined once; `body_at` is in the first piece. Only the last piece is
+        kept, and all of it, since it may be large: also returns where in it the next frame begins."""
         first, *between, last = self._pieces
         in_last = frame_bytes - self.size_bytes + len(last)
         body = b"".join([memoryview(first)[body_at:], *between, memoryview(last)[: in_last - 1]])
-        self.keep(last[in_last:])
-        return body
+        self.keep(last)
+        return body, in_last

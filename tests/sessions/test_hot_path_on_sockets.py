@@ -263,6 +263,30 @@ async def test_a_body_of_four_mebibytes_is_received_with_few_calls() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_sixteen_bodies_of_64_kibibytes_are_received_and_sent_together() -> None:
+    """On a stream that always has more, as a kernel when the broker is what all wait for."""
+    count = 160
+    async with running_broker() as broker, trio.open_nursery() as nursery:
+        ours, theirs = memory_stream_pair()
+        asked: list[int] = []
+        nursery.start_soon(broker.parts.serve_connection, AskedTransport(theirs, asked))
+        await wait_all_tasks_blocked()
+        (session,) = broker.parts.sessions.values()
+        publisher = Client(ours, session, patience_s=HARD_TIMEOUT_S)
+        await publisher.connect(Version.V1_2)
+        subscriber = await broker.subscriber()
+        asked.clear()
+        before = broker.registry.ready.wake_ups
+
+        await publisher.send_raw(publisher.frame("SEND", bytes(64 * 1024), destination="/topic/a") * count)
+        assert [len(message.body) for message in await subscriber.next_messages(count)] == [64 * 1024] * count
+
+        await wait_all_tasks_blocked()
+        assert len(asked) < count / 16 + 8
+        assert broker.registry.ready.wake_ups == before
+        nursery.cancel_scope.cancel()
+
+
 @final
 class AskedTransport(StreamTransport):
     """Knows how much was asked for."""

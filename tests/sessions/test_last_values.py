@@ -219,10 +219,13 @@ async def test_what_is_set_while_values_are_shown_comes_once_as_a_message(
         await publisher.publish(b"x" * 100_000, destination=f"/topic/prices.{number}", retain="set")
     await publisher.sync()
     newcomer = await broker.client()
-    await newcomer.send("SUBSCRIBE", id="0", destination="/topic/prices.*")
-    await publisher.sync()  # the first values fill its outbox
-
-    await keep(publisher, b"later", destination="/topic/prices.29")
+    # Without a checkpoint in between, in which it would be shown the others.
+    newcomer.session.receive(newcomer.frame("SUBSCRIBE", id="0", destination="/topic/prices.*"))
+    (subscription,) = broker.registry.subscriptions
+    for consumer in subscription.consumers:
+        sending.deliver_slice(consumer, broker.clock.now_ns())
+    assert subscription.greeting is not None, "there is more to be shown"
+    publisher.session.receive(publisher.frame("SEND", b"later", destination="/topic/prices.29", retain="set"))
 
     messages = await newcomer.next_messages(30)
     assert [message.body for message in messages if not is_retained(message)] == [b"later"]
@@ -550,5 +553,5 @@ async def test_who_loses_the_permission_while_values_are_shown_gets_no_more_of_t
         # As the watcher of users does it, a moment later.
         reader.session.renew(broker.parts.authenticator.renewed(reader.session.client.grant))
 
-        assert await values_of(reader, 3) == 3 * [b"x" * 100_000]
+        assert await values_of(reader, 6) == 6 * [b"x" * 100_000]
         await reader.expect_error("no permission to read", "/topic/prices.*")

@@ -24,6 +24,7 @@ class ListSink:
 
     is_memory_tight = False
     is_deserted = False
+    room_bytes = 512 * 1024
 
     def __init__(self, *, has_room: bool = True) -> None:
         #: Messages in a row, the number of the first, and what was told beside them.

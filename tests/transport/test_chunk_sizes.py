@@ -75,9 +75,19 @@ def test_many_busy_connections_read_16_kib_each() -> None:
 def test_the_rest_of_a_large_body_is_read_in_large_chunks_and_not_a_byte_more() -> None:
     chunk = ChunkSize(Traffic())
 
-    assert chunk.within_body(0) == chunk.within_body(100) == 4 * KIB
+    assert chunk.within_body(0) == 4 * KIB
     assert chunk.within_body(100 * KIB) == 100 * KIB
     assert chunk.within_body(16 * 1024 * KIB) == 1024 * KIB
+
+
+def test_the_rest_of_a_body_that_fits_a_chunk_is_read_with_those_behind_it() -> None:
+    chunk = ChunkSize(Traffic())
+    assert chunk.within_body(100) == 16 * KIB
+    for _ in range(5):
+        read_full(chunk)
+
+    assert chunk.within_body(0) == 256 * KIB
+    assert chunk.within_body(100) == chunk.within_body(60 * KIB) == 1024 * KIB
 
 
 def test_beside_others_a_body_is_read_in_smaller_chunks() -> None:
@@ -87,6 +97,7 @@ def test_beside_others_a_body_is_read_in_smaller_chunks() -> None:
         steady.note(300)
     read_full(body)
     assert body.within_body(16 * 1024 * KIB) == 256 * KIB
+    assert body.within_body(100) == 4 * body.size_bytes == 64 * KIB
 
     for _ in range(1000):
         steady.note(300)
@@ -101,3 +112,4 @@ def test_a_size_is_never_out_of_bounds(steps: list[tuple[int, int]]) -> None:
     for which, received in steps:
         chunks[which].note(min(received, chunks[which].size_bytes))
         assert 4 * KIB <= chunks[which].size_bytes <= 256 * KIB
+        assert chunks[which].size_bytes <= chunks[which].within_body(received) <= 1024 * KIB
