@@ -85,7 +85,7 @@ def adopted(sqlite_place: Place) -> Iterator[Asker]:
 
 
 def test_batches_are_written_as_by_the_store_itself(adopted: Asker, sqlite_place: Place) -> None:
-    messages = make_messages(2500, size_bytes=300)
+    messages = make_messages(500, size_bytes=300)
 
     free_bytes, needs_checkpoint, stored_bytes = adopted.commit(publication(1, messages))
 
