@@ -139,6 +139,11 @@ class Session:
         return self.is_held_back or self._lane.units > 0
 
     @property
+    def is_owed_receipt(self) -> bool:
+        """Whether one is on its way: as soon as something of this client is durable."""
+        return self._lane.receipts > 0
+
+    @property
     def partial_bytes(self) -> int:
         """Bytes of a frame that is not complete."""
         return self.protocol.pending_bytes
@@ -317,10 +322,11 @@ class Session:
 
     def _after_commands(self) -> None:
         """Charge the memory this client uses, start its timers, and send an ERROR that had to wait."""
-        kept_bytes = self.protocol.pending_bytes + self.commands.transactions.size_bytes
+        partial_bytes = self.partial_bytes
+        kept_bytes = partial_bytes + self.commands.transactions.size_bytes
         self._context.budget.adjust(kept_bytes - self._charged_bytes)
         self._charged_bytes = kept_bytes
-        has_timed = self.commands.commit_by_ns is not None or self.partial_bytes > SMALL_PARTIAL_BYTES
+        has_timed = self.commands.commit_by_ns is not None or partial_bytes > SMALL_PARTIAL_BYTES
         if self._intake.note(self._context.clock) or (has_timed and not self._had_timed):
             self._look_at_times()
         self._had_timed = has_timed

@@ -93,24 +93,23 @@ class TcpTransport(StreamTransport):
             await trio.lowlevel.checkpoint()
             chunk, self._unread = self._unread[:max_bytes], self._unread[max_bytes:]
             return chunk
-        if self._is_drained:
-            chunk = await self._receive_when_readable(max_bytes)
-        else:
+        if not self._is_drained:
             chunk = await super().receive_some(max_bytes)
-        self._is_drained = len(chunk) < max_bytes
-        return chunk
-
-    async def _receive_when_readable(self, max_bytes: int) -> bytes:
-        """As trio's stream, which would first try in vain, through six coroutines."""
+            self._is_drained = len(chunk) < max_bytes
+            return chunk
+        # Not by trio's stream, which would first try in vain, through six coroutines.
         while (descriptor := self._socket.fileno()) != -1:
             await trio.lowlevel.wait_readable(descriptor)
             try:
                 # Asked again: it may have been closed since it became readable.
-                return os.read(self._socket.fileno(), max_bytes)
+                chunk = os.read(self._socket.fileno(), max_bytes)
             except BlockingIOError:
                 pass
             except OSError as error:
                 raise self._why_broken(error) from error
+            else:
+                self._is_drained = len(chunk) < max_bytes
+                return chunk
         raise trio.ClosedResourceError("this connection was closed")
 
     def send_now(self, *parts: Buffer) -> int:
