@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -54,6 +55,8 @@ TIDY_S: Final = 0.02
 #: written since the last one, if that is more: the store must not grow while everybody keeps up.
 PORTION: Final = 1_000
 PORTION_PAUSE_S: Final = 0.04
+
+_is_stored: Final = attrgetter("is_stored")
 
 
 @final
@@ -130,7 +133,7 @@ class StoreJournal:
 
     def submit(self, unit: Unit) -> None:
         lane = unit.lane
-        is_needed = unit.needs_order or any(effect.is_stored for effect in unit.effects)
+        is_needed = unit.needs_order or any(map(_is_stored, unit.effects))
         if unit.answers:
             answered = {answer.consumer.subscription for answer in unit.answers}
             if any(subscription.is_durable for subscription in answered):

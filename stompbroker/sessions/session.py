@@ -157,18 +157,18 @@ class Session:
         """Apply the frames of a chunk, at most MAX_FRAMES_PER_CALL. True if there are more: then call `receive(b"")`
         after a checkpoint."""
         self.bytes_in += len(chunk)
-        self._liveness.last_received_ns = self._context.clock.now_ns()
+        now_ns = self._liveness.last_received_ns = self._context.clock.now_ns()
         is_greeted = self.protocol.greeting is not None
         try:
             frames = self.protocol.receive(chunk)
             if not is_greeted:
                 self._greet(frames)
             elif self.is_held_back:
-                self._overtake_or_park(frames)
+                self._overtake_or_park(frames, now_ns)
             else:
-                applied = self._apply(frames)
+                applied = self._apply(frames, now_ns)
                 if applied < len(frames):
-                    self._overtake_or_park(frames[applied:])
+                    self._overtake_or_park(frames[applied:], now_ns)
         except PeerViolation as violation:
             self.credentials = None
             self.protocol.fail()
@@ -185,7 +185,7 @@ class Session:
             return False
         try:
             frames = self._parking.take(MAX_FRAMES_PER_CALL)
-            applied = self._apply(frames)
+            applied = self._apply(frames, self._context.clock.now_ns())
         except PeerViolation as violation:
             self.fail(violation)
             return False
@@ -303,14 +303,14 @@ class Session:
         except PeerViolation as violation:
             self.fail(violation)
 
-    def _apply(self, frames: Sequence[Frame]) -> int:
+    def _apply(self, frames: Sequence[Frame], now_ns: int) -> int:
         self._is_applying = True
         try:
-            return self.commands.apply(frames)
+            return self.commands.apply(frames, now_ns)
         finally:
             self._is_applying = False
 
-    def _overtake_or_park(self, frames: Sequence[Frame]) -> None:
+    def _overtake_or_park(self, frames: Sequence[Frame], now_ns: int) -> None:
         """Apply answers at once; park everything else behind what is parked."""
         answers = []
         for frame in frames:
@@ -318,7 +318,7 @@ class Session:
                 answers.append(frame)
             else:
                 self._parking.put(frame)
-        self._apply(answers)
+        self._apply(answers, now_ns)
 
     def _after_commands(self) -> None:
         """Charge the memory this client uses, start its timers, and send an ERROR that had to wait."""

@@ -207,7 +207,7 @@ def serve(writes: socket.socket, upkeep: socket.socket) -> None:
 def _answer_all(asked: socket.socket, writer: _Writer) -> None:
     with asked, suppress(ConnectionError):  # the broker has gone, perhaps in the middle of a question
         while True:
-            question, document, tails = _next_question(asked)
+            question, document, tails = next_question(asked)
             method, rest = marshal.loads(question)
             try:
                 reply = _WELL, writer.answer(method, rest, document, tails)
@@ -220,7 +220,7 @@ def _answer_all(asked: socket.socket, writer: _Writer) -> None:
                 return
 
 
-def _next_question(asked: socket.socket) -> list[memoryview]:
+def next_question(asked: socket.socket) -> list[memoryview]:
     """The question, a batch without tails, and the tails. Raises ConnectionError if the broker has closed the socket.
 
     Nothing is sent behind a question before it is answered, so one call receives a small one as a whole.
