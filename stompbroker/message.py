@@ -20,6 +20,8 @@ MESSAGE_OVERHEAD_BYTES: Final = 200
 
 _MESSAGE_ID: Final = b"message-id:"
 _tail_of: Final = attrgetter("tail")
+#: Of a message. Asked of each, so without a call in Python.
+is_persistent: Final = attrgetter("origin.is_persistent")
 
 
 @final

@@ -112,7 +112,7 @@ async def _read(transport: Transport, session: Session, context: WorkerContext, 
             chunk_size.note(len(chunk))
             sent_bytes = session.outbox.sent_bytes
             await _apply(chunk, transport, session, context)
-            if session.outbox.sent_bytes == sent_bytes:
+            if session.outbox.sent_bytes == sent_bytes and not session.is_owed_receipt:
                 transport.note_unanswered(len(chunk), sent_bytes)
             if session.is_held_back and not is_resuming:
                 is_resuming = True

@@ -102,20 +102,24 @@ class Lane:
     """The units of one connection that are on their way. They are completed in the order they were submitted.
 
     Invariants:
-        units and size_bytes count what was submitted and is not completed
+        units, receipts and size_bytes count what was submitted and is not completed
     """
 
     #: Woken when a unit is completed.
     _moved: Signal
     units: int = 0
+    #: Of these, the units that owe one.
+    receipts: int = 0
     size_bytes: int = 0
 
     def enter(self, unit: Unit) -> None:
         self.units += 1
+        self.receipts += unit.owes_receipt
         self.size_bytes += unit.size_bytes
 
     def leave(self, unit: Unit) -> None:
         self.units -= 1
+        self.receipts -= unit.owes_receipt
         self.size_bytes -= unit.size_bytes
         self._moved.wake()
 

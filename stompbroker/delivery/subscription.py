@@ -116,6 +116,11 @@ class ReadyQueue:
     def __len__(self) -> int:
         return len(self.consumers)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do anything."""
+        return bool(self._consumers or self._moved)
+
     def put(self, consumer: Consumer) -> None:
         if not consumer.is_queued:
             consumer.is_queued = True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, final
 
 from stompbroker.commitlog import OffsetRanges
 from stompbroker.ids import Offset
+from stompbroker.message import is_persistent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -145,7 +146,7 @@ class Window(Generic[R]):
         """These messages were appended. If `is_stored`, the journal has written the persistent ones; else none."""
         if not is_stored:
             self._unstored.add(first, first + len(messages))
-        elif not all(message.origin.is_persistent for message in messages):
+        elif not all(map(is_persistent, messages)):
             for offset, message in enumerate(messages, first):
                 if not message.origin.is_persistent:
                     self._unstored.add(offset, offset + 1)

@@ -7,6 +7,7 @@ charged to the memory budget and counted by their lanes.
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.changes import Appended, Created, Removed
@@ -26,6 +27,10 @@ OVERFULL_BACKLOG_BYTES: Final = 2 * MAX_BACKLOG_BYTES
 #: The most in one batch. More would make the first unit wait without making the last any quicker.
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 MAX_BATCH_UNITS: Final = 1024
+#: Effects that take as long to write down as several others: a subscription comes or goes.
+_SLOW: Final = frozenset[type]((Created, Removed))
+
+_size_bytes_of: Final = attrgetter("size_bytes")
 
 
 @final
@@ -73,7 +78,7 @@ class Backlog:
             self._health.note_backlog(is_long=True)
 
     def _charge_for(self, unit: Unit) -> None:
-        unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(effect.size_bytes for effect in unit.effects)
+        unit.size_bytes = UNIT_OVERHEAD_BYTES + sum(map(_size_bytes_of, unit.effects))
         self.size_bytes += unit.size_bytes
         self._budget.adjust(unit.size_bytes)
 
@@ -100,8 +105,7 @@ class Backlog:
                 break
             self._waiting.popleft()
             size_bytes += unit.size_bytes
-            # A subscription that comes or goes takes as long to write down as several other units.
-            work += 8 if any(isinstance(effect, Created | Removed) for effect in unit.effects) else 1
+            work += 1 if _SLOW.isdisjoint(map(type, unit.effects)) else 8
             units.append(unit)
         self._writing = len(units)
         return units

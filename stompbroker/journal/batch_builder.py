@@ -41,6 +41,7 @@ from stompbroker.journal.rows import (
     subscription_row,
 )
 from stompbroker.ledger.records import Account
+from stompbroker.message import is_persistent
 from stompbroker.storage import CursorRow, Deletion, Gap, MessageRun, ProducerKey
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class _Proposal:
             return  # its topic is not stored
         topic_id = self._formed.id_of(effect.topic)
         self._next_offsets[effect.topic] = Offset(first + len(messages))
-        if all(message.origin.is_persistent for message in messages):
+        if all(map(is_persistent, messages)):
             self.batch.messages.append(MessageRun(topic_id, first, messages))
             return
         for offset, message in enumerate(messages, first):

@@ -106,12 +106,12 @@ class Commands:
                 "COMMIT sooner",
             )
 
-    def apply(self, frames: Sequence[Frame]) -> int:
+    def apply(self, frames: Sequence[Frame], now_ns: int) -> int:
         """Apply frames in order until one has to be held back; returns how many were applied.
 
         Raises PeerViolation for a wrong frame; those before it have been applied by then.
         """
-        now_ns = self._applied_at_ns = self._context.clock.now_ns()
+        self._applied_at_ns = now_ns
         applied = 0
         try:
             for frame in frames:

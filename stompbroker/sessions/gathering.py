@@ -55,8 +55,11 @@ class Parking:
 
     @property
     def is_full(self) -> bool:
+        size_bytes = self.size_bytes
+        if not size_bytes:
+            return False
         bound = min(self._max_bytes, MAX_TIGHT_BYTES) if self._budget.is_tight else self._max_bytes
-        return self.size_bytes >= bound
+        return size_bytes >= bound
 
     def put(self, item: Frame | PeerViolation) -> None:
         self._items.append(item)

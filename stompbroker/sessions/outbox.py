@@ -102,7 +102,7 @@ class Outbox:
     @property
     def is_owing_too_much(self) -> bool:
         """Whether the client does not read its receipts: then nothing more is to be read from it."""
-        return self._answers_bytes >= self._bound_bytes
+        return self._answers_bytes >= MAX_TIGHT_OUTBOX_BYTES and self._answers_bytes >= self._bound_bytes
 
     def put(self, data: bytes) -> None:
         """Put an answer: a receipt, an error, a heart-beat. Nothing happens once the outbox is closed."""
@@ -234,6 +234,9 @@ class FlushQueue:
     _waiting: dict[Outbox, None] = field(default_factory=dict)
     is_attended: bool = False
 
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
     def put(self, outbox: Outbox) -> None:
         assert self.is_attended
         self._waiting[outbox] = None
@@ -298,6 +301,8 @@ class Dispatch:
         ready, flush_queue = self._ready, self._flush_queue
         ready.is_attended = flush_queue.is_attended = True
         try:
+            if not (ready.has_work or flush_queue):
+                return  # mostly after a SEND that waits for its commit
             now_ns = self._clock.now_ns()
             ends_at_s = perf_counter() + TURN_S
             while True:

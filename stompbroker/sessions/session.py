@@ -139,6 +139,11 @@ class Session:
         return self.is_held_back or self._lane.units > 0
 
     @property
+    def is_owed_receipt(self) -> bool:
+        """Whether one is on its way: as soon as something of this client is durable."""
+        return self._lane.receipts > 0
+
+    @property
     def partial_bytes(self) -> int:
         """Bytes of a frame that is not complete."""
         return self.protocol.pending_bytes
@@ -152,18 +157,18 @@ class Session:
         """Apply the frames of a chunk, at most MAX_FRAMES_PER_CALL. True if there are more: then call `receive(b"")`
         after a checkpoint."""
         self.bytes_in += len(chunk)
-        self._liveness.last_received_ns = self._context.clock.now_ns()
+        now_ns = self._liveness.last_received_ns = self._context.clock.now_ns()
         is_greeted = self.protocol.greeting is not None
         try:
             frames = self.protocol.receive(chunk)
             if not is_greeted:
                 self._greet(frames)
             elif self.is_held_back:
-                self._overtake_or_park(frames)
+                self._overtake_or_park(frames, now_ns)
             else:
-                applied = self._apply(frames)
+                applied = self._apply(frames, now_ns)
                 if applied < len(frames):
-                    self._overtake_or_park(frames[applied:])
+                    self._overtake_or_park(frames[applied:], now_ns)
         except PeerViolation as violation:
             self.credentials = None
             self.protocol.fail()
@@ -180,7 +185,7 @@ class Session:
             return False
         try:
             frames = self._parking.take(MAX_FRAMES_PER_CALL)
-            applied = self._apply(frames)
+            applied = self._apply(frames, self._context.clock.now_ns())
         except PeerViolation as violation:
             self.fail(violation)
             return False
@@ -298,14 +303,14 @@ class Session:
         except PeerViolation as violation:
             self.fail(violation)
 
-    def _apply(self, frames: Sequence[Frame]) -> int:
+    def _apply(self, frames: Sequence[Frame], now_ns: int) -> int:
         self._is_applying = True
         try:
-            return self.commands.apply(frames)
+            return self.commands.apply(frames, now_ns)
         finally:
             self._is_applying = False
 
-    def _overtake_or_park(self, frames: Sequence[Frame]) -> None:
+    def _overtake_or_park(self, frames: Sequence[Frame], now_ns: int) -> None:
         """Apply answers at once; park everything else behind what is parked."""
         answers = []
         for frame in frames:
@@ -313,14 +318,15 @@ class Session:
                 answers.append(frame)
             else:
                 self._parking.put(frame)
-        self._apply(answers)
+        self._apply(answers, now_ns)
 
     def _after_commands(self) -> None:
         """Charge the memory this client uses, start its timers, and send an ERROR that had to wait."""
-        kept_bytes = self.protocol.pending_bytes + self.commands.transactions.size_bytes
+        partial_bytes = self.partial_bytes
+        kept_bytes = partial_bytes + self.commands.transactions.size_bytes
         self._context.budget.adjust(kept_bytes - self._charged_bytes)
         self._charged_bytes = kept_bytes
-        has_timed = self.commands.commit_by_ns is not None or self.partial_bytes > SMALL_PARTIAL_BYTES
+        has_timed = self.commands.commit_by_ns is not None or partial_bytes > SMALL_PARTIAL_BYTES
         if self._intake.note(self._context.clock) or (has_timed and not self._had_timed):
             self._look_at_times()
         self._had_timed = has_timed

@@ -264,8 +264,9 @@ class Connection:
 
     def _advance(self, last: Frame) -> None:
         """The last frame is enough: only CONNECT and DISCONNECT change the state, and the reader stops after them."""
-        self.state = next_state(self.state, last.command)
-        if last.command in ("CONNECT", "STOMP"):
+        command = last.command
+        self.state = next_state(self.state, command)
+        if command in ("CONNECT", "STOMP"):
             self.greeting = self._greet(last.headers)
             self._reader.version = self.greeting.version
             self._reader.check = _CHECKS[self.greeting.version]

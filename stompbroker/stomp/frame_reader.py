@@ -193,9 +193,9 @@ class FrameReader:
             case _Awaits.NUL:
                 return b"\0" in chunk
             case _Awaits.LENGTH:
-                return self.pending_bytes >= self._frame_bound
+                return self._pieces.size_bytes >= self._frame_bound
             case _Awaits.ANYTHING:
-                return self.pending_bytes > 0
+                return self._pieces.size_bytes > 0
 
     def _read_frames(self, data: bytes, position: int, frames: list[Frame]) -> int:
         """The hot loop: append the frames from `position` on to `frames`, and return where they end."""
@@ -448,7 +448,7 @@ class FrameReader:
 
     def _excess(self) -> PeerViolation | None:
         """The violation if the incomplete frame is too large."""
-        if self.pending_bytes <= self._frame_bound:
+        if self._pieces.size_bytes <= self._frame_bound:
             return None
         if self._awaits is _Awaits.LINE_END:
             return self._head_too_large()

@@ -78,6 +78,10 @@ class Writing(ABC):
         lock is ours or there is none."""
         return None
 
+    def _free_bytes_after_commit(self) -> int | None:
+        """As `free_bytes`, without another look."""
+        return None
+
     def _note_written(self, cursor: DBAPICursor, batch: Batch) -> None:  # noqa: B027 - a server need not care
         """The batch is in the transaction, about to be committed."""
 
@@ -108,7 +112,7 @@ class Writing(ABC):
     def write(self, batch: Batch, *, measures: bool) -> tuple[int | None, bool, int | None]:
         """Commit, and tell how much is free, whether a checkpoint is due and, if it `measures`, the store's size."""
         self.commit(batch)
-        return self.free_bytes(), self.needs_checkpoint, self.stored_bytes() if measures else None
+        return self._free_bytes_after_commit(), self.needs_checkpoint, self.stored_bytes() if measures else None
 
     def would_accept(self, batch: Batch) -> bool:
         """Whether these rows could be written. Writes nothing. Raises StoreFailing."""
@@ -203,7 +207,7 @@ class Writing(ABC):
     def free_bytes(self) -> int | None:
         """Free space on the file system and inside the file; None on a server, which takes care of that.
 
-        Costs one system call. Raises StoreFailing.
+        Raises StoreFailing.
         """
         return None
 

@@ -62,7 +62,7 @@ _KEEP_ALIVE: Final = [
 class TcpTransport(StreamTransport):
     """One accepted connection."""
 
-    __slots__ = ("_sent_bytes_when_told", "_socket", "_unread")
+    __slots__ = ("_is_drained", "_sent_bytes_when_told", "_socket", "_unread")
 
     def __init__(self, stream: trio.SocketStream, peer: str, endpoint: Endpoint | None = None) -> None:
         super().__init__(stream, peer, endpoint)
@@ -70,6 +70,8 @@ class TcpTransport(StreamTransport):
         #: How much we had sent when the kernel was last told to acknowledge at once.
         self._sent_bytes_when_told = -1
         self._unread = b""
+        #: Whether the last chunk was all that there was: then there is hardly anything now.
+        self._is_drained = False
 
     def set_up(self) -> None:
         """Raises BrokenResourceError if the client has left already."""
@@ -91,7 +93,24 @@ class TcpTransport(StreamTransport):
             await trio.lowlevel.checkpoint()
             chunk, self._unread = self._unread[:max_bytes], self._unread[max_bytes:]
             return chunk
-        return await super().receive_some(max_bytes)
+        if not self._is_drained:
+            chunk = await super().receive_some(max_bytes)
+            self._is_drained = len(chunk) < max_bytes
+            return chunk
+        # Not by trio's stream, which would first try in vain, through six coroutines.
+        while (descriptor := self._socket.fileno()) != -1:
+            await trio.lowlevel.wait_readable(descriptor)
+            try:
+                # Asked again: it may have been closed since it became readable.
+                chunk = os.read(self._socket.fileno(), max_bytes)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise self._why_broken(error) from error
+            else:
+                self._is_drained = len(chunk) < max_bytes
+                return chunk
+        raise trio.ClosedResourceError("this connection was closed")
 
     def send_now(self, *parts: Buffer) -> int:
         # fileno() is called each time: the number of a closed descriptor may soon be another connection's.
@@ -105,11 +124,14 @@ class TcpTransport(StreamTransport):
             while len(rest) > 1:
                 rest = rest_of(rest, await self._socket.sendmsg(rest[:MAX_BUFFERS]))
         except OSError as error:
-            if self._socket.fileno() == -1:
-                raise trio.ClosedResourceError("this connection was closed") from None
-            raise trio.BrokenResourceError(f"the client left: {error.strerror}") from error
+            raise self._why_broken(error) from error
         if rest:
             await self._stream.send_all(rest[0])
+
+    def _why_broken(self, error: OSError) -> trio.ClosedResourceError | trio.BrokenResourceError:
+        if self._socket.fileno() == -1:
+            return trio.ClosedResourceError("this connection was closed")
+        return trio.BrokenResourceError(f"the client left: {error.strerror}")
 
     def has_left(self) -> bool:
         if self._socket.fileno() == -1:

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
 SYNCS: Final = ("fsync", "fdatasync")
 WRITES: Final = ("write", "pwrite64", "writev", "pwritev")
+#: For what is known of a file or a file system.
+LOOKS: Final = ("newfstatat", "fstat", "statx", "statfs", "fstatfs")
 
 _NUMBERS: Final = {
-    "x86_64": {"write": 1, "pwrite64": 18, "writev": 20, "fsync": 74, "fdatasync": 75, "pwritev": 296, "seccomp": 317},
-    "aarch64": {"write": 64, "writev": 66, "pwrite64": 68, "pwritev": 70, "fsync": 82, "fdatasync": 83, "seccomp": 277},
+    "x86_64": {"write": 1, "pwrite64": 18, "writev": 20, "fsync": 74, "fdatasync": 75, "pwritev": 296, "seccomp": 317}
+    | {"fstat": 5, "statfs": 137, "fstatfs": 138, "newfstatat": 262, "statx": 332},
+    "aarch64": {"write": 64, "writev": 66, "pwrite64": 68, "pwritev": 70, "fsync": 82, "fdatasync": 83, "seccomp": 277}
+    | {"statfs": 43, "fstatfs": 44, "newfstatat": 79, "fstat": 80, "statx": 291},
 }
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)

@@ -6,6 +6,7 @@ import errno
 import resource
 import sqlite3
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -245,9 +246,8 @@ def test_a_deleted_or_replaced_log_is_a_failing_store_until_a_restart(
     store: Store, sqlite_place: Place, take_away: Callable[[Path], None]
 ) -> None:
     take_away(log_of(sqlite_place))
-    store.commit(Batch(number=2))
 
-    for ask in (store.free_bytes, store.recover):
+    for ask in (partial(store.commit, Batch(number=2)), store.free_bytes, store.recover):
         with pytest.raises(StoreFailing, match=r"write-ahead log .* was deleted or replaced.*Restart the broker"):
             ask()
 

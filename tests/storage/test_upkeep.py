@@ -18,6 +18,7 @@ from stompbroker.errors import OperatorError
 from stompbroker.storage import Batch, Deletion, open_store
 from stompbroker.storage.sqlite import checkpoints, disk_room
 from tests.storage.place import cursor, ledger, publication
+from tests.storage.syscall_watch import LOOKS, watched
 from tests.support.messages import make_message, make_messages
 
 if TYPE_CHECKING:
@@ -509,3 +510,13 @@ def test_a_message_and_an_answer_write_seven_pages(sqlite_store: Store, log_file
 
     # Now and then one is full, and there are two.
     assert median(written) == 7
+
+
+def test_a_commit_looks_at_each_file_once(sqlite_store: Store) -> None:
+    """The log, the database, the reserve, and the file system; it used to be ten looks."""
+    sqlite_store.commit(publication(1, make_messages(1)))
+
+    looks = watched(lambda: sqlite_store.write(publication(2, make_messages(1), first_offset=1), measures=False), LOOKS)
+
+    assert len(looks) == 4
+    assert looks.count("statfs") == 1

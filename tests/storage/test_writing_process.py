@@ -22,7 +22,7 @@ from stompbroker.storage import (
     question,
 )
 from stompbroker.storage.sqlite.file_writing import FileWriter
-from stompbroker.storage.sqlite.writing_process import serve
+from stompbroker.storage.sqlite.writing_process import QUESTION_HEAD, SMALL_BYTES, next_question, serve
 from tests.storage.place import publication, topic
 from tests.support.messages import make_messages
 from tests.support.patience import HARD_TIMEOUT_S
@@ -85,7 +85,7 @@ def adopted(sqlite_place: Place) -> Iterator[Asker]:
 
 
 def test_batches_are_written_as_by_the_store_itself(adopted: Asker, sqlite_place: Place) -> None:
-    messages = make_messages(2500, size_bytes=300)
+    messages = make_messages(500, size_bytes=300)
 
     free_bytes, needs_checkpoint, stored_bytes = adopted.commit(publication(1, messages))
 
@@ -169,6 +169,67 @@ def test_a_small_batch_is_one_part_and_a_large_one_is_not_copied(size_bytes: int
     assert len(parts) == (1 if is_copied else 102)
     if not is_copied:
         assert all(part is message.tail for part, message in zip(parts[2:], messages, strict=True))
+
+
+class CountedSocket(socket.socket):
+    """Knows how often it was asked for something to receive."""
+
+    receptions = 0
+
+    def recv(self, *arguments: Any) -> bytes:
+        self.receptions += 1
+        return super().recv(*arguments)
+
+    def recv_into(self, *arguments: Any) -> int:
+        self.receptions += 1
+        return super().recv_into(*arguments)
+
+
+@pytest.mark.parametrize("size_bytes", [100, SMALL_BYTES - 1000, SMALL_BYTES, 10 * SMALL_BYTES])
+def test_a_small_question_is_received_with_one_call(size_bytes: int) -> None:
+    asking, answering = socket.socketpair()
+    parts = question("write", publication(1, make_messages(1, size_bytes=size_bytes)), measures=False)
+    with asking, CountedSocket(fileno=answering.detach()) as asked:
+        sending = threading.Thread(target=asking.sendall, args=(b"".join(parts),))
+        sending.start()
+        if size_bytes < SMALL_BYTES - 1000:
+            sending.join()  # all of it is there
+
+        asked_for, document, tails = next_question(asked)
+        sending.join()
+
+        whole = b"".join((asked_for, document, tails))
+        assert b"".join(parts)[QUESTION_HEAD.size :] == whole
+        assert len(tails) > size_bytes
+        assert asked.receptions == 1 or size_bytes > 100
+
+
+@pytest.mark.parametrize("sent_bytes", [0, QUESTION_HEAD.size - 1, QUESTION_HEAD.size, 100])
+def test_a_question_that_breaks_off_is_the_end_of_the_broker(sent_bytes: int) -> None:
+    asking, asked = socket.socketpair()
+    (whole,) = question("write", publication(1, make_messages(1)), measures=False)
+    with asked:
+        with asking:
+            asking.sendall(whole[:sent_bytes])
+
+        with pytest.raises(ConnectionError):
+            next_question(asked)
+
+
+def test_a_question_may_come_byte_by_byte() -> None:
+    asking, asked = socket.socketpair()
+    (whole,) = question("close", is_sound=True)
+
+    def trickle() -> None:
+        for byte in whole:
+            asking.sendall(bytes((byte,)))
+
+    with asking, asked:
+        trickling = threading.Thread(target=trickle)
+        trickling.start()
+
+        assert b"".join(next_question(asked)) == whole[QUESTION_HEAD.size :]
+        trickling.join()
 
 
 # Ending --------------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ _published_at_ns_of: Final = attrgetter("published_at_ns")
 _ORIGIN: Final = (
     "is_plain", "is_persistent", "lifetime_ns", "expires_at_ns", "only_for", "group_key", "outcome_to"
 )  # fmt: skip
+_rest_of_origin: Final = attrgetter(*_ORIGIN)
 
 
 def encode(batch: Batch) -> tuple[bytes, list[bytes]]:
@@ -57,7 +58,7 @@ def encode(batch: Batch) -> tuple[bytes, list[bytes]]:
     return marshal.dumps(document, _VERSION), tails
 
 
-def decode(document: bytes | bytearray, tails: bytes | bytearray) -> Batch:
+def decode(document: bytes | memoryview, tails: bytes | memoryview) -> Batch:
     """`tails` are joined."""
     number, plain, rows, runs, ledger = marshal.loads(document)
     next_tail = BytesIO(tails).read
@@ -80,7 +81,7 @@ def _encoded_messages(messages: Iterable[Message], tails: list[bytes]) -> list[t
         own_tails = list(map(_tail_of, group))
         tails += own_tails
         rest = list(zip(map(_body_bytes_of, group), map(len, own_tails), map(_published_at_ns_of, group), strict=True))
-        groups.append((origin.publisher, tuple(getattr(origin, name) for name in _ORIGIN), rest))
+        groups.append((origin.publisher, _rest_of_origin(origin), rest))
     return groups
 
 

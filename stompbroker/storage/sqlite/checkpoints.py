@@ -106,7 +106,6 @@ class Checkpoints:
         self._connection.execute("PRAGMA synchronous = NORMAL").fetchall()
         self._page_bytes = self._asked("page_size")
         self._estimated_bytes = 0
-        self._file_bytes_before = self._log_file.length_bytes()
         self._due_bytes = CHECKPOINT_BYTES
         self._lacks_room = False
         self._reserve = Reserve(file)
@@ -114,12 +113,16 @@ class Checkpoints:
         self._free_pages = 0
         self._note_free_pages()
         # SQLite has opened its log by now, and keeps this very file while our connection is open.
-        self._log_identity = self._log_file.identity()
+        self._log_identity = self._log_file.look()
+        self._file_bytes_before = self._log_file.length_bytes
+        #: What may be used, as of the last look: free space of the file system, free pages inside the file, and the
+        #: reserve; negative if deletions have to make room first.
+        self.free_bytes = 0
 
     def check_log(self) -> None:
         """Raises StoreFailing if the log was deleted or replaced. SQLite would go on writing to the file it has open,
         which ends with our process, so the log is copied to the database file while we can still read it."""
-        if self._log_file.identity() == self._log_identity:
+        if self._log_file.look() == self._log_identity:
             return
         with self._running, self._writing:
             self._checkpoint("PASSIVE")
@@ -130,7 +133,7 @@ class Checkpoints:
 
     @property
     def is_due(self) -> bool:
-        """Whether `run` has something to do."""
+        """Whether `run` has something to do, as of the last look."""
         return self._has_many_free or self._lacks_room or self._lacks_reserve or self._is_long
 
     @property
@@ -142,9 +145,8 @@ class Checkpoints:
         """Whether the writer should call `run` itself, so that the log does not grow for ever."""
         return self._log_bytes() >= OVERDUE * self._due_bytes
 
-    def free_bytes(self) -> int:
-        """Free space of the file system, free pages inside the file as of the last commit, and the reserve; negative if
-        deletions have to make room first.
+    def look(self) -> None:
+        """See what is used and what is free. Costs four system calls, so that it can be done with every commit.
 
         Raises OSError or StoreFailing if the file or its log was deleted or replaced: SQLite would go on writing to the
         old one.
@@ -153,17 +155,17 @@ class Checkpoints:
         found = os.stat(self._file)
         if (found.st_dev, found.st_ino) != self._file_id:
             raise OSError(errno.ESTALE, "another file has taken its place", self._file)
-        return self._log_file.free_bytes() + self._free_pages * self._page_bytes + self._reserve.balance_bytes
+        self._reserve.look()
+        free_bytes = self._log_file.free_bytes()
+        self._lacks_room = self._wants_room(free_bytes)
+        self._lacks_reserve = self._log_file.is_in_use and self._reserve.is_wanted(free_bytes)
+        self._due_bytes = min(CHECKPOINT_BYTES, max(free_bytes // SHARE_OF_FREE, LEAST_CHECKPOINT_BYTES))
+        self.free_bytes = free_bytes + self._free_pages * self._page_bytes + self._reserve.balance_bytes
 
     def note_written(self, cursor: DBAPICursor, batch: Batch) -> None:
         """The batch is in the transaction, about to be committed."""
         cursor.execute("PRAGMA freelist_count")
         (self._free_pages,) = cursor.fetchone() or (0,)
-        with suppress(OSError):
-            free_bytes = self._log_file.free_bytes()
-            self._lacks_room = self._wants_room(free_bytes)
-            self._lacks_reserve = self._log_file.is_in_use and self._reserve.is_wanted(free_bytes)
-            self._due_bytes = min(CHECKPOINT_BYTES, max(free_bytes // SHARE_OF_FREE, LEAST_CHECKPOINT_BYTES))
         self._estimated_bytes += (
             COMMIT_BYTES
             + sum(tails_bytes(run.messages) for run in batch.messages)
@@ -200,15 +202,19 @@ class Checkpoints:
     def _shorten(self, *, truncate: bool) -> None:
         # First, so that after a failure it is due again when more was written, and not at once.
         self._estimated_bytes = 0
-        self._file_bytes_before = self._log_file.length_bytes()
+        self._note_log_length()
         self._lacks_room = False
         # Little was written during the first one, and next to nothing during the second.
         self._checkpoint("PASSIVE")
         self._checkpoint("PASSIVE")
         with self._writing:
             self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
-            self._file_bytes_before = self._log_file.length_bytes()
+            self._note_log_length()
             self._note_free_pages()
+
+    def _note_log_length(self) -> None:
+        self._log_file.look()
+        self._file_bytes_before = self._log_file.length_bytes
 
     def _release_pages(self) -> None:
         self._has_many_free = False
@@ -232,6 +238,7 @@ class Checkpoints:
                 with self._writing, self._locked():
                     self._file_bytes_before += self._log_file.lengthen()
                 self._log_file.sync()
+                self._log_file.look()
                 sleep(ROOM_PAUSE_S)
 
     def _wants_room(self, free_bytes: int) -> bool:
@@ -254,7 +261,8 @@ class Checkpoints:
         )
 
     def stored_bytes(self) -> int:
-        return os.stat(self._file).st_size + self._log_file.length_bytes()
+        self._log_file.look()
+        return os.stat(self._file).st_size + self._log_file.length_bytes
 
     def close(self) -> None:
         """Wait for a run under way, and run a last time, if the disk allows it."""
@@ -266,7 +274,7 @@ class Checkpoints:
     def _log_bytes(self) -> int:
         """Bytes written to the log since the last checkpoint: an estimate, or the growth of the file if that is more.
         SQLite tells it only during a checkpoint, and the file keeps its length when the log starts over."""
-        return max(self._estimated_bytes, self._log_file.length_bytes() - self._file_bytes_before)
+        return max(self._estimated_bytes, self._log_file.length_bytes - self._file_bytes_before)
 
     def _checkpoint(self, mode: str) -> None:
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()

@@ -1,5 +1,7 @@
 """Room on the disk: ahead in SQLite's write-ahead log, and in a reserve for deletions. Knows only lengths of files.
 
+Each file is looked at once with every commit; what is said of its length is as of that look.
+
 The log is lengthened with zeros, which SQLite ignores and overwrites, by the holder of SQLite's own lock. A commit that
 makes the file longer waits for the file system to write the new length: 1.5 ms, against 0.3 into existing room.
 
@@ -43,25 +45,22 @@ class LogFile:
         #: Not paths, which would be slower: they are used with every commit.
         self.where = str(database.with_name(f"{database.name}-wal"))
         self._directory = str(database.parent)
+        self.length_bytes = 0
 
-    def identity(self) -> tuple[int, int] | None:
-        """Tells this file from another one of its name; None if there is none."""
+    def look(self) -> tuple[int, int] | None:
+        """What tells this file from another one of its name; None if there is none."""
         try:
             found = os.stat(self.where)
         except FileNotFoundError:
+            self.length_bytes = 0
             return None
+        self.length_bytes = found.st_size
         return found.st_dev, found.st_ino
-
-    def length_bytes(self) -> int:
-        try:
-            return os.stat(self.where).st_size
-        except FileNotFoundError:
-            return 0
 
     @property
     def is_in_use(self) -> bool:
         """Whether more than a few messages were stored."""
-        return self.length_bytes() > FIRST_BYTES
+        return self.length_bytes > FIRST_BYTES
 
     def free_bytes(self) -> int:
         """Free space on the disk. Raises OSError."""
@@ -69,15 +68,15 @@ class LogFile:
         return system.f_bavail * system.f_frsize
 
     def wants_room(self, used_bytes: int, free_bytes: int) -> bool:
-        """Whether `lengthen` would be of use. Raises OSError."""
+        """Whether `lengthen` would be of use."""
         longest_bytes = min(LAST_BYTES, used_bytes + AHEAD_BYTES)
-        return free_bytes >= SPARE_BYTES and FIRST_BYTES < self.length_bytes() < longest_bytes
+        return free_bytes >= SPARE_BYTES and FIRST_BYTES < self.length_bytes < longest_bytes
 
     def lengthen(self) -> int:
         """By a step; returns the bytes added. Raises OSError."""
         # Not `ftruncate` or `fallocate`: the file system would write down their room on first use, commit by commit.
         with _opened(self.where) as opened:
-            length = self.length_bytes()
+            length = os.fstat(opened).st_size
             return os.pwrite(opened, bytes(max(0, min(STEP_BYTES, LAST_BYTES - length))), length)
 
     def sync(self) -> None:
@@ -90,22 +89,23 @@ class LogFile:
 class Reserve:
     def __init__(self, database: Path) -> None:
         self._path = str(database.with_name("reserve"))
+        #: None if there is none.
+        self._length_bytes: int | None = None
 
-    def _length_bytes(self) -> int | None:
+    def look(self) -> None:
         try:
-            return os.stat(self._path).st_size
+            self._length_bytes = os.stat(self._path).st_size
         except OSError:
-            return None
+            self._length_bytes = None
 
     @property
     def balance_bytes(self) -> int:
         """What the reserve adds to the free bytes: its size. Once it was used, it counts as negative, so that as much
         has to be free again before anything but deletions may use the disk."""
-        length_bytes = self._length_bytes()
-        return -RESERVE_BYTES if length_bytes == 0 else length_bytes or 0
+        return -RESERVE_BYTES if self._length_bytes == 0 else self._length_bytes or 0
 
     def is_wanted(self, free_bytes: int) -> bool:
-        return free_bytes >= PLENTY * RESERVE_BYTES and not self._length_bytes()
+        return free_bytes >= PLENTY * RESERVE_BYTES and not self._length_bytes
 
     def make(self) -> None:
         """Ignores errors: everything works without a reserve, as long as the disk is not full."""
@@ -114,7 +114,8 @@ class Reserve:
 
     def use(self, free_bytes: int) -> None:
         """Give up the reserve if otherwise nothing could be written."""
-        if free_bytes < USED_BELOW_BYTES and self._length_bytes():
+        self.look()
+        if free_bytes < USED_BELOW_BYTES and self._length_bytes:
             with suppress(OSError):
                 os.truncate(self._path, 0)
 

@@ -39,6 +39,8 @@ class FileWriting(Writing):
 
     def commit(self, batch: Batch) -> None:
         super().commit(batch)
+        with self._failures.translated():
+            self._upkeep.look()
         if self._upkeep.is_overdue:
             # The batch is safe. If the log cannot be shortened, a later commit will fail and say so.
             with suppress(StoreFailing):
@@ -54,7 +56,11 @@ class FileWriting(Writing):
 
     def free_bytes(self) -> int:
         with self._failures.translated():
-            return self._upkeep.free_bytes()
+            self._upkeep.look()
+        return self._upkeep.free_bytes
+
+    def _free_bytes_after_commit(self) -> int:
+        return self._upkeep.free_bytes
 
     @property
     def needs_checkpoint(self) -> bool:
