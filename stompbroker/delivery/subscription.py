@@ -119,7 +119,7 @@ class ReadyQueue:
     @property
     def has_work(self) -> bool:
         """Whether a turn would do anything."""
-        return bool(self._consumers or self._moved)
+        return bool(self.consumers or self._moved)
 
     def put(self, consumer: Consumer) -> None:
         if not consumer.is_queued:
