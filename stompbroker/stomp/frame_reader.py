@@ -16,6 +16,7 @@ import re
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
+from struct import iter_unpack
 from typing import TYPE_CHECKING, Final, final
 
 from stompbroker.errors import PeerViolation
@@ -47,6 +48,9 @@ MAX_FRAMES_PER_CALL: Final = 512
 OTHER_FRAME_WEIGHT: Final = 8
 #: The same for a NACK in an `AnswerRun`: it takes 5 µs.
 BARE_NACK_WEIGHT: Final = 4
+
+#: Frames that are first looked at together, when one is found that others may repeat.
+FIRST_STEP: Final = 4
 
 _LF: Final = 0x0A
 _CR: Final = 0x0D
@@ -288,26 +292,31 @@ class FrameReader:
         return position
 
     def _extend_run(self, data: bytes, position: int, body_at: int, run: SendRun, room: int) -> tuple[int, int]:
-        """Take the frames that repeat the one at `position` byte for byte up to their bodies. Returns where the next
-        frame begins, and how many more may be taken. A publisher at full speed is in this loop."""
-        starts_alike = data.startswith
-        append = run.bodies.append
+        """Take the frames that repeat the one at `position` byte for byte up to their bodies, and all end in a line
+        feed or none. Returns where the next frame begins, and how many more may be taken.
+
+        A publisher at full speed is in this loop. It asks in C about more and more frames, and when not all of them
+        were alike, about fewer and fewer: so it finds the first other one with little more work than there are frames.
+        """
+        length = run.head.content_length
         prefix = data[position:body_at]
-        prefix_bytes, length = len(prefix), run.head.content_length
-        last_start = len(data) - prefix_bytes - length - 1
         position = body_at + length + 1
-        while room > 0:
-            if position < last_start and data[position] == _LF:
-                position += 1
-            if position > last_start or not starts_alike(prefix, position):
-                break
-            body_at = position + prefix_bytes
-            body_end = body_at + length
-            if data[body_end] != 0:
-                break
-            append(data[body_at:body_end])
-            position = body_end + 1
-            room -= 1
+        if data[position] == _LF:
+            prefix = b"\n" + prefix
+        form, view = f"{len(prefix)}s{length}sc", memoryview(data)
+        frame_bytes = len(prefix) + length + 1
+        step, grows = FIRST_STEP, True
+        while count := min(step, room, (len(data) - position) // frame_bytes):
+            prefixes, bodies, ends = zip(
+                *iter_unpack(form, view[position : position + count * frame_bytes]), strict=True
+            )
+            if prefixes.count(prefix) == ends.count(b"\0") == count:
+                run.bodies += bodies
+                position += count * frame_bytes
+                room -= count
+            else:
+                grows = False
+            step = 2 * step if grows else count // 2
         return position, room
 
     def _extend_run_with_values(

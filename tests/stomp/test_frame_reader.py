@@ -546,6 +546,27 @@ def test_messages_with_one_head_come_as_one_object() -> None:
     assert len(list(flattened(frames))) == 40
 
 
+@pytest.mark.parametrize("between", [b"", b"\n"])
+@pytest.mark.parametrize("other", [b"SEND\ndestination:/topic/b\ncontent-length:1\n\ny\0", b"\n", b""])
+def test_a_run_ends_at_the_first_frame_that_is_not_alike(other: bytes, between: bytes) -> None:
+    frame = b"SEND\ndestination:/topic/a\ncontent-length:1\n\n%c\0" + between
+    for count in range(1, 40):
+        bodies = [b"%c" % number for number in range(count)]
+        stream = b"".join(frame % body for body in bodies) + other + frame % b"z" * 40
+
+        frames = reader(V1_2).receive(stream[: -len(between) - 1])
+
+        found = [body for frame in frames if isinstance(frame, SendRun) for body in frame.bodies]
+        assert found == [*bodies, *[b"y"] * (b"y" in other), *[b"z"] * 39]
+
+
+def test_frames_that_are_alike_are_found_without_looking_at_each() -> None:
+    chunk = b"SEND\ndestination:/topic/a\ncontent-length:1\n\nx\0" * 500
+    under_test = reader(V1_2)
+
+    assert operations(lambda: under_test.receive(chunk)) < 60
+
+
 def test_messages_to_different_places_may_pass_each_other_and_nothing_else() -> None:
     under_test = reader(V1_2)
     a, b, other_a = (
