@@ -28,7 +28,7 @@ OVERFULL_BACKLOG_BYTES: Final = 2 * MAX_BACKLOG_BYTES
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 MAX_BATCH_UNITS: Final = 1024
 #: Effects that take as long to write down as several others: a subscription comes or goes.
-_SLOW: Final = frozenset[type]((Created, Removed))
+_SLOW: Final[frozenset[type]] = frozenset((Created, Removed))
 
 _size_bytes_of: Final = attrgetter("size_bytes")
 

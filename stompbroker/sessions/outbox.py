@@ -234,7 +234,8 @@ class FlushQueue:
     _waiting: dict[Outbox, None] = field(default_factory=dict)
     is_attended: bool = False
 
-    def __bool__(self) -> bool:
+    @property
+    def has_work(self) -> bool:
         return bool(self._waiting)
 
     def put(self, outbox: Outbox) -> None:
@@ -301,7 +302,7 @@ class Dispatch:
         ready, flush_queue = self._ready, self._flush_queue
         ready.is_attended = flush_queue.is_attended = True
         try:
-            if not (ready.has_work or flush_queue):
+            if not (ready.has_work or flush_queue.has_work):
                 return  # mostly after a SEND that waits for its commit
             now_ns = self._clock.now_ns()
             ends_at_s = perf_counter() + TURN_S

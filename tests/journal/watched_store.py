@@ -89,6 +89,9 @@ class WatchedStore:
     def free_bytes(self) -> int | None:
         return self._store.free_bytes() if self.free is None else self.free
 
+    def _free_bytes_after_commit(self) -> int | None:
+        return self._store._free_bytes_after_commit() if self.free is None else self.free
+
     def read_page(self, topic_id: int, start: int, stop: int) -> Any:
         self.pages_read += 1
         return self._store.read_page(topic_id, start, stop)

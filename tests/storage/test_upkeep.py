@@ -516,7 +516,10 @@ def test_a_commit_looks_at_each_file_once(sqlite_store: Store) -> None:
     """The log, the database, the reserve, and the file system; it used to be ten looks."""
     sqlite_store.commit(publication(1, make_messages(1)))
 
-    looks = watched(lambda: sqlite_store.write(publication(2, make_messages(1), first_offset=1), measures=False), LOOKS)
+    def write_one() -> None:
+        sqlite_store.write(publication(2, make_messages(1), first_offset=1), measures=False)
+
+    looks = watched(write_one, LOOKS)
 
     assert len(looks) == 4
     assert looks.count("statfs") == 1
