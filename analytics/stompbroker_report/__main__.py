@@ -15,6 +15,7 @@ if __package__ in (None, ""):
     # Run as a file, Python searches this folder for modules; it has to search the one above.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from stompbroker_report.class_cache import class_cache
 from stompbroker_report.errors import Cause, ReportError
 from stompbroker_report.session import DEFAULT_MASTER, DEFAULT_MEMORY, require_spark
 
@@ -41,18 +42,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         require_spark()
         from stompbroker_report.making import make_reports  # only now: needs pyspark
 
-        for content in make_reports(
-            asked.lake, asked.out, first, last, master=asked.master, memory=asked.memory, show=_show
-        ):
-            print(f"{asked.out}/reports/dt={content.head.date}/report.html")
+        with class_cache(_say, is_wanted=asked.class_cache) as cache:
+            for content in make_reports(
+                asked.lake,
+                asked.out,
+                first,
+                last,
+                master=asked.master,
+                memory=asked.memory,
+                class_cache=cache,
+                show=lambda step, _done, _total: _say(step),
+            ):
+                print(f"{asked.out}/reports/dt={content.head.date}/report.html", flush=True)
     except ReportError as error:
         print(error, file=sys.stderr)
         return EXIT_CODES.get(error.cause, 1)
     return 0
 
 
-def _show(step: str, _done: int, _total: int | None) -> None:
-    print(step, file=sys.stderr)
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,6 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", dest="last", type=date.fromisoformat, help="last date; with --from")
     parser.add_argument("--master", default=DEFAULT_MASTER, help="local[N] or spark://HOST:PORT (default %(default)s)")
     parser.add_argument("--memory", default=DEFAULT_MEMORY, help="of Spark's driver (default %(default)s)")
+    parser.add_argument(
+        "--class-cache",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="make and use a cache in the user's cache directory with which Java starts sooner",
+    )
     return parser
 
 

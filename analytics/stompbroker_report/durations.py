@@ -35,7 +35,11 @@ DURATION_SUMS: Final = {name: f"{name}_deliveries" for name in DURATIONS}
 def counted(records: DataFrame, keys: Collection[str]) -> DataFrame:
     """How many deliveries had which duration: rows of `records.measured` in, one row per combination of `keys`, kind of
     duration and value out, with all of `KEYS`."""
-    kinds = (F.struct(F.lit(name).alias("duration"), F.col(f"{name}_us").alias("us")) for name in DURATIONS)
+    # A number, not the name: it is part of the key of millions of rows.
+    kinds = (
+        F.struct(F.lit(number).alias("duration"), F.col(f"{name}_us").alias("us"))
+        for number, name in enumerate(DURATIONS)
+    )
     each = records.select(*keys, "weight", F.inline(F.array(*kinds))).where(F.col("us").isNotNull())
     counts = each.groupBy(*keys, "duration", _cut(F.col("us")).alias("value_us")).agg(
         F.sum("weight").alias("deliveries"), F.max("us").alias("longest_us")
@@ -50,7 +54,7 @@ def duration_aggregates() -> list[Column]:
 
 def _aggregates(name: str) -> list[Column]:
     def own(column: str) -> Column:
-        return F.when(F.col("duration") == name, F.col(column))
+        return F.when(F.col("duration") == DURATIONS.index(name), F.col(column))
 
     percentiles = F.percentile(own("value_us"), list(_PERCENTILES.values()), own("deliveries"))
     return [percentiles.alias(f"{name}_percentiles_us"), F.max(own("longest_us")).alias(f"{name}_max_us")]

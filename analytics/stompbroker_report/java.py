@@ -90,34 +90,41 @@ def _bundled_java_home() -> Path | None:
 
 
 def _wrapped(home: Path) -> Path:
-    """A directory with only a `bin/java` that calls the one in `home`; reused if the user has a cache directory."""
+    """A directory with a `bin/java` that calls the one in `home`; reused if the user has a cache directory."""
     script = _WRAPPER.format(unwanted="|".join(_UNWANTED), java=shlex.quote(str(home / "bin" / "java")))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     try:
-        wrapper_home = _user_cache() / name
-        _write_script(wrapper_home / "bin" / "java", script)
+        wrapper_home = user_cache() / name
+        _write_wrapper(wrapper_home, script, home)
     except (OSError, RuntimeError):
         # No writable home directory, as is common for a service's user.
         wrapper_home = Path(tempfile.mkdtemp(prefix=f"stompbroker-{name}-"))
         atexit.register(shutil.rmtree, wrapper_home, ignore_errors=True)
-        _write_script(wrapper_home / "bin" / "java", script)
+        _write_wrapper(wrapper_home, script, home)
     return wrapper_home
 
 
-def _user_cache() -> Path:
+def user_cache() -> Path:
+    """Where we keep what can be made again; RuntimeError if the user has no home."""
     given = os.environ.get("XDG_CACHE_HOME")
     return (Path(given) if given else Path.home() / ".cache") / "stompbroker"
 
 
-def _write_script(path: Path, script: str) -> None:
-    if path.is_file() and path.read_text() == script and os.access(path, os.X_OK):
+def _write_wrapper(wrapper_home: Path, script: str, home: Path) -> None:
+    _write(wrapper_home / "bin" / "java", script, 0o755)
+    # The version, as any Java says it.
+    _write(wrapper_home / "release", (home / "release").read_text(), 0o644)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    if path.is_file() and path.read_text() == text and path.stat().st_mode & mode == mode:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     # A report that starts at the same moment must not run half a script.
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "w") as file:
-        file.write(script)
-    Path(unfinished).chmod(0o755)
+        file.write(text)
+    Path(unfinished).chmod(mode)
     Path(unfinished).replace(path)
 
 

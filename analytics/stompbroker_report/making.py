@@ -14,6 +14,7 @@ from stompbroker_report.session import spark_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from stompbroker_report.class_cache import ClassCache
     from stompbroker_report.content import ReportContent
 
     #: Told which step begins, and how many of how many are done, where that is known.
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 
 
 def make_reports(
-    lake: str, out: str, first: date, last: date, *, master: str, memory: str, show: ShowStep
+    lake: str,
+    out: str,
+    first: date,
+    last: date,
+    *,
+    master: str,
+    memory: str,
+    class_cache: ClassCache | None,
+    show: ShowStep,
 ) -> list[ReportContent]:
     """Raises ReportError."""
     dates = [first + timedelta(days=day) for day in range((last - first).days + 1)]
@@ -32,7 +41,7 @@ def make_reports(
     # Plots take a second to load, in which Java starts.
     Thread(target=import_module, args=("stompbroker_report.page",), daemon=True).start()
     show("starting Spark", 0, None)
-    with spark_session(master, memory=memory, lake_bytes=lake_bytes) as spark:
+    with spark_session(master, memory=memory, lake_bytes=lake_bytes, class_cache=class_cache) as spark:
         # Imported here: it needs the Spark that the session has found.
         from stompbroker_report.job import STEPS, ReportRequest, run
 

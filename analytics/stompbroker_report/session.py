@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from stompbroker_report.class_cache import ClassCache
+
 DEFAULT_MASTER: Final = "local[*]"
 #: Heap of the one Java process in local mode. Ten million deliveries need less (`benchmarks/report_scale.py`), and a
 #: machine that also runs the broker can spare it.
 DEFAULT_MEMORY: Final = "2g"
 
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 #: Settings that the results depend on.
 _MEANING: Final = {
     # Dates and hours are in UTC, in the lake and in the report.
@@ -46,13 +50,13 @@ _COMMON: Final = {
     "spark.sql.files.maxPartitionBytes": "16m",
     "spark.sql.files.openCostInBytes": "1m",
     # Java's default shares the processors with the report while it collects: a tenth of ten million deliveries.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    _JAVA_OPTIONS: "-XX:+UseParallelGC",
 }
 #: For less than this much of a lake, some two million deliveries: Spark itself takes most of the time then.
 _SMALL_BYTES: Final = 64 * 1024 * 1024
 _SMALL: Final = {
     # The optimizing compiler would take a third of the run and finish when it is over; so would a parallel collector.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Nothing has to be merged or planned again.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -75,11 +79,13 @@ def spark_session(
     *,
     memory: str = DEFAULT_MEMORY,
     lake_bytes: int | None = None,
+    class_cache: ClassCache | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A session on `master`, stopped at the end. `settings` override everything set here.
 
-    `lake_bytes` is how much is going to be read, if that is known: little data gets settings of its own.
+    `lake_bytes` is how much is going to be read, if that is known: little data gets settings of its own. With
+    `class_cache` Java starts sooner, or makes that one can be made.
 
     Raises:
         ReportError: no pyspark, no Java, or Spark does not start.
@@ -91,12 +97,18 @@ def spark_session(
     from stompbroker_report.spark_failures import spark_failures
 
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    chosen = dict(_MEANING) if is_submitted else _all_settings(master, memory, lake_bytes)
+    if is_submitted:
+        chosen, environment = dict(_MEANING), {}
+    else:
+        java_home = find_java_home()
+        chosen, environment = _all_settings(master, memory, lake_bytes), _launch_environment(master, java_home)
+        if class_cache is not None:
+            chosen[_JAVA_OPTIONS] += f" {shlex.join(class_cache.java_options(java_home))}"
     builder = SparkSession.builder.appName("stompbroker report")
     for name, value in {**chosen, **(settings or {})}.items():
         builder = builder.config(name, value)
     with spark_failures(f"Spark did not start on {master}"):
-        with _environment({} if is_submitted else _launch_environment(master)):
+        with _environment(environment):
             spark = builder.getOrCreate()
     try:
         yield spark
@@ -120,9 +132,9 @@ def _all_settings(master: str, memory: str, lake_bytes: int | None) -> dict[str,
     return settings
 
 
-def _launch_environment(master: str) -> dict[str, str]:
+def _launch_environment(master: str, java_home: Path) -> dict[str, str]:
     variables = {
-        "JAVA_HOME": str(find_java_home()),
+        "JAVA_HOME": str(java_home),
         # The `python3` on PATH may lack our packages.
         "PYSPARK_PYTHON": sys.executable,
         # Otherwise Spark first reads its own log settings, and says so.

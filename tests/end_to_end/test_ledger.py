@@ -158,6 +158,7 @@ def check_pages(out: Path, done: subprocess.CompletedProcess[str], contents: dic
 def report(tmp_path: Path, broker: BrokerProcess, first: date) -> subprocess.CompletedProcess[str]:
     """Run the command for all dates since `first`."""
     command = [*PYTHON, "-m", "stompbroker", "report", "--data", str(broker.data), "--out", "out"]
+    command += ["--no-class-cache"]  # it is made once in a while, and takes longer than this report
     command += ["--from", str(first), "--to", str(datetime.now(UTC).date()), "--master", "local[2]", "--memory", "800m"]
     return subprocess.run(
         command,
