@@ -57,8 +57,6 @@ PORTION: Final = 1_000
 PORTION_PAUSE_S: Final = 0.04
 _is_stored: Final = attrgetter("is_stored")
 
-_is_stored: Final = attrgetter("is_stored")
-
 
 @final
 class StoreJournal:
