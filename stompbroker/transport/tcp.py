@@ -32,7 +32,7 @@ KEEP_ALIVE_INTERVAL_S: Final = 10
 KEEP_ALIVE_PROBES: Final = 3
 #: ... and one that stops acknowledging what we send, after this long, in milliseconds.
 USER_TIMEOUT_MS: Final = 60_000
-#: A client that sends more at once does not wait to send the rest.
+#: A client that sends more at once does not wait to send the rest, and there is mostly more.
 SMALL_CHUNK_BYTES: Final = 1024
 #: Linux only.
 _QUICK_ACK: Final = getattr(socket, "TCP_QUICKACK", None)
@@ -70,7 +70,7 @@ class TcpTransport(StreamTransport):
         #: How much we had sent when the kernel was last told to acknowledge at once.
         self._sent_bytes_when_told = -1
         self._unread = b""
-        #: Whether the last chunk was all that there was: then there is hardly anything now.
+        #: Whether the last chunk was small: then it was all that there was, and there is hardly anything now.
         self._is_drained = False
 
     def set_up(self) -> None:
@@ -95,7 +95,7 @@ class TcpTransport(StreamTransport):
             return chunk
         if not self._is_drained:
             chunk = await super().receive_some(max_bytes)
-            self._is_drained = len(chunk) < max_bytes
+            self._is_drained = len(chunk) < SMALL_CHUNK_BYTES
             return chunk
         # Not by trio's stream, which would first try in vain, through six coroutines.
         while (descriptor := self._socket.fileno()) != -1:
@@ -108,7 +108,7 @@ class TcpTransport(StreamTransport):
             except OSError as error:
                 raise self._why_broken(error) from error
             else:
-                self._is_drained = len(chunk) < max_bytes
+                self._is_drained = len(chunk) < SMALL_CHUNK_BYTES
                 return chunk
         raise trio.ClosedResourceError("this connection was closed")
 
