@@ -47,7 +47,7 @@ def append(topic: Topic, messages: Sequence[Message], now_ns: int, *, reserved: 
             window.trim()
         return
     # Before the append: a message larger than the window must reach everybody.
-    laggards = _make_room(topic) if window.was_large and window.is_full else []
+    laggards = _make_room(topic) if window.is_full else []
     before_bytes = log.size_bytes
     first = log.append(messages)
     topic.budget.adjust(log.size_bytes - before_bytes)
@@ -60,7 +60,7 @@ def append(topic: Topic, messages: Sequence[Message], now_ns: int, *, reserved: 
         reading.subscription.counters.dropped += reading.cursor.give_up(first, log.end_offset)
     for reading in topic.readings.values():
         reading.subscription.offer(reading)
-    if not window.look_whether_large():
+    if not window.is_large:
         return
     if window.is_overgrown:
         window.trim()

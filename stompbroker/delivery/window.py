@@ -68,7 +68,6 @@ class Window(Generic[R]):
         "_trim_bytes",
         "_trim_messages",
         "_unstored",
-        "was_large",
     )
 
     def __init__(self, log: Log, readings: Mapping[Any, R], policy: TopicPolicy, budget: MemoryBudget) -> None:
@@ -82,30 +81,28 @@ class Window(Generic[R]):
         self._unstored = OffsetRanges()
         self._trim_messages = MIN_TRIM_MESSAGES
         self._trim_bytes = MIN_TRIM_BYTES
-        #: Whether it was large after the last append; it has not grown since.
-        self.was_large = False
 
     # How full it is --------------------------------------------------------------------------------------------------
 
     @property
     def is_full(self) -> bool:
-        """The same as `fills(1.0)`, in one step: it is asked twice for every append to a large one."""
+        """The same as `fills(1.0)`, in one step: it is asked for every append."""
         log, policy = self._log, self._policy
         if log.message_count >= policy.window_messages or log.size_bytes >= policy.window_bytes:
             return True
         return log.size_bytes >= TIGHT_WINDOW_BYTES and self._budget.is_tight
 
-    def look_whether_large(self) -> bool:
-        """After an append: whether it may be full, or overgrown. A small one is neither, however tight memory is."""
+    @property
+    def is_large(self) -> bool:
+        """Whether it may be full or overgrown. A small one is neither, however tight memory is."""
         log, policy = self._log, self._policy
-        self.was_large = (
+        return (
             log.message_count >= self._trim_messages
             or log.size_bytes >= self._trim_bytes
             or log.message_count >= policy.window_messages
             or log.size_bytes >= policy.window_bytes
             or log.size_bytes >= TIGHT_WINDOW_BYTES
         )
-        return self.was_large
 
     @property
     def is_overgrown(self) -> bool:

@@ -111,7 +111,7 @@ class Outbox:
             self.put_deliveries([data])
 
     def put_deliveries(self, parts: Sequence[bytes], when_sent: Callable[[], None] | None = None) -> None:
-        """Put a run of messages; `when_sent` is called when the kernel has them."""
+        """Put a run of messages, or an answer; `when_sent` is called when the kernel has them."""
         if self.is_closed:
             return
         if when_sent is not None:

@@ -179,7 +179,7 @@ async def test_a_message_with_receipt_and_acknowledgement_costs_a_step_for_each_
 
 
 async def test_a_lone_chunk_is_received_with_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one that was all there was, the next is waited for and not asked for in vain."""
+    """After a small one, the next is waited for and not asked for in vain."""
     read = os.read
     by_us: list[int] = []
     by_trio: list[int] = []
@@ -298,14 +298,7 @@ def keep_what_is_sent(client: Client, sent: list[Buffer]) -> None:
 async def test_a_body_of_four_mebibytes_is_received_with_few_calls() -> None:
     """On a stream that has all of it at once, as a kernel with large buffers."""
     async with running_broker() as broker, trio.open_nursery() as nursery:
-        ours, theirs = memory_stream_pair()
-        asked: list[int] = []
-        nursery.start_soon(broker.parts.serve_connection, AskedTransport(theirs, asked))
-        await wait_all_tasks_blocked()
-        (session,) = broker.parts.sessions.values()
-        client = Client(ours, session, patience_s=HARD_TIMEOUT_S)
-        await client.connect(Version.V1_2)
-        asked.clear()
+        client, asked = await connected(broker, nursery)
 
         await client.publish(bytes(4 * MIB), receipt="r")
         await client.expect_receipt("r")
@@ -320,15 +313,8 @@ async def test_sixteen_bodies_of_64_kibibytes_are_received_and_sent_together() -
     """On a stream that always has more, as a kernel when the broker is what all wait for."""
     count = 160
     async with running_broker() as broker, trio.open_nursery() as nursery:
-        ours, theirs = memory_stream_pair()
-        asked: list[int] = []
-        nursery.start_soon(broker.parts.serve_connection, AskedTransport(theirs, asked))
-        await wait_all_tasks_blocked()
-        (session,) = broker.parts.sessions.values()
-        publisher = Client(ours, session, patience_s=HARD_TIMEOUT_S)
-        await publisher.connect(Version.V1_2)
+        publisher, asked = await connected(broker, nursery)
         subscriber = await broker.subscriber()
-        asked.clear()
         before = broker.registry.ready.wake_ups
 
         await publisher.send_raw(publisher.frame("SEND", bytes(64 * 1024), destination="/topic/a") * count)
@@ -338,6 +324,19 @@ async def test_sixteen_bodies_of_64_kibibytes_are_received_and_sent_together() -
         assert len(asked) < count / 16 + 8
         assert broker.registry.ready.wake_ups == before
         nursery.cancel_scope.cancel()
+
+
+async def connected(broker: BrokerUnderTest, nursery: trio.Nursery) -> tuple[Client, list[int]]:
+    """The first client, and how much its transport is asked for from now on."""
+    ours, theirs = memory_stream_pair()
+    asked: list[int] = []
+    nursery.start_soon(broker.parts.serve_connection, AskedTransport(theirs, asked))
+    await wait_all_tasks_blocked()
+    (session,) = broker.parts.sessions.values()
+    client = Client(ours, session, patience_s=HARD_TIMEOUT_S)
+    await client.connect(Version.V1_2)
+    asked.clear()
+    return client, asked
 
 
 @final
